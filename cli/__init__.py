@@ -1,0 +1,5 @@
+"""The ``splashdam`` command: broker, produce, tail.
+
+Lives here: one file per command, and nothing a program would want to import.
+May import: every room.
+"""

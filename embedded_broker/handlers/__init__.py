@@ -1,0 +1,5 @@
+"""One file per API key; ApiVersions is computed from what is registered here.
+
+Lives here: what the broker answers to each request, and which versions it answers.
+May import: embedded_broker, net, record, wire, model.
+"""

@@ -1,0 +1,334 @@
+"""Errors a broker answers with: a class for each code a producer or reader meets, made from the code else.
+
+Classes carry the name Kafka gives the code. Sorting into retriable, abortable and fatal is that of the Java
+producer (``Errors.java``, ``Sender``, ``TransactionManager``).
+"""
+
+from __future__ import annotations
+
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, InvalidMetadataError, RetriableError
+
+
+class UnknownServerError(BrokerResponseError):
+    """The broker failed unexpectedly while it processed the request."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    abortable = True
+    remedy = "look into the broker's log"
+
+
+class OffsetOutOfRangeError(BrokerResponseError):
+    """The offset is below the log start offset or above the end of the log."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptMessageError(BrokerResponseError, RetriableError):
+    """The record batch failed its checksum or is otherwise damaged."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicOrPartitionError(BrokerResponseError, InvalidMetadataError):
+    """This broker does not host the topic or partition."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    remedy = "create the topic, or let the broker create it (auto.create.topics.enable)"
+
+
+class LeaderNotAvailableError(BrokerResponseError, InvalidMetadataError):
+    """The partition has no leader at the moment."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class NotLeaderOrFollowerError(BrokerResponseError, InvalidMetadataError):
+    """The broker is not the leader of the partition."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RequestTimedOutError(BrokerResponseError, RetriableError):
+    """The request was not answered in time; its records may be in the log."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class ReplicaNotAvailableError(BrokerResponseError, InvalidMetadataError):
+    """The replica is not available on this broker."""
+
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+class MessageTooLargeError(BrokerResponseError):
+    """The record or batch is larger than the limit."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+    abortable = True
+    remedy = "send smaller records, or raise max_request_size here and max.message.bytes at the topic"
+
+
+class NetworkExceptionError(BrokerResponseError, InvalidMetadataError):
+    """The connection was lost before the answer came; the records may be in the log."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class CoordinatorLoadInProgressError(BrokerResponseError, RetriableError):
+    """The coordinator is loading its state."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailableError(BrokerResponseError, RetriableError):
+    """No coordinator is available."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NotCoordinatorError(BrokerResponseError, RetriableError):
+    """The broker is not the coordinator."""
+
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class InvalidTopicError(BrokerResponseError):
+    """The topic name is not legal: 1 to 249 of letters, digits, '.', '_' and '-', not '.' or '..'."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    abortable = True
+
+
+class RecordListTooLargeError(BrokerResponseError):
+    """The batch is larger than a segment of the log."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+    abortable = True
+    remedy = "lower batch_size, or raise segment.bytes at the topic"
+
+
+class NotEnoughReplicasError(BrokerResponseError, RetriableError):
+    """Fewer replicas are in sync than min.insync.replicas; nothing was written."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppendError(BrokerResponseError, RetriableError):
+    """Written, but fewer replicas are in sync than min.insync.replicas."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class InvalidRequiredAcksError(BrokerResponseError):
+    """acks is not 0, 1 or -1 (all)."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+    abortable = True
+
+
+class TopicAuthorizationFailedError(BrokerResponseError):
+    """The principal may not use the topic."""
+
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    abortable = True
+    remedy = "grant the principal WRITE (and CREATE, where it should create the topic)"
+
+
+class ClusterAuthorizationFailedError(BrokerResponseError):
+    """The principal may not use the cluster, for example to write idempotently."""
+
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    fatal = True
+    remedy = "grant the principal IDEMPOTENT_WRITE, or set enable_idempotence=False"
+
+
+class InvalidTimestampError(BrokerResponseError):
+    """A record's timestamp is outside what the topic accepts."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+    abortable = True
+
+
+class UnsupportedVersionError(BrokerResponseError):
+    """The broker does not speak a version of this request that the client speaks."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+    fatal = True
+
+
+class TopicAlreadyExistsError(BrokerResponseError):
+    """A topic with this name exists."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidRequestError(BrokerResponseError):
+    """The request contradicts itself."""
+
+    code = ErrorCode.INVALID_REQUEST
+    abortable = True
+
+
+class OutOfOrderSequenceNumberError(BrokerResponseError):
+    """The broker expected another sequence number from this producer."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    abortable = True
+
+
+class DuplicateSequenceNumberError(BrokerResponseError):
+    """The broker has this batch already."""
+
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(BrokerResponseError):
+    """The producer's epoch is older than one the broker has seen."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+    abortable = True
+
+
+class InvalidTxnStateError(BrokerResponseError):
+    """The producer's transaction is not in a state that allows this."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+    abortable = True
+
+
+class TransactionalIdAuthorizationFailedError(BrokerResponseError):
+    """The principal may not use the transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    fatal = True
+
+
+class KafkaStorageError(BrokerResponseError, InvalidMetadataError):
+    """The broker could not read or write its log, for example because the disk is full."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    remedy = "look into the broker's log; free space on its disk"
+
+
+class UnknownProducerIdError(BrokerResponseError):
+    """The broker no longer knows this producer id."""
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+    abortable = True
+
+
+class FencedLeaderEpochError(BrokerResponseError, InvalidMetadataError):
+    """The request carries an older leader epoch than the broker's."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpochError(BrokerResponseError, RetriableError):
+    """The request carries a newer leader epoch than the broker's."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class UnsupportedCompressionTypeError(BrokerResponseError):
+    """The codec is not allowed in this version of the request, or not known to the broker."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    abortable = True
+
+
+class InvalidRecordError(BrokerResponseError):
+    """The broker refuses a record of the batch; the others are safe to send again."""
+
+    code = ErrorCode.INVALID_RECORD
+    abortable = True
+
+
+class ProducerFencedError(BrokerResponseError):
+    """A newer producer with the same transactional id has taken over."""
+
+    code = ErrorCode.PRODUCER_FENCED
+    fatal = True
+
+
+class UnknownTopicIdError(BrokerResponseError, InvalidMetadataError):
+    """No topic has this id."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class TransactionAbortableError(BrokerResponseError):
+    """The transaction failed and must be aborted."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+    abortable = True
+
+
+_RETRIABLE_ELSE = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    }
+)
+_STALE_METADATA_ELSE = frozenset(
+    {
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+def _by_code() -> dict[int, type[BrokerResponseError]]:
+    classes = {kind.code: kind for kind in BrokerResponseError.__subclasses__()}
+    for code in ErrorCode:
+        if code is not ErrorCode.NONE and code not in classes:
+            classes[code] = _class_for(code)
+    return {int(code): kind for code, kind in classes.items()}
+
+
+def _class_for(code: ErrorCode) -> type[BrokerResponseError]:
+    words = code.name.removesuffix("_ERROR").removesuffix("_EXCEPTION").split("_")
+    bases: tuple[type, ...] = (BrokerResponseError,)
+    if code in _STALE_METADATA_ELSE:
+        bases += (InvalidMetadataError,)
+    elif code in _RETRIABLE_ELSE:
+        bases += (RetriableError,)
+    text = " ".join(words).lower() + "."
+    return type(
+        "".join(word.title() for word in words) + "Error",
+        bases,
+        {"code": code, "__doc__": text.capitalize(), "__module__": __name__},
+    )
+
+
+_CLASSES = _by_code()
+
+
+def error_class(code: int) -> type[BrokerResponseError]:
+    """The class for a broker's error code; an unknown code is an ``UnknownServerError``.
+
+    Raises:
+        ValueError: ``code`` is 0, which is no error.
+    """
+    if code == ErrorCode.NONE:
+        raise ValueError("code 0 is no error")
+    return _CLASSES.get(code, UnknownServerError)
+
+
+def error_for(code: int, message: str = "") -> BrokerResponseError:
+    """An instance for a broker's error code, with the broker's own text where it sent one."""
+    kind = error_class(code)
+    if kind is UnknownServerError and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+        return kind(f"the broker answered with error code {code}, which is unknown here. {message}".strip())
+    return kind(message)

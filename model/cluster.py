@@ -1,0 +1,88 @@
+"""What a client knows of a cluster at one moment: an immutable snapshot, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import attrs
+
+from splashdam.model.values import TopicPartition
+
+
+@attrs.frozen
+class Node:
+    """A broker as clients reach it. ``node_id`` is negative for a bootstrap address."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} at {self.host}:{self.port}"
+
+
+@attrs.frozen
+class PartitionInfo:
+    """One partition. ``leader`` is -1 while it has none; ``leader_epoch`` is -1 where unknown."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class TopicInfo:
+    """One topic. ``error_code`` is the broker's (0 = none); partitions are ordered by number from 0."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...] = ()
+    error_code: int = 0
+    topic_id: bytes = bytes(16)
+
+
+@attrs.frozen
+class ClusterMetadata:
+    """An immutable snapshot of brokers, topics and leaders."""
+
+    nodes: Mapping[int, Node] = attrs.field(factory=dict)
+    topics: Mapping[str, TopicInfo] = attrs.field(factory=dict)
+    cluster_id: str | None = None
+    controller_id: int = -1
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        """The partition's entry, or None where topic or number is unknown."""
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def leader_for(self, topic_partition: TopicPartition) -> int:
+        """Node id of the leader, or -1 where there is none or it is not among the known nodes."""
+        info = self.partition(topic_partition)
+        return info.leader if info is not None and info.leader in self.nodes else -1
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """Epoch of the leader, -1 where unknown."""
+        info = self.partition(topic_partition)
+        return -1 if info is None else info.leader_epoch
+
+    def partition_count(self, topic: str) -> int:
+        """Number of partitions, 0 for a topic that is not known."""
+        info = self.topics.get(topic)
+        return 0 if info is None else len(info.partitions)
+
+    def available_partitions(self, topic: str) -> tuple[int, ...]:
+        """Numbers of the partitions that have a leader, ascending."""
+        return self._available.get(topic, ())
+
+    @cached_property
+    def _available(self) -> dict[str, tuple[int, ...]]:
+        return {
+            name: tuple(info.partition for info in topic.partitions if info.leader in self.nodes)
+            for name, topic in self.topics.items()
+        }

@@ -1,0 +1,98 @@
+"""The one error tree: every failure says what happened, whether trying again helps, and what to do.
+
+::
+
+    KafkaError
+    ├── KafkaConfigurationError, IllegalStateError, IllegalArgumentError, SerializationError   (the caller's)
+    ├── ProtocolError, UnsupportedCodecError                                  (bytes nobody should have sent)
+    ├── RetriableError
+    │   ├── KafkaTimeoutError ── BufferExhaustedError
+    │   ├── KafkaConnectionError
+    │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
+    ├── WouldBlock
+    └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
+
+Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
+(inside a transaction: abort, then go on), ``fatal`` (this producer is finished; make a new one).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KafkaError(Exception):
+    """Base of all errors of splashdam."""
+
+    retriable: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+    remedy: ClassVar[str] = ""
+    """What the caller can do about it; empty where the message says it all."""
+
+
+class KafkaConfigurationError(KafkaError, ValueError):
+    """An option is unknown, illegal or contradicts another one."""
+
+
+class IllegalStateError(KafkaError):
+    """The call is not legal now, for example ``send`` after ``close``."""
+
+
+class IllegalArgumentError(KafkaError, ValueError):
+    """An argument is outside what the call accepts."""
+
+
+class SerializationError(KafkaError):
+    """A serializer returned something that is not bytes."""
+
+
+class ProtocolError(KafkaError):
+    """Bytes that are not a legal Kafka message; the text names message, field and position."""
+
+
+class UnsupportedCodecError(KafkaError):
+    """A batch names a codec that is unknown or whose library is not installed."""
+
+
+class RetriableError(KafkaError):
+    """Failures that may pass when tried again."""
+
+    retriable = True
+
+
+class InvalidMetadataError(RetriableError):
+    """Retriable, and what the client knew of the cluster is out of date."""
+
+
+class KafkaTimeoutError(RetriableError, TimeoutError):
+    """Something did not happen in its time; the text says what and what was seen last."""
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """``buffer_memory`` stayed full for ``max_block_ms``: records are made faster than they are delivered."""
+
+    remedy = "send slower, raise buffer_memory, or find out why the broker does not take records"
+
+
+class KafkaConnectionError(RetriableError):
+    """A connection could not be made or was lost; the text names the address and the cause."""
+
+
+class WouldBlock(KafkaError):
+    """``send_nowait`` would have to wait; ``what`` is ``"memory"`` or ``"metadata"``."""
+
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
+class BrokerResponseError(KafkaError):
+    """A broker answered with an error code."""
+
+    code: ClassVar[int] = -1
+
+    def __init__(self, message: str = "") -> None:
+        kind = type(self)
+        text = message or (kind.__doc__ or "").strip()
+        super().__init__(f"[{kind.code} {kind.__name__}] {text}")

@@ -1,0 +1,132 @@
+"""Options by name: one attrs class is the whole table (name, type, default, validator, doc).
+
+An option's Kafka name is in its metadata (``kafka="linger.ms"``); without one it is the Python name with
+dots. Unknown names are refused with the nearest right one, so that a typing error never becomes a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any,
+    *,
+    doc: str,
+    kafka: str | None = None,
+    parse: Callable[[str], Any] | None = None,
+    check: Callable[[Any], str | None] | None = None,
+) -> Any:
+    """Declares one option of an attrs class.
+
+    Args:
+        default: its default value.
+        doc: meaning and unit, shown in errors and in the documentation.
+        kafka: its dotted name where that is not the Python name with dots.
+        parse: turns the text of a properties file into the value; by default derived from ``default``.
+        check: returns what is wrong with a value, or None.
+    """
+
+    def validate(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+        problem = check(value) if check is not None else None
+        if problem is not None:
+            raise KafkaConfigurationError(f"{attribute.name}={value!r}: {problem}. {doc}")
+
+    metadata = {"doc": doc, "kafka": kafka, "parse": parse}
+    if isinstance(default, list | dict):
+        return attrs.field(factory=default.copy, validator=validate, metadata=metadata)
+    return attrs.field(default=default, validator=validate, metadata=metadata)
+
+
+def at_least(minimum: float) -> Callable[[Any], str | None]:
+    """A check that the value is a number not below ``minimum``."""
+
+    def check(value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"must be a number, not {type(value).__name__}"
+        return None if value >= minimum else f"must be at least {minimum}"
+
+    return check
+
+
+def one_of(*choices: object) -> Callable[[Any], str | None]:
+    """A check that the value is one of ``choices``."""
+
+    def check(value: Any) -> str | None:
+        return None if value in choices else "must be one of " + ", ".join(map(repr, choices))
+
+    return check
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """`` Did you mean …?`` for the closest of ``names``, or an empty string."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:
+    """Builds ``cls`` from keyword options.
+
+    Raises:
+        KafkaConfigurationError: a name is unknown (the nearest right one is named) or a value is illegal.
+    """
+    names = [field.name for field in attrs.fields(cls)]  # type: ignore[arg-type]  # cls is an attrs class
+    for name in options:
+        if name not in names:
+            raise KafkaConfigurationError(f"unknown {what} option {name!r}.{nearest_name(name, names)}")
+    return cls(**options)
+
+
+def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -> dict[str, Any]:
+    """Turns Kafka's dotted names and text values into keyword options for ``cls``.
+
+    Raises:
+        KafkaConfigurationError: a name is unknown or a value does not parse.
+    """
+    by_kafka_name = {
+        field.metadata.get("kafka") or field.name.replace("_", "."): field
+        for field in attrs.fields(cls)  # type: ignore[arg-type]  # cls is an attrs class
+    }
+    options: dict[str, Any] = {}
+    for name, text in properties.items():
+        field = by_kafka_name.get(name)
+        if field is None:
+            raise KafkaConfigurationError(
+                f"unknown {what} property {name!r}.{nearest_name(name, by_kafka_name)}"
+            )
+        options[field.name] = _parse(field, name, text)
+    return options
+
+
+def _parse(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    parse = field.metadata.get("parse") or _parser_for(field.default)
+    try:
+        return parse(text.strip())
+    except ValueError as error:
+        raise KafkaConfigurationError(f"{name}={text!r}: {error}. {field.metadata['doc']}") from error
+
+
+def _parser_for(default: Any) -> Callable[[str], Any]:
+    if isinstance(default, bool):
+        return _parse_bool
+    if isinstance(default, int):
+        return int
+    if isinstance(default, float):
+        return float
+    return str
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"

@@ -1,0 +1,57 @@
+"""The small values that travel through every room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Anything with contiguous bytes; a ``memoryview`` is always of format ``B``."""
+
+HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""Record headers as they are encoded: in order, keys may repeat, a value may be null."""
+
+HeadersLike: TypeAlias = Sequence[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
+"""Record headers as an application may give them."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition, from 0.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record went. Field names and order are kafka-python's.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        topic_partition: both as one value.
+        offset: offset of this record in the partition, -1 with ``acks=0``.
+        timestamp: milliseconds since the epoch: the record's own, or the broker's append time where the
+            topic uses LogAppendTime.
+        checksum: always ``None``; message format 2 has no checksum per record.
+        serialized_key_size: bytes, -1 for a null key.
+        serialized_value_size: bytes, -1 for a null value.
+        serialized_header_size: bytes of UTF-8 keys and values, -1 without headers.
+    """
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    checksum: int | None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int

@@ -1,0 +1,5 @@
+"""For users' tests and ours: clocks in virtual time, faulty networks and files, a broker as a fixture.
+
+Lives here: whatever a test suite needs that an application does not.
+May import: every room but pipeline and cli.
+"""

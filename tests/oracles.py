@@ -1,0 +1,17 @@
+"""Where the tests find material that is not part of the project; a test that needs it skips without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def shared(relative: str) -> Path:
+    """A path beside the checkout: Kafka's message schemas, log directories a real Kafka wrote."""
+    path = _SHARED / relative
+    if not path.exists():
+        pytest.skip(f"{relative} is not beside this checkout")
+    return path
