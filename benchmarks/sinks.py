@@ -1,0 +1,69 @@
+"""Starts the common sink and asks it what arrived. Compiled on the spot where there is a C compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+HERE = Path(__file__).resolve().parent
+PARTITIONS = 4
+
+
+def sink_command(kind: str, build_dir: Path) -> tuple[str, list[str]]:
+    """What the sink is ("C" or "Python") and the command that starts it.
+
+    Args:
+        kind: "c", "python", or "auto" for C where a compiler is found.
+        build_dir: where the compiled program is put.
+    """
+    compiler = shutil.which(os.environ.get("CC") or "cc")
+    if kind == "python" or (kind == "auto" and compiler is None):
+        return "Python", [sys.executable, str(HERE / "sink.py"), str(PARTITIONS)]
+    if compiler is None:
+        raise SystemExit("no C compiler found; --sink python needs none")
+    program = build_dir / "sink"
+    subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", program, HERE / "sink.c"], check=True)
+    return "C", [str(program), str(PARTITIONS)]
+
+
+def temporary_build_dir() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="splashdam-bench-")
+
+
+class RunningSink:
+    """One sink process for one measurement, so that its counts are those of one client."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.bootstrap = f"127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def counts(self) -> dict[str, int]:
+        """Stops the sink; what it counted: records, bytes, batches, requests.
+
+        Raises:
+            RuntimeError: it had stopped by itself, because a client sent something it does not know.
+        """
+        out, errors = self._process.communicate("", timeout=30)
+        if self._process.returncode != 0 or errors:
+            raise RuntimeError(f"the sink failed: {errors.strip()}")
+        counts: dict[str, int] = json.loads(out)
+        return counts
+
+    def __enter__(self) -> RunningSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
