@@ -18,7 +18,7 @@ Three class attributes sort every error: ``retriable`` (the same call may succee
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class KafkaError(Exception):
@@ -86,6 +86,9 @@ class WouldBlock(KafkaError):
         super().__init__(message)
         self.what = what
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, str(self))
+
 
 class BrokerResponseError(KafkaError):
     """A broker answered with an error code."""
@@ -94,5 +97,11 @@ class BrokerResponseError(KafkaError):
 
     def __init__(self, message: str = "") -> None:
         kind = type(self)
-        text = message or (kind.__doc__ or "").strip()
-        super().__init__(f"[{kind.code} {kind.__name__}] {text}")
+        self.message = message or (kind.__doc__ or "").strip()
+        super().__init__(f"[{kind.code} {kind.__name__}] {self.message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By code, since classes made from a code cannot be found by name.
+        from splashdam.model.broker_errors import error_for
+
+        return error_for, (int(self.code), self.message)

@@ -1,0 +1,84 @@
+"""Root folders install as one package: nothing on disk may be missing from the lists that say so."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+
+import pytest
+from house_tree import PACKAGE_DIR, PYPROJECT, ROOMS, ROOT, files
+
+
+def packages_on_disk() -> set[str]:
+    """Dotted names of all folders with an `__init__.py` in the rooms."""
+    return {
+        ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
+        for package, folder in PACKAGE_DIR.items()
+        for path in files(folder, ".py")
+        if path.name == "__init__.py"
+    }
+
+
+def test_every_package_is_listed() -> None:
+    """A forgotten subpackage would work in an editable install and be missing from the wheel."""
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == packages_on_disk()
+
+
+def test_every_python_file_is_in_a_package() -> None:
+    """A module in a folder without `__init__.py` would not be installed."""
+    lost = [
+        path
+        for room in ROOMS
+        for path in files(room, ".py", ".pyi", ".pyx")
+        if not (path.parent / "__init__.py").exists()
+    ]
+    assert lost == []
+
+
+def test_type_checkers_and_linters_know_every_room() -> None:
+    """A new room stands in the typing view, in pyright's list and in the layers."""
+    rooms = set(ROOMS) - {"facade"}
+    view = re.search(r"for room in ([\w ]+); do", (ROOT / "tools/typing_view.sh").read_text())
+    assert view is not None
+    assert set(view[1].split()) == rooms
+    assert set(PYPROJECT["tool"]["pyright"]["include"]) == {*rooms, "facade"}
+    layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert {room for layer in layers for room in layer.split(" | ")} == rooms
+
+
+def test_facade_is_the_package() -> None:
+    """`splashdam` itself is the facade, and marks the package as typed."""
+    assert PACKAGE_DIR["splashdam"] == "facade"
+    assert (ROOT / "facade/py.typed").exists()
+
+
+def test_version_is_written_once_in_each_place() -> None:
+    """`__version__`, the distribution and the changelog agree."""
+    import splashdam
+
+    version = PYPROJECT["project"]["version"]
+    assert splashdam.__version__ == version
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_extras() -> None:
+    """The promised extras exist, and `all` names every other one."""
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    names = {"compression", "arrow", "spark", "otel", "prometheus", "gssapi", "cli"}
+    assert set(extras) == {*names, "all"}
+    assert set(re.findall(r"\w+", extras["all"][0].partition("[")[2])) == names
+
+
+def test_the_command_is_installed() -> None:
+    """The entry point `splashdam` names something that can be called."""
+    (command,) = entry_points(group="console_scripts", name="splashdam")
+    assert callable(command.load())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_lives_there(room: str) -> None:
+    """The docstring of a room's `__init__` names its contents and what it may import."""
+    text = (ROOT / room / "__init__.py").read_text()
+    if room != "facade":
+        assert "Lives here:" in text
+        assert "May import:" in text

@@ -1,0 +1,60 @@
+"""The sdist builds a wheel by itself, and the wheel holds the whole tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from house_tree import PACKAGE_DIR, ROOT, files
+
+HOOK = """
+import sys
+from setuptools import build_meta
+print(getattr(build_meta, sys.argv[1])(sys.argv[2]))
+"""
+
+
+def build(hook: str, tree: Path, into: Path) -> Path:
+    """Calls setuptools' own hook as pip would, without a compiler and without isolation (no network)."""
+    environment = {**os.environ, "CC": "/bin/false"}
+    command = [sys.executable, "-c", HOOK, hook, str(into)]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return into / done.stdout.splitlines()[-1]
+
+
+def copy_of_the_tree(target: Path) -> Path:
+    """The files an sdist needs, without build products: those of an earlier build would hide a loss."""
+    target.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, target)
+    products = shutil.ignore_patterns("__pycache__", "*.so", "_kernel_c.c")
+    for room in PACKAGE_DIR.values():
+        shutil.copytree(ROOT / room, target / room, ignore=products)
+    return target
+
+
+@pytest.mark.slow
+def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
+    """Every module of every room and `py.typed` are in a wheel built from the sdist without a compiler."""
+    sdist = build("build_sdist", copy_of_the_tree(tmp_path / "tree"), tmp_path)
+    with tarfile.open(sdist) as archive:
+        assert not [member.name for member in archive if member.issym()]
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    wheel = zipfile.ZipFile(build("build_wheel", source, tmp_path))
+    expected = {
+        "/".join([*package.split("."), *path.relative_to(ROOT / folder).parts])
+        for package, folder in PACKAGE_DIR.items()
+        for path in files(folder, ".py", ".pyi")
+    }
+    missing = expected - set(wheel.namelist())
+    assert not missing
+    assert "splashdam/py.typed" in wheel.namelist()
+    assert "splashdam/record/_kernel_py.py" in wheel.namelist()

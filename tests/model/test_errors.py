@@ -1,0 +1,116 @@
+"""The error tree against Kafka's own table, and what each error tells the caller."""
+
+from __future__ import annotations
+
+import pickle
+
+import kafka.errors
+import pytest
+
+from splashdam.model import broker_errors, errors
+from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, InvalidMetadataError, KafkaError, RetriableError
+
+CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
+
+# facts of the Java producer (Sender, TransactionManager, Errors.java)
+STALE_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
+RETRIABLE = STALE_METADATA | {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106}
+FATAL_FOR_A_PRODUCER = {31, 35, 53, 90}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_a_class_of_its_own(code: ErrorCode) -> None:
+    """A broker's code becomes an error that carries the code."""
+    kind = error_class(code)
+    assert kind.code == code
+    assert issubclass(kind, BrokerResponseError)
+    assert kind.__doc__
+    assert kind.__name__.endswith(("Error", "Exception"))
+
+
+def test_class_names_are_distinct() -> None:
+    """No two codes share a name."""
+    names = [error_class(code).__name__ for code in CODES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_retriable_as_in_the_java_producer(code: ErrorCode) -> None:
+    """Retriable and stale-metadata codes are Java's, none else."""
+    kind = error_class(code)
+    if code <= 120:  # what the facts were read from
+        assert issubclass(kind, RetriableError) == (code in RETRIABLE)
+        assert issubclass(kind, InvalidMetadataError) == (code in STALE_METADATA)
+    assert kind.retriable == issubclass(kind, RetriableError)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_no_error_is_both_retriable_and_the_end(code: ErrorCode) -> None:
+    """Each error falls into one sort only."""
+    kind = error_class(code)
+    assert [kind.retriable, kind.abortable, kind.fatal].count(True) <= 1
+    assert kind.fatal == (code in FATAL_FOR_A_PRODUCER)
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code <= 127])
+def test_same_codes_as_kafka_python(code: ErrorCode) -> None:
+    """A client that we did not write knows the same codes."""
+    assert kafka.errors.for_code(int(code)).errno == code
+
+
+def test_unknown_code_keeps_its_number() -> None:
+    """A code of a future broker is reported with its number, and is no reason to retry."""
+    error = error_for(9999, "from the future")
+    assert type(error) is broker_errors.UnknownServerError
+    assert "9999" in str(error)
+    assert "from the future" in str(error)
+    assert not error.retriable
+
+
+def test_code_zero_is_no_error() -> None:
+    """Asking for the class of success is a mistake of the caller."""
+    with pytest.raises(ValueError, match="no error"):
+        error_class(0)
+
+
+def test_text_names_code_and_class() -> None:
+    """The broker's text is shown; without one the meaning of the code is."""
+    assert str(error_for(10, "1,234 bytes")) == "[10 MessageTooLargeError] 1,234 bytes"
+    assert str(error_for(10)) == "[10 MessageTooLargeError] The record or batch is larger than the limit."
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_broker_errors_pickle(code: ErrorCode) -> None:
+    """Errors cross process borders as they are, the classes made from a code too."""
+    error = error_for(code, "why")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (type(error), str(error))
+
+
+def test_other_errors_pickle() -> None:
+    """An error with an argument of its own keeps it."""
+    copy = pickle.loads(pickle.dumps(errors.WouldBlock("metadata", "of topic t")))
+    assert (copy.what, str(copy)) == ("metadata", "of topic t")
+
+
+def test_python_users_can_catch_what_they_know() -> None:
+    """A timeout is a TimeoutError, a wrong option or argument a ValueError."""
+    assert issubclass(errors.KafkaTimeoutError, TimeoutError)
+    assert issubclass(errors.KafkaConfigurationError, ValueError)
+    assert issubclass(errors.IllegalArgumentError, ValueError)
+    assert issubclass(errors.BufferExhaustedError, errors.KafkaTimeoutError)
+
+
+def test_would_block_says_on_what() -> None:
+    """`send_nowait` names what it would have had to wait for."""
+    error = errors.WouldBlock("memory", "no room for 10 bytes")
+    assert (error.what, str(error)) == ("memory", "no room for 10 bytes")
+
+
+def test_everything_is_a_kafka_error() -> None:
+    """One `except KafkaError` catches all."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert all(issubclass(kind, KafkaError) for kind in kinds)
+    assert all(kind.__doc__ for kind in kinds)
