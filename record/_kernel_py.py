@@ -1,0 +1,201 @@
+"""The hot kernels in plain Python: what runs where the compiled twin is not built.
+
+``_kernel_c.pyx`` has the same classes and makes the same bytes. Import both through ``kernel.py``.
+"""
+
+from __future__ import annotations
+
+from operator import index as as_int
+from struct import unpack_from
+
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.values import Buffer, HeaderPairs
+from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
+from splashdam.record.outcome import BatchOutcome, FutureCell
+from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
+
+__all__ = ["IMPL", "BatchBuffer", "BatchOutcome", "FutureCell", "murmur2", "record_size_upper_bound"]
+
+IMPL = "python"
+
+HEADER_BYTES = 61
+MAX_BATCH_BYTES = 0x7FFFFFFF
+RECORD_OVERHEAD_BYTES = 21
+"""Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
+
+_NULL = b"\x01"
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class BatchBuffer:
+    """The records of one batch, each encoded when it is appended, behind 61 bytes for the header.
+
+    Not safe for two threads at once; its owner guards it. Views that were handed out stay valid for ever: a
+    buffer that grows moves to new memory and leaves the old to them.
+
+    Attributes:
+        record_count: records appended.
+        size_bytes: bytes in use, the header's 61 among them.
+        capacity_bytes: bytes allocated.
+        base_timestamp_ms: of the first record, -1 without one.
+        max_timestamp_ms: largest of all records, -1 without one.
+    """
+
+    __slots__ = (
+        "_memory",
+        "base_timestamp_ms",
+        "capacity_bytes",
+        "max_timestamp_ms",
+        "record_count",
+        "size_bytes",
+    )
+
+    def __init__(self, capacity_bytes: int) -> None:
+        """Allocates ``capacity_bytes``, the header's 61 among them.
+
+        Raises:
+            IllegalArgumentError: fewer than 61, or more than 2,147,483,647.
+        """
+        _check_capacity(capacity_bytes)
+        self._memory = memoryview(bytearray(capacity_bytes))
+        self.capacity_bytes = capacity_bytes
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeaderPairs | None,
+    ) -> bool:
+        """Encodes one record behind the others; False, and nothing changed, if it does not fit.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch; may be below that of earlier records, and negative.
+            key: its bytes, None for a null key; ``b""`` is a key.
+            value: its bytes, None for a null value (a tombstone on a compacted topic).
+            headers: ``(str, bytes or None)`` pairs in order, None for none.
+
+        Raises:
+            TypeError: an argument has the wrong type; nothing changed.
+            OverflowError: the timestamp does not fit 64 bits; nothing changed.
+            UnicodeEncodeError: a header's key holds a lone surrogate; nothing changed.
+        """
+        if type(timestamp_ms) is not int:
+            timestamp_ms = as_int(timestamp_ms)
+        if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+            raise OverflowError("timestamp_ms does not fit 64 bits")
+        if key is None:
+            key_head, key = _NULL, b""
+        else:
+            if type(key) is not bytes:
+                key = as_bytes(key, "key")
+            size = len(key)
+            key_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        if value is None:
+            value_head, value = _NULL, b""
+        else:
+            if type(value) is not bytes:
+                value = as_bytes(value, "value")
+            size = len(value)
+            value_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        encoded_headers = NO_HEADERS if headers is None else encode_headers(headers)
+
+        count = self.record_count
+        delta = timestamp_ms - self.base_timestamp_ms if count else 0
+        body = b"".join(
+            (
+                b"\x00",
+                ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta),
+                ENCODED[count] if count < TABLE_SIZE else encode_varint(count),
+                key_head,
+                key,
+                value_head,
+                value,
+                encoded_headers,
+            )
+        )
+        size = len(body)
+        length = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        start = self.size_bytes
+        middle = start + len(length)
+        end = middle + size
+        if end > self.capacity_bytes:
+            return False
+        memory = self._memory
+        memory[start:middle] = length
+        memory[middle:end] = body
+        self.size_bytes = end
+        self.record_count = count + 1
+        if not count:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        return True
+
+    def reserve(self, capacity_bytes: int) -> None:
+        """Grows the buffer to ``capacity_bytes``; a smaller number changes nothing.
+
+        Raises:
+            IllegalArgumentError: more than 2,147,483,647.
+        """
+        if capacity_bytes > self.capacity_bytes:
+            _check_capacity(capacity_bytes)
+            memory = memoryview(bytearray(capacity_bytes))
+            memory[: self.size_bytes] = self._memory[: self.size_bytes]
+            self._memory = memory
+            self.capacity_bytes = capacity_bytes
+
+    def view(self) -> memoryview:
+        """All bytes in use, writable; the header in front is only what a seal has written there."""
+        return self._memory[: self.size_bytes]
+
+
+def _check_capacity(capacity_bytes: int) -> None:
+    if not HEADER_BYTES <= capacity_bytes <= MAX_BATCH_BYTES:
+        raise IllegalArgumentError(
+            f"capacity_bytes={capacity_bytes}: a batch has {HEADER_BYTES} to {MAX_BATCH_BYTES} bytes"
+        )
+
+
+def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> int:
+    """Bytes that a record takes at most in any batch, without the batch's header.
+
+    As the Java producer's ``estimateSizeInBytesUpperBound``, which adds the 61 bytes of the header.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+    """
+    size = RECORD_OVERHEAD_BYTES + len(NO_HEADERS if headers is None else encode_headers(headers))
+    for what, data in (("key", key), ("value", value)):
+        if data is None:
+            size += 1
+        else:
+            length = len(data) if type(data) is bytes else len(as_bytes(data, what))
+            size += size_of_varint(length) + length
+    return size
+
+
+def murmur2(data: Buffer) -> int:
+    """Kafka's key hash (``Utils.murmur2``, seed 0x9747b28c), as a signed 32-bit number.
+
+    Raises:
+        TypeError: ``data`` is not bytes-like.
+    """
+    data = as_bytes(data, "key")
+    length = len(data)
+    words = length // 4
+    hashed = 0x9747B28C ^ length
+    for word in unpack_from(f"<{words}I", data):
+        mixed = word * 0x5BD1E995 & 0xFFFFFFFF
+        mixed = (mixed ^ mixed >> 24) * 0x5BD1E995
+        hashed = (hashed * 0x5BD1E995 ^ mixed) & 0xFFFFFFFF
+    if length % 4:
+        hashed ^= int.from_bytes(data[words * 4 :], "little")
+        hashed = hashed * 0x5BD1E995 & 0xFFFFFFFF
+    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
+    hashed ^= hashed >> 15
+    return hashed - (1 << 32) if hashed >> 31 else hashed

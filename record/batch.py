@@ -1,0 +1,220 @@
+"""The 61-byte header of a record batch (message format 2): read it, check it, and change the broker's fields.
+
+Byte layout: ``docs/format/record-batch.md``. All of this works in place; no record is decoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.errors import UnsupportedCodecError
+from splashdam.model.values import Buffer
+from splashdam.record.compression import Codec
+
+HEADER_BYTES = 61
+MAGIC = 2
+
+BATCH_LENGTH_AT = 8
+LENGTH_END = 12  # batchLength counts from here
+LEADER_EPOCH_AT = 12
+CRC_AT = 17
+CRC_FROM = 21  # the checksum covers everything from the attributes on
+ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
+PRODUCER_AT = 43
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+HEADER = Struct(">qiibIhiqqqhii")
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+UINT32 = Struct(">I")
+PRODUCER = Struct(">qhi")
+
+_MAX_SEQUENCE = 0x7FFFFFFF
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, fields by Kafka's names, in the order of the bytes.
+
+    Attributes:
+        base_offset: offset of the first record (before compaction).
+        batch_length: bytes after this field.
+        partition_leader_epoch: set by the broker; outside the checksum.
+        magic: always 2.
+        crc: CRC-32C of everything from ``attributes`` on.
+        attributes: bit set; see the properties.
+        last_offset_delta: last offset is ``base_offset`` plus this; kept by compaction.
+        base_timestamp: what the records' timestamps are relative to; the delete horizon if that bit is set.
+        max_timestamp: largest of the records, or the broker's append time.
+        producer_id: -1 for none.
+        producer_epoch: -1 for none.
+        base_sequence: -1 for none, and in control batches.
+        record_count: may be below ``last_offset_delta + 1`` after compaction, 0 in a kept empty batch.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch, header and all."""
+        return LENGTH_END + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (before compaction)."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the records.
+
+        Raises:
+            UnsupportedCodecError: the attributes name a codec that does not exist.
+        """
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise UnsupportedCodecError(f"the batch at offset {self.base_offset} names codec {number}")
+        return Codec(number)
+
+    @property
+    def is_transactional(self) -> bool:
+        """The batch belongs to a transaction (or ends one)."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """The batch holds a marker that is never delivered to applications."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Every record has ``max_timestamp``: the broker's append time."""
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """``base_timestamp`` is the moment from which tombstones may be dropped."""
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, -1 without sequences; it wraps from 2,147,483,647 to 0."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
+
+
+def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch that begins at ``position``; the records need not be there.
+
+    Raises:
+        CorruptMessageError: it is too short, not of format 2, or its numbers contradict each other.
+    """
+    if position < 0 or len(data) - position < HEADER_BYTES:
+        raise CorruptMessageError(
+            f"position {position}: {max(0, len(data) - position)} bytes are too few for a batch header"
+        )
+    header = BatchHeader._make(HEADER.unpack_from(data, position))
+    problem = _problem(header)
+    if problem:
+        raise CorruptMessageError(f"position {position}: {problem}")
+    return header
+
+
+def _problem(header: BatchHeader) -> str:
+    # The length first: in a zero-filled tail it is what tells.
+    if header.batch_length < HEADER_BYTES - LENGTH_END:
+        return f"batch length {header.batch_length} is below {HEADER_BYTES - LENGTH_END}"
+    if header.magic != MAGIC:
+        return f"message format {header.magic}, only {MAGIC} is read"
+    if header.base_offset < 0:
+        return f"base offset {header.base_offset} is negative"
+    if header.last_offset_delta < 0:
+        return f"last offset delta {header.last_offset_delta} is negative"
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
+    return ""
+
+
+def iter_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch from ``position`` on; a partial batch at the end is left out.
+
+    Raises:
+        CorruptMessageError: at a header that is damaged.
+    """
+    end = len(data)
+    while end - position >= HEADER_BYTES:
+        header = parse_header(data, position)
+        if end - position < header.size_bytes:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the bytes of the batch have the checksum its header names; False too if they are not all there."""
+    end = position + header.size_bytes
+    if len(data) < end:
+        return False
+    return crc32c(memoryview(data)[position + CRC_FROM : end]) == header.crc
+
+
+def stamp_offset(
+    batch: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
+) -> None:
+    """Writes what a leader assigns; both fields stand outside the checksum."""
+    INT64.pack_into(batch, position, base_offset)
+    INT32.pack_into(batch, position + LEADER_EPOCH_AT, partition_leader_epoch)
+
+
+def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Turns a batch into one with LogAppendTime: attribute, maximum timestamp and a new checksum.
+
+    Raises:
+        CorruptMessageError: there is no whole batch at ``position``.
+    """
+    header = parse_header(batch, position)
+    INT16.pack_into(batch, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    INT64.pack_into(batch, position + MAX_TIMESTAMP_AT, timestamp_ms)
+    stamp_crc(batch, position, header.size_bytes)
+
+
+def stamp_crc(batch: bytearray | memoryview, position: int, size_bytes: int) -> None:
+    """Computes and writes the checksum of the batch of ``size_bytes`` at ``position``.
+
+    Raises:
+        CorruptMessageError: the data ends before the batch does.
+    """
+    if len(batch) - position < size_bytes:
+        raise CorruptMessageError(f"position {position}: the data ends before its batch of {size_bytes} bytes")
+    with memoryview(batch) as view:
+        crc = crc32c(view[position + CRC_FROM : position + size_bytes])
+    UINT32.pack_into(batch, position + CRC_AT, crc)

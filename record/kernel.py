@@ -1,0 +1,54 @@
+"""Chooses the twin: the compiled kernel where it is built, else the Python one.
+
+``SPLASHDAM_PURE=1`` (any text) in the environment forces the Python twin; ``IMPL`` says which one is in use,
+"c" or "python". Type checkers always see the Python twin.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, SUCCEEDED
+
+if TYPE_CHECKING or os.environ.get("SPLASHDAM_PURE"):
+    from splashdam.record._kernel_py import (
+        IMPL,
+        BatchBuffer,
+        BatchOutcome,
+        FutureCell,
+        murmur2,
+        record_size_upper_bound,
+    )
+else:
+    try:
+        from splashdam.record._kernel_c import (
+            IMPL,
+            BatchBuffer,
+            BatchOutcome,
+            FutureCell,
+            murmur2,
+            record_size_upper_bound,
+        )
+    except ImportError:
+        from splashdam.record._kernel_py import (
+            IMPL,
+            BatchBuffer,
+            BatchOutcome,
+            FutureCell,
+            murmur2,
+            record_size_upper_bound,
+        )
+
+__all__ = [
+    "FAILED",
+    "IMPL",
+    "PENDING",
+    "SPLIT",
+    "SUCCEEDED",
+    "BatchBuffer",
+    "BatchOutcome",
+    "FutureCell",
+    "murmur2",
+    "record_size_upper_bound",
+]

@@ -1,0 +1,302 @@
+"""What became of a batch, and the cell a delivery future is made of (Python twin).
+
+No lock is taken anywhere here; two rules make that safe, and both rest on the GIL:
+
+* A result is stored before the state that announces it. Who sees the state sees the result.
+* Waiters stand in a ``deque`` whose single operations (``append``, ``popleft``, ``remove`` of an object that
+  compares by identity) are atomic. ``add_waiter`` appends its handle and *then* looks at the state once more;
+  the completer stores the state and *then* pops until nothing is left. So either the completer finds the
+  handle, or the adder sees that the batch ended and tries to take its own handle back: whoever gets it out of
+  the deque acts, and the other one does not. Every waiter is called exactly once or refused exactly once.
+
+One thread at a time completes a batch (its owner: the sender, or who holds the producer's guard); any number
+of threads may add and remove waiters meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from splashdam.model.errors import IllegalArgumentError, IllegalStateError
+from splashdam.model.values import TopicPartition
+from splashdam.record import outcome_table
+from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, next_state
+
+
+class Handle:
+    """One waiter in line: ``index`` is its record in the batch it waits for, -1 for the whole batch."""
+
+    __slots__ = ("index", "waiter")
+
+    def __init__(self, waiter: Callable[[], None], index: int) -> None:
+        self.waiter: Callable[[], None] | None = waiter
+        self.index = index
+
+    def __call__(self) -> None:
+        waiter = self.waiter
+        if waiter is not None:
+            waiter()
+
+
+class _AllOf:
+    """Waits for the parts of a split batch, one after the other, then calls the handle.
+
+    It stands in line at one part at a time, so only one thread ever goes on with it.
+    """
+
+    __slots__ = ("_handle", "_rest")
+
+    def __init__(self, parts: Sequence[BatchOutcome], handle: Handle) -> None:
+        self._rest = iter(parts)
+        self._handle = handle
+
+    def all_done(self) -> bool:
+        """True if every part is done; else it stands in line at the first that is not."""
+        return all(part.add_waiter(self) is None for part in self._rest)
+
+    def __call__(self) -> None:
+        if self.all_done():
+            self._handle()
+
+
+class BatchOutcome:
+    """What became of one batch; shared by the futures of all its records.
+
+    Attributes:
+        topic_partition: where the batch goes.
+        state: one of ``PENDING``, ``SUCCEEDED``, ``FAILED``, ``SPLIT``.
+        base_offset: offset of the first record, -1 while unknown and with ``acks=0``.
+        log_append_time_ms: the broker's append time, -1 where the topic keeps the producer's timestamps.
+        error: why the batch failed, else None.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_parts",
+        "_record_errors",
+        "_waiters",
+        "base_offset",
+        "error",
+        "log_append_time_ms",
+        "state",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.state = PENDING
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: BaseException | None = None
+        self._record_errors: Mapping[int, BaseException] | None = None
+        self._bounds: Sequence[int] = ()
+        self._parts: Sequence[BatchOutcome] = ()
+        self._waiters: deque[Handle] = deque()
+
+    def succeed(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The broker has the batch. Does not run the waiters.
+
+        Args:
+            base_offset: offset of the first record, -1 where the broker does not tell (``acks=0``).
+            log_append_time_ms: as the broker answered, -1 for none.
+
+        Raises:
+            IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
+        """
+        state = next_state(self.state, "succeed")
+        if state is not None:
+            self.base_offset = base_offset
+            self.log_append_time_ms = log_append_time_ms
+            self.state = state
+
+    def fail(self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> None:
+        """The batch will not be delivered. Does not run the waiters.
+
+        Args:
+            error: what each record's future raises.
+            record_errors: by index, for the records that have an error of their own.
+
+        Raises:
+            IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
+        """
+        state = next_state(self.state, "fail")
+        if state is not None:
+            self.error = error
+            self._record_errors = record_errors
+            self.state = state
+
+    def split(self, bounds: Sequence[int], children: Sequence[BatchOutcome]) -> None:
+        """The records travel on in new batches: child ``i`` holds records ``bounds[i]`` to ``bounds[i + 1]``.
+
+        Waiters of a record move to its child; waiters of the whole batch wait for all children.
+
+        Raises:
+            IllegalArgumentError: bounds do not start at 0, do not ascend or do not fit the children, or a
+                child is not pending.
+            IllegalStateError: the batch is not pending.
+        """
+        next_state(self.state, "split")
+        check_parts(bounds, [child.state for child in children])
+        self._bounds = tuple(bounds)
+        self._parts = tuple(children)
+        self.state = SPLIT
+        for handle in self._take_waiters():
+            self._enqueue_at_parts(handle)
+
+    def run_waiters(self) -> None:
+        """Takes each waiter once and calls it. Call it after completion, outside every lock.
+
+        A waiter that raises does not keep the others from being called; its exception goes to
+        ``outcome_table.on_waiter_error``. ``KeyboardInterrupt`` and the like are raised at the end.
+        """
+        interrupt: BaseException | None = None
+        for waiter in self._take_waiters():
+            try:
+                waiter()
+            except Exception as error:
+                outcome_table.on_waiter_error(error)
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _take_waiters(self) -> Iterator[Handle]:
+        while True:
+            try:
+                yield self._waiters.popleft()
+            except IndexError:
+                return
+
+    def done(self) -> bool:
+        """True once it succeeded or failed, or was split and all its parts are done."""
+        if self.state == SPLIT:
+            return all(part.done() for part in self._parts)
+        return self.state != PENDING
+
+    def add_waiter(self, waiter: Callable[[], None], index: int = -1) -> Handle | None:
+        """Has ``waiter`` called once when record ``index`` (-1: the whole batch) is done.
+
+        Returns:
+            A handle for ``remove_waiter``; None if it is done already: then the waiter is not kept, and the
+            caller acts by itself.
+        """
+        handle = Handle(waiter, index)
+        return handle if self._enqueue(handle) else None
+
+    def remove_waiter(self, handle: Handle) -> None:
+        """Takes a waiter out of the line, if it is still there; one that is just being called may yet run."""
+        handle.waiter = None
+        try:
+            self._waiters.remove(handle)
+        except ValueError:
+            for part in self._parts:
+                part.remove_waiter(handle)
+
+    def _enqueue(self, handle: Handle) -> bool:
+        """True: it stands in line, or the completer has taken it and calls it. False: nothing to wait for."""
+        if self.state == PENDING:
+            self._waiters.append(handle)
+            if self.state == PENDING:
+                return True
+            try:
+                self._waiters.remove(handle)
+            except ValueError:
+                return True
+        return self.state == SPLIT and self._enqueue_at_parts(handle)
+
+    def _enqueue_at_parts(self, handle: Handle) -> bool:
+        if handle.index < 0:
+            return not _AllOf(self._parts, handle).all_done()
+        part, handle.index = self._part_of(handle.index)
+        return part._enqueue(handle)
+
+    def _part_of(self, index: int) -> tuple[BatchOutcome, int]:
+        if not 0 <= index < self._bounds[-1]:
+            raise IllegalArgumentError(f"record {index} of a batch that held {self._bounds[-1]}")
+        at = bisect_right(self._bounds, index) - 1
+        return self._parts[at], index - self._bounds[at]
+
+    def leaf_of(self, index: int) -> tuple[BatchOutcome, int]:
+        """The outcome that decides about record ``index``, through all splits, and its index there."""
+        outcome = self
+        while outcome.state == SPLIT:
+            outcome, index = outcome._part_of(index)
+        return outcome, index
+
+    def error_of(self, index: int) -> BaseException | None:
+        """Why record ``index`` failed, None if it did not (or not yet)."""
+        leaf, index = self.leaf_of(index)
+        return (leaf._record_errors or {}).get(index, leaf.error)
+
+    def offset_of(self, index: int) -> int:
+        """The offset of record ``index``; -1 where the broker did not tell.
+
+        Raises:
+            IllegalStateError: it is not done.
+            BaseException: the error it failed with.
+        """
+        leaf, index = self.leaf_of(index)
+        if leaf.state == PENDING:
+            raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
+        if leaf.state == FAILED:
+            raise_error(leaf.error_of(index))
+        return -1 if leaf.base_offset < 0 else leaf.base_offset + index
+
+
+def check_parts(bounds: Sequence[int], states: Sequence[int]) -> None:
+    """Refuses bounds and children that do not make a split."""
+    ascending = all(low < high for low, high in pairwise(bounds))
+    if not states or len(bounds) != len(states) + 1 or bounds[0] != 0 or not ascending:
+        raise IllegalArgumentError(f"bounds {list(bounds)} do not divide a batch into {len(states)} parts")
+    if any(state != PENDING for state in states):
+        raise IllegalArgumentError("a child of a split is not pending")
+
+
+def raise_error(error: BaseException | None) -> None:
+    """Raises a stored error, without the frames that raised it before: they would pile up in it."""
+    if error is not None:
+        raise error.with_traceback(None)
+
+
+class FutureCell:
+    """What a delivery future consists of: a batch's outcome and the record's place in the batch.
+
+    The base of ``client``'s future, which adds methods and no slots. The compiled twin is not tracked by the
+    garbage collector, so that millions of them cost nothing while they live.
+
+    Attributes:
+        outcome: the batch's.
+        index: of the record in the batch, from 0.
+        timestamp_ms: the record's own.
+        key_size: bytes, -1 for a null key.
+        value_size: bytes, -1 for a null value.
+        header_size: bytes of UTF-8 keys and values, -1 without headers.
+    """
+
+    __slots__ = ("header_size", "index", "key_size", "outcome", "timestamp_ms", "value_size")
+
+    def __init__(  # noqa: PLR0917  # one per record: positional arguments cost half as much
+        self,
+        outcome: BatchOutcome,
+        index: int,
+        timestamp_ms: int,
+        key_size: int = -1,
+        value_size: int = -1,
+        header_size: int = -1,
+    ) -> None:
+        self.outcome = outcome
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+        self.key_size = key_size
+        self.value_size = value_size
+        self.header_size = header_size
+
+    def done(self) -> bool:
+        """True once this record succeeded or failed."""
+        state = self.outcome.state
+        if state == SPLIT:
+            state = self.outcome.leaf_of(self.index)[0].state
+        return state != PENDING

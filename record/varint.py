@@ -1,0 +1,34 @@
+"""Zigzag base-128 integers, as record fields are written: low seven bits first, sign in the lowest bit."""
+
+from __future__ import annotations
+
+_UINT64 = (1 << 64) - 1
+
+
+def _encode(value: int) -> bytes:
+    rest = ((value << 1) ^ (value >> 63)) & _UINT64
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(0x80 | (rest & 0x7F))
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+ENCODED = tuple(map(_encode, range(8192)))
+"""What 0, 1, 2, … encode to, as far as two bytes reach: nearly every length and delta of a batch."""
+
+TABLE_SIZE = len(ENCODED)
+
+
+def encode_varint(value: int) -> bytes:
+    """Encodes a signed integer; beyond 64 bits it wraps, as Kafka's own ``long`` arithmetic does."""
+    if 0 <= value < TABLE_SIZE:
+        return ENCODED[value]
+    wrapped = value & _UINT64
+    return _encode(wrapped - (1 << 64) if wrapped >> 63 else wrapped)
+
+
+def size_of_varint(value: int) -> int:
+    """Bytes that ``encode_varint`` makes of a value that is not negative."""
+    return max(1, ((value << 1).bit_length() + 6) // 7)
