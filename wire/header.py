@@ -1,0 +1,178 @@
+"""Frames: size, header and body in one go.
+
+Requests have header version 1, or 2 in flexible versions. Responses have header version 0, or 1 in flexible
+versions; ApiVersions responses have version 0 always, since a client must read them before it knows what
+the broker speaks (KIP-511). The client id is never compact.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple, TypeVar
+
+from splashdam.model.errors import ProtocolError
+from splashdam.model.values import Buffer
+from splashdam.wire.codec import decode, encode
+from splashdam.wire.fields import Part
+from splashdam.wire.message import Request, Response
+from splashdam.wire.primitives import UNCOPIED_BYTES, IllegalBytes, read_uvarint, records_size
+from splashdam.wire.registry import Api, api_for
+
+R = TypeVar("R", bound=Response)
+
+API_VERSIONS_KEY = 18
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+_SIZE = struct.Struct(">i")
+_NO_TAGGED_FIELDS = b"\0"
+
+
+class RequestHeader(NamedTuple):
+    """What stands before a request's body.
+
+    Attributes:
+        api_key: which API.
+        api_version: the version of request and response.
+        correlation_id: returned in the response.
+        client_id: the client's name for itself, may be null.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def encode_request(
+    message: Request[Any], *, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole request frame, size included.
+
+    Returns:
+        Its parts in order; records of 64 KiB and more are parts of their own, by reference.
+
+    Raises:
+        ProtocolError: the message does not fit the version.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    header = _REQUEST_HEADER.pack(message.API_KEY, version, correlation_id, length) + name
+    if message.is_flexible(version):
+        header += _NO_TAGGED_FIELDS
+    parts: list[Any] = _frame(header, encode(message, version))
+    return parts
+
+
+def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Part]:
+    """A whole response frame, size included; parts as `encode_request` has them, file slices as they are.
+
+    Raises:
+        ProtocolError: the message does not fit the version.
+    """
+    header = _CORRELATION_ID.pack(correlation_id)
+    if _has_flexible_header(type(message), version):
+        header += _NO_TAGGED_FIELDS
+    return _frame(header, encode(message, version))
+
+
+def _frame(header: bytes, body: list[Part]) -> list[Part]:
+    size = len(header) + sum(map(records_size, body))
+    start = _SIZE.pack(size) + header
+    if body and isinstance(body[0], bytes) and len(body[0]) < UNCOPIED_BYTES:
+        return [start + body[0], *body[1:]]
+    return [start, *body]
+
+
+def _has_flexible_header(cls: type[Response], version: int) -> bool:
+    return cls.API_KEY != API_VERSIONS_KEY and cls.is_flexible(version)
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Reads a request's header; returns it and the position of the body.
+
+    An ApiVersions request passes in any version, so that the caller can answer it with error 35.
+
+    Raises:
+        ProtocolError: the frame is too short, or key or version are not declared here.
+    """
+    if len(frame) < _REQUEST_HEADER.size:
+        raise ProtocolError(f"RequestHeader: {len(frame)} bytes are too few for a request")
+    view = memoryview(frame)
+    key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view)
+    position = _REQUEST_HEADER.size + max(length, 0)
+    if length < -1 or position > len(view):
+        raise ProtocolError(
+            f"RequestHeader: client_id at byte 8: length {length} exceeds the {len(view) - 10} bytes left"
+        )
+    client_id = None if length < 0 else _text(view[_REQUEST_HEADER.size : position])
+    api = api_for(key)
+    if version not in api.versions and key != API_VERSIONS_KEY:
+        raise ProtocolError(f"{api.name} v{version} is not declared, only {_text_of(api)}")
+    if api.request.is_flexible(version):
+        position = _skip_tagged_fields(view, position, "RequestHeader")
+    return RequestHeader(key, version, correlation_id, client_id), position
+
+
+def _text_of(api: Api) -> str:
+    return f"v{api.versions[0]} to v{api.versions[-1]}"
+
+
+def _text(view: memoryview) -> str:
+    try:
+        return str(view, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"RequestHeader: client_id at byte 8: {error}") from error
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Any]]:
+    """Reads a whole request.
+
+    Raises:
+        ProtocolError: as `decode_request_header`, or the body is not legal.
+    """
+    header, position = decode_request_header(frame)
+    cls = api_for(header.api_key).request
+    return header, decode(cls, frame, header.api_version, position=position)
+
+
+def decode_correlation_id(frame: Buffer) -> int:
+    """The correlation id of a response.
+
+    Raises:
+        ProtocolError: the frame is shorter than that.
+    """
+    if len(frame) < _CORRELATION_ID.size:
+        raise ProtocolError(f"ResponseHeader: {len(frame)} bytes are too few for a response")
+    return int(_CORRELATION_ID.unpack_from(frame)[0])
+
+
+def decode_response(
+    frame: Buffer, response_cls: type[R], version: int, *, allow_trailing: bool = False
+) -> tuple[int, R]:
+    """Reads a whole response; returns its correlation id and the message.
+
+    Raises:
+        ProtocolError: the bytes are not such a response.
+    """
+    correlation_id = decode_correlation_id(frame)
+    position = _CORRELATION_ID.size
+    if _has_flexible_header(response_cls, version):
+        position = _skip_tagged_fields(memoryview(frame), position, "ResponseHeader")
+    message = decode(response_cls, frame, version, position=position, allow_trailing=allow_trailing)
+    return correlation_id, message
+
+
+def _skip_tagged_fields(view: memoryview, position: int, what: str) -> int:
+    start = position
+    try:
+        count, position = read_uvarint(view, position)
+        for _ in range(count):
+            _tag, position = read_uvarint(view, position)
+            size, position = read_uvarint(view, position)
+            position += size
+    except (IllegalBytes, IndexError) as error:
+        raise ProtocolError(f"{what}: tagged fields at byte {start}: {error}") from error
+    if position > len(view):
+        raise ProtocolError(f"{what}: tagged fields at byte {start}: they exceed the frame")
+    return position

@@ -1,0 +1,119 @@
+"""Base classes of everything declared: structures, requests, responses.
+
+Classes have slots, keyword-only constructors and Kafka's defaults; they compare by value. The constructor
+is compiled when the first instance is made, so that importing a declaration costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
+
+import attrs
+
+from splashdam.wire.fields import Field
+from splashdam.wire.initializer import compile_initializer
+from splashdam.wire.versions import Versions
+
+R_co = TypeVar("R_co", bound="Response", covariant=True)
+
+
+@dataclass_transform(kw_only_default=True)
+class StructMeta(type):
+    """Turns the fields in a class body into slots and ``FIELDS``."""
+
+    def __new__(
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        key: int = -1,
+        versions: str = "none",
+        flexible: str = "none",
+        throttles: str = "none",
+    ) -> StructMeta:
+        fields = [
+            attrs.evolve(value, name=attribute)
+            for attribute, value in namespace.items()
+            if isinstance(value, Field)
+        ]
+        for field in fields:
+            del namespace[field.name]
+        namespace["__slots__"] = tuple(field.name for field in fields)
+        namespace["FIELDS"] = tuple(fields)
+        if key >= 0:
+            namespace.update(_message_attributes(name, key, versions, flexible, throttles))
+        return super().__new__(mcls, name, bases, namespace)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: object) -> None:
+        super().__init__(name, bases, namespace)
+
+
+def _message_attributes(name: str, key: int, versions: str, flexible: str, throttles: str) -> dict[str, Any]:
+    valid, flexible_versions = Versions.parse(versions), Versions.parse(flexible)
+    return {
+        "NAME": name,
+        "API_KEY": key,
+        "VERSIONS": range(valid.first, valid.last + 1),
+        "FLEXIBLE_FROM": flexible_versions.first if flexible != "none" else None,
+        "THROTTLES": Versions.parse(throttles),
+    }
+
+
+class Struct(metaclass=StructMeta):
+    """A structure of the protocol. Subclasses declare their fields with the functions of `wire.fields`."""
+
+    FIELDS: ClassVar[tuple[Field, ...]]
+
+    def __init__(self, **values: Any) -> None:
+        cls = type(self)
+        compiled = compile_initializer(cls.FIELDS, cls.__qualname__)
+        cls.__init__ = compiled  # type: ignore[method-assign]  # every later instance goes straight there
+        compiled(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]  # fields are mutable
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.FIELDS)
+        return f"{type(self).__name__}({values})"
+
+
+class Message(Struct):
+    """A request or response: a structure with an API key and versions.
+
+    Attributes:
+        NAME: Kafka's name of the schema.
+        API_KEY: which API.
+        VERSIONS: the versions declared here, ascending.
+        FLEXIBLE_FROM: first version with compact types and tagged fields, None if there is none.
+    """
+
+    NAME: ClassVar[str]
+    API_KEY: ClassVar[int]
+    VERSIONS: ClassVar[range]
+    FLEXIBLE_FROM: ClassVar[int | None]
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Whether this version uses compact types and tagged fields."""
+        return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
+
+
+class Request(Message, Generic[R_co]):
+    """A request; the parameter names its response, so that callers get a typed answer."""
+
+
+class Response(Message):
+    """A response.
+
+    Attributes:
+        THROTTLES: the versions in which the client itself waits ``throttle_time_ms`` before it sends again
+            (KIP-219); before these the broker delayed the response.
+    """
+
+    THROTTLES: ClassVar[Versions]

@@ -1,0 +1,104 @@
+"""What compiled codecs call at run time: varints, and the refusals that need no position.
+
+Positions and field paths are added by `wire.codec`, which runs a failed message a second time through the
+tracing twin of its codec.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from splashdam.wire.fields import Part
+
+UNCOPIED_BYTES = 64 * 1024
+"""Records from this size on are a part of their own; below, a copy is cheaper than one more part."""
+
+_VARINT_BYTES = 5
+_SMALL = [bytes([value]) for value in range(128)]
+
+
+class IllegalBytes(Exception):
+    """A value that the schema does not allow; `wire.codec` turns it into a ProtocolError."""
+
+
+def uvarint(value: int) -> bytes:
+    """Encodes an unsigned varint."""
+    if value < 128:
+        return _SMALL[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
+    """Decodes an unsigned varint of at most 32 bits; returns it and the position behind it."""
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+    else:
+        raise IllegalBytes(f"a varint is longer than {_VARINT_BYTES} bytes")
+    if value > 0xFFFFFFFF:
+        raise IllegalBytes("a varint does not fit in 32 bits")
+    return value, position
+
+
+def add_records(out: list[Any], parts: list[Part], records: Part) -> None:
+    """Adds record batches: small ones to ``out``, large ones and file slices as parts of their own."""
+    in_memory = isinstance(records, bytes | bytearray | memoryview)
+    if in_memory and len(records) < UNCOPIED_BYTES:  # type: ignore[arg-type]  # it is a buffer
+        out.append(records)
+        return
+    if out:
+        parts.append(b"".join(out))
+        out.clear()
+    parts.append(records)
+
+
+def records_size(records: Part) -> int:
+    """Bytes of record batches, in memory or not."""
+    if isinstance(records, bytes | bytearray | memoryview):
+        return len(records)
+    return records.size_bytes
+
+
+def sixteen(value: bytes) -> bytes:
+    """Checks a uuid: ``struct`` would pad or cut it silently."""
+    if len(value) != 16:
+        raise IllegalBytes(f"a uuid has 16 bytes, not {len(value)}")
+    return value
+
+
+def refuse_length(length: int, left: int) -> NoReturn:
+    """A length is negative or claims more than is there."""
+    if length < 0:
+        raise IllegalBytes(f"length {length} is negative")
+    raise IllegalBytes(f"length {length} exceeds the {left} bytes left")
+
+
+def refuse_count(count: int, smallest: int, left: int) -> NoReturn:
+    """An array claims more elements than its bytes can hold."""
+    if count < 0:
+        raise IllegalBytes(f"count {count} is negative")
+    raise IllegalBytes(f"{count} elements of at least {smallest} bytes exceed the {left} bytes left")
+
+
+def refuse_null() -> NoReturn:
+    """A null where the version does not allow one."""
+    raise IllegalBytes("null is not allowed in this version")
+
+
+def refuse_dropping(version: int) -> NoReturn:
+    """A value that the version cannot carry and that must not be lost."""
+    raise IllegalBytes(f"version {version} has no such field, and its value must not be dropped")
+
+
+def refuse_tag_size(used: int, size: int) -> NoReturn:
+    """A known tagged field did not use exactly its announced bytes."""
+    raise IllegalBytes(f"the tagged field takes {used} bytes but announces {size}")
