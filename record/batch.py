@@ -180,7 +180,7 @@ def iter_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHe
 
 
 def crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the bytes of the batch have the checksum its header names; False too if they are not all there."""
+    """Whether the batch has the checksum its header names; False too if its bytes are not all there."""
     end = position + header.size_bytes
     if len(data) < end:
         return False
@@ -214,7 +214,7 @@ def stamp_crc(batch: bytearray | memoryview, position: int, size_bytes: int) -> 
         CorruptMessageError: the data ends before the batch does.
     """
     if len(batch) - position < size_bytes:
-        raise CorruptMessageError(f"position {position}: the data ends before its batch of {size_bytes} bytes")
+        raise CorruptMessageError(f"position {position}: the data ends before the batch's {size_bytes} bytes")
     with memoryview(batch) as view:
         crc = crc32c(view[position + CRC_FROM : position + size_bytes])
     UINT32.pack_into(batch, position + CRC_AT, crc)

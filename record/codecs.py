@@ -1,0 +1,244 @@
+"""How each codec frames its bytes in Kafka, and how they are taken apart without trusting a length in them.
+
+Every decompressor takes a limit and gives up with ``DamagedError`` before more than that much comes out. A
+length that the data claims for itself is compared with what data of its size can hold before memory is
+reserved for it. All libraries release the GIL while they work.
+
+Sources: ``org.apache.kafka.common.compress``; RFC 1952 (gzip); xerial snappy-java's ``SnappyOutputStream``
+and the snappy format description; the LZ4 frame format; RFC 8878 (zstd).
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+from typing import Any
+
+from splashdam.model.values import Buffer
+
+GZIP_DEFAULT_LEVEL = -1
+_GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# The densest element of a snappy block is a copy of 64 bytes that takes 3.
+_SNAPPY_BEST_OUT, _SNAPPY_BEST_IN = 64, 3
+
+_FIRST_CHUNK_BYTES, _LARGEST_CHUNK_BYTES = 1 << 16, 1 << 22
+
+_ZSTD_BLOCK_BYTES = 128 * 1024
+_ZSTD_BLOCK_HEADER_BYTES = 3
+_ZSTD_RLE, _ZSTD_RESERVED = 1, 3
+_ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_UNKNOWN_SIZE = (1 << 64) - 1
+
+_INT32 = Struct(">i")
+
+
+class DamagedError(Exception):
+    """The bytes are not what the codec makes, or hold more than the limit."""
+
+
+def _over(max_bytes: int) -> DamagedError:
+    return DamagedError(f"decompresses to more than the limit of {max_bytes} bytes")
+
+
+# gzip: one RFC 1952 member
+
+
+def gzip_compress(data: Buffer, level: int | None) -> bytes:
+    """One gzip member without name or time; level None is zlib's default (6)."""
+    return zlib.compress(data, GZIP_DEFAULT_LEVEL if level is None else level, _GZIP_WINDOW)
+
+
+def gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
+    """The content of the one member that ``data`` is."""
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        content = unpacker.decompress(data, max_bytes + 1)
+    except zlib.error as error:
+        raise DamagedError(str(error)) from error
+    if len(content) > max_bytes:
+        raise _over(max_bytes)
+    if not unpacker.eof:
+        raise DamagedError("the data is cut off")
+    if unpacker.unused_data:
+        raise DamagedError(f"{len(unpacker.unused_data)} bytes behind the end")
+    return content
+
+
+# snappy: xerial's stream of blocks
+
+
+def snappy_compress(data: Buffer, _level: int | None) -> bytes:
+    """Header, then blocks of 32 KiB, each with its compressed length in front."""
+    from cramjam import snappy
+
+    parts = [_XERIAL_HEADER]
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
+    """A xerial stream (its version numbers are not looked at), or one bare block without a header."""
+    view = memoryview(data)
+    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        return _snappy_block(view, max_bytes)
+    if len(view) < len(_XERIAL_HEADER):
+        raise DamagedError("the data is cut off")
+    parts: list[bytes] = []
+    room = max_bytes
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        start = position + _INT32.size
+        if start > len(view):
+            raise DamagedError("the data is cut off")
+        (size,) = _INT32.unpack_from(view, position)
+        position = start + size
+        if not 0 <= size <= len(view) - start:
+            raise DamagedError(f"a block of {size} bytes, {len(view) - start} are left")
+        parts.append(_snappy_block(view[start:position], max_bytes, room))
+        room -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _snappy_block(block: memoryview, max_bytes: int, room: int | None = None) -> bytes:
+    from cramjam import DecompressionError, snappy
+
+    try:
+        size = snappy.decompress_raw_len(block)
+        if size > (max_bytes if room is None else room):
+            raise _over(max_bytes)
+        if size * _SNAPPY_BEST_IN > len(block) * _SNAPPY_BEST_OUT:
+            raise DamagedError(f"{len(block)} bytes cannot hold {size}")
+        return bytes(snappy.decompress_raw(block))
+    except DecompressionError as error:
+        raise DamagedError(str(error)) from error
+
+
+# lz4: one frame of independent blocks
+
+
+def lz4_compress(data: Buffer, level: int | None) -> bytes:
+    """One frame: independent blocks of 64 KiB, no checksums, no content size; level None is the fast mode."""
+    from lz4 import frame
+
+    packed: bytes = frame.compress(
+        data,
+        compression_level=frame.COMPRESSIONLEVEL_MIN if level is None else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return packed
+
+
+def lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+    """The content of the one frame that ``data`` is, taken out in chunks that grow."""
+    from lz4 import frame
+
+    unpacker: Any = frame.LZ4FrameDecompressor()
+    chunks: list[bytes] = []
+    room = max_bytes
+    size = _FIRST_CHUNK_BYTES
+    fed: Buffer = data
+    while not unpacker.eof:
+        try:
+            chunk = unpacker.decompress(fed, max_length=min(size, room + 1))
+        except RuntimeError as error:
+            raise DamagedError(str(error)) from error
+        room -= len(chunk)
+        if room < 0:
+            raise _over(max_bytes)
+        if not chunk and not unpacker.eof and unpacker.needs_input:
+            raise DamagedError("the data is cut off")
+        chunks.append(chunk)
+        fed = b""
+        size = min(2 * size, _LARGEST_CHUNK_BYTES)
+    if unpacker.unused_data:
+        raise DamagedError(f"{len(unpacker.unused_data)} bytes behind the end")
+    return b"".join(chunks)
+
+
+# zstd: frames
+
+
+_idle_compressors: dict[int, list[Any]] = {}
+_idle_decompressors: list[Any] = []
+# A context serves one thread at a time, so it is out of the list while in use (list.pop and list.append are
+# atomic); a new one costs as much as compressing 4 KiB.
+
+
+def zstd_compress(data: Buffer, level: int | None) -> bytes:
+    """One frame that names its content's size; level None is 3."""
+    import zstandard
+
+    level = 3 if level is None else level
+    idle = _idle_compressors.setdefault(level, [])
+    try:
+        packer = idle.pop()
+    except IndexError:
+        packer = zstandard.ZstdCompressor(level=level)
+    packed: bytes = packer.compress(data)
+    idle.append(packer)
+    return packed
+
+
+def zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+    """The content of all frames of ``data``."""
+    import zstandard
+
+    try:
+        unpacker = _idle_decompressors.pop()
+    except IndexError:
+        unpacker = zstandard.ZstdDecompressor()
+    view = memoryview(data)
+    parts: list[bytes] = []
+    room = max_bytes
+    try:
+        while view:
+            size, most = _zstd_frame(view)
+            frame, view = view[:size], view[size:]
+            claimed = zstandard.get_frame_parameters(frame).content_size
+            if claimed != _ZSTD_UNKNOWN_SIZE and claimed > most:
+                raise DamagedError(f"a frame of {size} bytes cannot hold {claimed}")
+            if claimed != _ZSTD_UNKNOWN_SIZE and claimed > room:
+                raise _over(max_bytes)
+            parts.append(unpacker.decompress(frame, max_output_size=min(most, room) or 1))
+            room -= len(parts[-1])
+            if room < 0:
+                raise _over(max_bytes)
+    except zstandard.ZstdError as error:
+        raise DamagedError(str(error)) from error
+    _idle_decompressors.append(unpacker)
+    return b"".join(parts)
+
+
+def _zstd_frame(view: memoryview) -> tuple[int, int]:
+    """Bytes of the frame at the start of ``view``, and the most that its blocks can hold.
+
+    The library tells neither: it would take a frame's word for its size, and not miss a cut-off end.
+    """
+    import zstandard
+
+    has_checksum = zstandard.get_frame_parameters(view).has_checksum
+    position = zstandard.frame_header_size(view)
+    blocks = 0
+    last = False
+    while not last:
+        header = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_BYTES], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if kind == _ZSTD_RESERVED:
+            raise DamagedError("a block of an unknown kind")
+        position += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == _ZSTD_RLE else size)
+        if position > len(view):
+            raise DamagedError("the data is cut off")
+        blocks += 1
+    position += _ZSTD_CHECKSUM_BYTES if has_checksum else 0
+    if position > len(view):
+        raise DamagedError("the data is cut off")
+    return position, blocks * _ZSTD_BLOCK_BYTES
