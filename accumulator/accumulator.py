@@ -1,0 +1,356 @@
+"""Records waiting to be sent: what ``send`` appends to and the sender drains.
+
+Nothing here locks, waits or reads a clock. Application threads and the sender share one accumulator by
+holding one guard around every call; ``append`` answers at once, and its caller does the waiting. Semantics
+are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differences in ``docs/decisions/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import TypeVar
+
+from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
+from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
+from splashdam.accumulator.open_batches import OpenBatches, PendingRecord, headers_size
+from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.results import (
+    BATCH_FULL,
+    AccumulatorStatistics,
+    Appended,
+    BatchFull,
+    DrainGate,
+    Exhausted,
+    OpenGate,
+    ReadyCheck,
+)
+from splashdam.accumulator.splitting import divide
+from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.errors import IllegalStateError
+from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
+from splashdam.record.compression import Compression
+from splashdam.record.kernel import BatchOutcome, FutureCell, record_size_upper_bound
+
+FutureT = TypeVar("FutureT", bound=FutureCell)
+
+_OPEN_GATE = OpenGate()
+
+
+class RecordAccumulator:
+    """Batches per TopicPartition within one memory budget.
+
+    A batch reserves what its buffer holds, not ``batch_bytes``: it starts at 1 KiB (or at the size of its
+    first record), doubles up to ``batch_bytes``, and gives everything back when the broker has answered,
+    never while a request may still read its bytes.
+
+    Args:
+        batch_bytes: a batch is full at this many uncompressed bytes, header included. 0 makes batches of one
+            record; a record above it travels alone.
+        linger_ms: how long a batch that is not full waits for more records.
+        buffer_memory: bytes that all batches together may reserve.
+        compression: what the sender seals the batches with.
+        delivery_timeout_ms: from a batch's creation over queue, flight and retries until it fails.
+        retry_backoff_ms: wait before the first retry; doubles with each, times a random factor of 0.8 to 1.2.
+        retry_backoff_max_ms: upper limit of that wait.
+        random: answers numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        linger_ms: float,
+        buffer_memory: int,
+        compression: Compression,
+        delivery_timeout_ms: float,
+        retry_backoff_ms: float,
+        retry_backoff_max_ms: float,
+        random: Callable[[], float],
+    ) -> None:
+        self.batch_bytes = batch_bytes
+        self.compression = compression
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_backoff_max_ms = retry_backoff_max_ms
+        self._random = random
+        self._memory = MemoryBudget(buffer_memory)
+        self._queues = PartitionQueues(
+            linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms, batch_bytes=batch_bytes
+        )
+        self._open = OpenBatches(batch_bytes, self._memory)
+        self._incomplete: dict[ProducerBatch, None] = {}
+        self._flushes = 0
+        self._closed = False
+
+    def append(  # noqa: PLR0917 (the record as it is; positional arguments are cheaper)
+        self,
+        topic_partition: TopicPartition,
+        now_ms: float,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeaderPairs | None,
+        *,
+        future_type: type[FutureT] = FutureCell,  # type: ignore[assignment]  # TypeVars have no default in 3.11
+        ticket: MemoryTicket | None = None,
+        abort_on_new_batch: bool = False,
+    ) -> Appended[FutureT] | BatchFull | Exhausted:
+        """Appends one record to the partition's last batch, or to a new one.
+
+        Args:
+            topic_partition: where the record goes.
+            now_ms: the monotonic clock; a new batch's delivery timeout begins here.
+            timestamp_ms: the record's own timestamp.
+            key, value, headers: as ``BatchBuffer.try_append`` takes them.
+            future_type: class of the future; called with a ``FutureCell``'s arguments.
+            ticket: from an earlier ``Exhausted`` for this same record.
+            abort_on_new_batch: answer ``BatchFull`` instead of opening a new batch.
+
+        Raises:
+            IllegalStateError: the accumulator is closed, or the ticket was cancelled or used.
+            MessageTooLargeError: the record alone exceeds ``buffer_memory``.
+            TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
+        """
+        future = self.try_append(topic_partition, timestamp_ms, key, value, headers, future_type=future_type)
+        if future is not None:
+            if ticket is not None:
+                self._memory.cancel(ticket)
+            return Appended(future, self._queues.is_full(self._open.by_partition[topic_partition]))
+        if self._closed:
+            raise IllegalStateError("the producer is closed")
+        record = PendingRecord(timestamp_ms, key, value, headers)
+        upper_bytes = record_size_upper_bound(key, value, headers)
+        batch = self._open.grow_and_append(topic_partition, upper_bytes, record)
+        if batch is not None:
+            if ticket is not None:
+                self._memory.cancel(ticket)
+            return Appended(record.future(future_type, batch), self._queues.is_full(batch))
+        if abort_on_new_batch:
+            return BATCH_FULL
+        needed_bytes = self._open.first_capacity(topic_partition, upper_bytes)
+        if not self._open.reserve(ticket, needed_bytes):
+            return Exhausted(ticket or self._memory.queue(needed_bytes))
+        batch = self._open.open(topic_partition, now_ms, needed_bytes, record)
+        self._queues.append(batch)
+        self._incomplete[batch] = None
+        return Appended(record.future(future_type, batch), True)
+
+    def try_append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeaderPairs | None,
+        *,
+        future_type: type[FutureT],
+    ) -> FutureT | None:
+        """The hot path of ``append``: into the partition's open batch if it fits there as it is, else None.
+
+        Nobody has to be woken after it.
+        """
+        batch = self._open.by_partition.get(topic_partition)
+        if batch is None:
+            return None
+        buffer = batch.buffer
+        if not buffer.try_append(timestamp_ms, key, value, headers):
+            return None
+        return future_type(
+            batch.outcome,
+            buffer.record_count - 1,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            headers_size(headers) if headers else -1,
+        )
+
+    def cancel(self, ticket: MemoryTicket) -> None:
+        """Gives a place in the line, or the memory it got, back. Repeating it does nothing."""
+        self._memory.cancel(ticket)
+
+    def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate = _OPEN_GATE) -> ReadyCheck:
+        """Which nodes have something to send, when to ask again, and which topics lack a leader.
+
+        A partition is ready if its first batch is full, has lingered, or must not linger: somebody waits for
+        memory or for a flush, or the accumulator is closed. A batch that backs off after a failure waits in
+        any case, unless the leader has changed since.
+        """
+        at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
+        return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
+
+    def drain(
+        self,
+        cluster: ClusterMetadata,
+        nodes: Container[int],
+        max_request_size: int,
+        now_ms: float,
+        gate: DrainGate = _OPEN_GATE,
+    ) -> dict[int, list[ProducerBatch]]:
+        """Takes the first batch of every partition led by ``nodes``, lingering or not; they are in flight
+        then.
+
+        A request gets at most ``max_request_size`` bytes, but at least one batch.
+        """
+        drained = self._queues.drain(cluster, nodes, max_request_size, now_ms, gate)
+        for batches in drained.values():
+            for batch in batches:
+                self._open.close(batch)
+        return drained
+
+    def expire(self, now_ms: float) -> list[ProducerBatch]:
+        """Takes out the batches whose delivery timeout has passed in their queue; the caller fails them."""
+        expired = self._queues.expire(now_ms)
+        for batch in expired:
+            self._open.close(batch)
+        return expired
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: float, *, at_once: bool = False) -> None:
+        """Queues a batch in flight for its next attempt: in sequence order, or in front without sequences.
+
+        Args:
+            batch: the batch.
+            now_ms: the monotonic clock.
+            at_once: no backoff, because this attempt failed only for what came before it.
+        """
+        batch.advance(BatchEvent.RETRY)
+        batch.attempts += 1
+        batch.retry_at_ms = now_ms if at_once else now_ms + self._backoff_ms(batch.attempts)
+        self._queues.insert(batch)
+
+    def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> list[ProducerBatch]:
+        """Replaces a batch in flight, which the broker found too large, by smaller ones at its place.
+
+        The parts keep its creation time and its memory, continue its sequence numbers, and are sent at once;
+        no attempt is counted.
+        """
+        batch.advance(BatchEvent.DIVIDE)
+        parts = divide(batch, self.batch_bytes)
+        self._finish(batch)
+        for part in reversed(parts):
+            part.retry_at_ms = now_ms
+            self._incomplete[part] = None
+            self._queues.insert(part)
+        return parts
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Sends nothing more of a partition until ``unmute``."""
+        self._queues.muted.add(topic_partition)
+
+    def unmute(self, topic_partition: TopicPartition) -> None:
+        """Ends ``mute``."""
+        self._queues.muted.discard(topic_partition)
+
+    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
+        """The broker has the batch. The caller runs the outcome's waiters, outside the guard."""
+        batch.advance(BatchEvent.SUCCEED)
+        batch.outcome.succeed(base_offset, log_append_time_ms)
+        self._finish(batch)
+        return batch.outcome
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: BaseException,
+        record_errors: Mapping[int, BaseException] | None = None,
+    ) -> BatchOutcome:
+        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters."""
+        batch.advance(BatchEvent.FAIL)
+        batch.outcome.fail(error, record_errors)
+        self._finish(batch)
+        return batch.outcome
+
+    def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
+        """Fails a batch in flight for the application; its memory stays reserved until ``complete`` or
+        ``fail``.
+
+        A request may still be reading its bytes, and the broker may still accept it.
+        """
+        batch.advance(BatchEvent.ABANDON)
+        batch.outcome.fail(error)
+        del self._incomplete[batch]
+        return batch.outcome
+
+    def begin_flush(self) -> list[BatchOutcome]:
+        """Cuts linger until ``end_flush`` and names what is incomplete now. Flushes may overlap."""
+        self._flushes += 1
+        return [batch.outcome for batch in self._incomplete]
+
+    def end_flush(self) -> None:
+        """Ends one ``begin_flush``."""
+        self._flushes -= 1
+
+    def close(self) -> None:
+        """Takes no more records; what is queued becomes sendable, whoever waits for memory is sent away."""
+        self._closed = True
+        self._open.close_all()
+        self._memory.close()
+
+    def abort_incomplete(self, error: BaseException) -> list[BatchOutcome]:
+        """Fails everything: queued batches for good, those in flight for the application.
+
+        Returns:
+            the outcomes whose waiters the caller runs, outside the guard.
+        """
+        self._queues.clear()
+        self._open.close_all()
+        outcomes = []
+        for batch in list(self._incomplete):
+            if batch.state is BatchState.IN_FLIGHT:
+                outcomes.append(self.abandon(batch, error))
+            else:
+                outcomes.append(self.fail(batch, error))
+        return outcomes
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nothing has reserved."""
+        return self._memory.free_bytes
+
+    @property
+    def buffer_memory(self) -> int:
+        """Memory in all."""
+        return self._memory.total_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Number of tickets that wait for memory."""
+        return self._memory.waiting
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any batch's outcome is open."""
+        return bool(self._incomplete)
+
+    def queued_topics(self) -> set[str]:
+        """Topics with batches in a queue."""
+        return self._queues.topics()
+
+    def queued_batches(self, topic_partition: TopicPartition) -> int:
+        """Number of batches in a partition's queue."""
+        return self._queues.queued_batches(topic_partition)
+
+    def statistics(self) -> AccumulatorStatistics:
+        """Counts at this moment."""
+        return AccumulatorStatistics(
+            free_bytes=self.free_bytes,
+            buffer_memory=self.buffer_memory,
+            waiting=self.waiting,
+            queued_batches=sum(1 for _ in self._queues),
+            incomplete_batches=len(self._incomplete),
+        )
+
+    def _finish(self, batch: ProducerBatch) -> None:
+        self._incomplete.pop(batch, None)
+        released_bytes = batch.let_go()
+        if released_bytes:
+            self._memory.release(released_bytes)
+
+    def _backoff_ms(self, attempts: int) -> float:
+        factor = 0.8 + 0.4 * self._random()
+        doublings = min(attempts - 1, 30)
+        return min(self._retry_backoff_max_ms, self._retry_backoff_ms * 2.0**doublings * factor)

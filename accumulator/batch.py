@@ -1,0 +1,200 @@
+"""One batch of records on its way to one partition: its life as a table, its bytes, what it owes to
+memory."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from splashdam.accumulator.sequences import NO_SEQUENCE
+from splashdam.model.errors import IllegalStateError
+from splashdam.model.values import TopicPartition
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.compression import Compression
+from splashdam.record.kernel import BatchBuffer, BatchOutcome
+from splashdam.record.sealing import restamp_producer, seal
+
+NO_PRODUCER_ID = -1
+
+_NO_BUFFER = BatchBuffer(HEADER_BYTES)
+"""Stands where a batch has let go of its append buffer; nothing fits into it."""
+
+
+class BatchState(Enum):
+    """Where a batch is in its life."""
+
+    OPEN = auto()
+    """In its queue and taking records; any thread that holds the guard may append."""
+    CLOSED = auto()
+    """In its queue (or just taken out of it because it expired); takes no more records."""
+    IN_FLIGHT = auto()
+    """The sender's: it is being sealed or sent, or its answer is awaited."""
+    ABANDONED = auto()
+    """Failed for the application, but a request that holds its bytes is still on its way."""
+    SUCCEEDED = auto()
+    FAILED = auto()
+    SPLIT = auto()
+    """Its records travel on in smaller batches."""
+
+
+class BatchEvent(Enum):
+    """What can happen to a batch."""
+
+    CLOSE = auto()
+    DRAIN = auto()
+    RETRY = auto()
+    SUCCEED = auto()
+    FAIL = auto()
+    ABANDON = auto()
+    DIVIDE = auto()
+
+
+TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
+    (BatchState.OPEN, BatchEvent.CLOSE): BatchState.CLOSED,
+    (BatchState.OPEN, BatchEvent.FAIL): BatchState.FAILED,
+    (BatchState.CLOSED, BatchEvent.DRAIN): BatchState.IN_FLIGHT,
+    (BatchState.CLOSED, BatchEvent.FAIL): BatchState.FAILED,
+    (BatchState.IN_FLIGHT, BatchEvent.RETRY): BatchState.CLOSED,
+    (BatchState.IN_FLIGHT, BatchEvent.SUCCEED): BatchState.SUCCEEDED,
+    (BatchState.IN_FLIGHT, BatchEvent.FAIL): BatchState.FAILED,
+    (BatchState.IN_FLIGHT, BatchEvent.ABANDON): BatchState.ABANDONED,
+    (BatchState.IN_FLIGHT, BatchEvent.DIVIDE): BatchState.SPLIT,
+    # The application was told of a failure; whatever the broker says later only frees the memory.
+    (BatchState.ABANDONED, BatchEvent.SUCCEED): BatchState.FAILED,
+    (BatchState.ABANDONED, BatchEvent.FAIL): BatchState.FAILED,
+    (BatchState.FAILED, BatchEvent.SUCCEED): BatchState.FAILED,
+    (BatchState.FAILED, BatchEvent.FAIL): BatchState.FAILED,
+}
+"""The legal events of each state. SUCCEEDED and SPLIT have none: a second answer would be a bug."""
+
+
+class ProducerBatch:
+    """Records for one partition, from the first append to the broker's answer.
+
+    Attributes:
+        topic_partition: where it goes.
+        outcome: what its futures look at.
+        state: see ``BatchState``.
+        buffer: the records while they are appended; let go of once sealed.
+        record_count: number of records, known from ``close`` on.
+        created_ms: when the delivery timeout began; parts of a split batch inherit it.
+        charged_bytes: what it has reserved of the memory budget; 0 once that was given back.
+        attempts: attempts that failed.
+        retry_at_ms: the backoff before the next attempt ends then.
+        leader_epoch: of the leader it was last sent to, -1 where unknown.
+        producer_id, producer_epoch, base_sequence: -1 until the sender numbers it at the first drain.
+        last_error: why the last attempt failed.
+    """
+
+    __slots__ = (
+        "_sealed",
+        "_stamp",
+        "attempts",
+        "base_sequence",
+        "buffer",
+        "charged_bytes",
+        "created_ms",
+        "last_error",
+        "leader_epoch",
+        "outcome",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "retry_at_ms",
+        "state",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, buffer: BatchBuffer, created_ms: float, charged_bytes: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.outcome = BatchOutcome(topic_partition)
+        self.state = BatchState.OPEN
+        self.buffer = buffer
+        self.record_count = 0
+        self.created_ms = created_ms
+        self.charged_bytes = charged_bytes
+        self.attempts = 0
+        self.retry_at_ms = created_ms
+        self.leader_epoch = -1
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = -1
+        self.base_sequence = NO_SEQUENCE
+        self.last_error: BaseException | None = None
+        self._sealed: memoryview | None = None
+        self._stamp: tuple[int, int, int] | None = None
+
+    def advance(self, event: BatchEvent) -> None:
+        """Moves to the next state of the table.
+
+        Raises:
+            IllegalStateError: the event is not legal in this state; nothing has changed.
+        """
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise IllegalStateError(
+                f"a batch for {self.topic_partition} that is {self.state.name} cannot {event.name}"
+            )
+        self.state = state
+
+    def close(self) -> None:
+        """Takes no more records."""
+        if self.state is BatchState.OPEN:
+            self.advance(BatchEvent.CLOSE)
+            self.record_count = self.buffer.record_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes in a request: before sealing an upper bound (uncompressed), then exact."""
+        if self._sealed is not None:
+            return len(self._sealed)
+        return self.buffer.size_bytes
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes records."""
+        return self.state is BatchState.OPEN
+
+    @property
+    def sequenced(self) -> bool:
+        """Whether it has sequence numbers, so that the broker can tell a repeat."""
+        return self.base_sequence != NO_SEQUENCE
+
+    def seal(self, compression: Compression) -> memoryview:
+        """The bytes to send, with the present producer id, epoch and sequence in their header.
+
+        The first call compresses and checksums and lets go of the append buffer; later ones rewrite the
+        header where the numbers changed. Only legal in flight, when no older request can still be reading the
+        bytes.
+        """
+        if self.state not in (BatchState.IN_FLIGHT, BatchState.ABANDONED):
+            raise IllegalStateError(
+                f"a batch for {self.topic_partition} that is {self.state.name} cannot be sealed"
+            )
+        stamp = (self.producer_id, self.producer_epoch, self.base_sequence)
+        if self._sealed is None:
+            self._sealed = seal(
+                self.buffer,
+                compression,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+            self.buffer = _NO_BUFFER
+        elif stamp != self._stamp:
+            restamp_producer(self._sealed, *stamp)
+        self._stamp = stamp
+        return self._sealed
+
+    @property
+    def sealed(self) -> memoryview | None:
+        """The bytes of the last attempt, None before the first."""
+        return self._sealed
+
+    def let_go(self) -> int:
+        """Drops the bytes and returns what to give back to the budget: once its charge, then 0."""
+        self.buffer = _NO_BUFFER
+        self._sealed = None
+        self.last_error = None
+        charged_bytes, self.charged_bytes = self.charged_bytes, 0
+        return charged_bytes

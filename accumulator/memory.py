@@ -1,0 +1,163 @@
+"""The memory budget: bytes that all batches of a producer may reserve, and the line of those who wait for
+some.
+
+Reservations are exact: whatever is taken is given back once, by the batch that carries it or by the ticket
+that never became a batch. Nobody overtakes: while somebody waits, free bytes go to the front of the line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+
+from splashdam.model.errors import IllegalStateError
+
+
+class TicketState(Enum):
+    """Where a ticket is in its life."""
+
+    WAITING = auto()
+    READY = auto()
+    SPENT = auto()
+    CANCELLED = auto()
+    REFUSED = auto()
+
+
+class TicketEvent(Enum):
+    """What can happen to a ticket."""
+
+    GRANT = auto()
+    SPEND = auto()
+    CANCEL = auto()
+    CLOSE = auto()
+
+
+TICKET_TRANSITIONS: dict[tuple[TicketState, TicketEvent], TicketState] = {
+    (TicketState.WAITING, TicketEvent.GRANT): TicketState.READY,
+    (TicketState.WAITING, TicketEvent.CANCEL): TicketState.CANCELLED,
+    (TicketState.WAITING, TicketEvent.CLOSE): TicketState.REFUSED,
+    (TicketState.READY, TicketEvent.SPEND): TicketState.SPENT,
+    (TicketState.READY, TicketEvent.CANCEL): TicketState.CANCELLED,
+    # An interrupted wait gives its ticket back without knowing what became of it meanwhile.
+    (TicketState.SPENT, TicketEvent.CANCEL): TicketState.SPENT,
+    (TicketState.CANCELLED, TicketEvent.CANCEL): TicketState.CANCELLED,
+    (TicketState.REFUSED, TicketEvent.CANCEL): TicketState.REFUSED,
+}
+
+
+class MemoryTicket:
+    """A place in the line for memory.
+
+    Attributes:
+        needed_bytes: what it waits for.
+        granted_bytes: what is reserved for it so far; kept until it is spent or cancelled.
+        on_ready: called once, when the whole amount is reserved or the budget was closed. It runs wherever
+            memory was released, under the caller's guard: it must not block and must not call back.
+    """
+
+    __slots__ = ("granted_bytes", "needed_bytes", "on_ready", "state")
+
+    def __init__(self, needed_bytes: int) -> None:
+        self.needed_bytes = needed_bytes
+        self.granted_bytes = 0
+        self.on_ready: Callable[[], None] | None = None
+        self.state = TicketState.WAITING
+
+    @property
+    def ready(self) -> bool:
+        """Whether the wait is over: the memory is reserved, or will never be."""
+        return self.state is not TicketState.WAITING
+
+    def advance(self, event: TicketEvent) -> None:
+        """Moves to the next state.
+
+        Raises:
+            IllegalStateError: the event is not legal in this state; nothing has changed.
+        """
+        state = TICKET_TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise IllegalStateError(f"a memory ticket that is {self.state.name} cannot {event.name}")
+        self.state = state
+
+    def announce(self) -> None:
+        """Tells the waiter, once."""
+        on_ready, self.on_ready = self.on_ready, None
+        if on_ready is not None:
+            on_ready()
+
+
+class MemoryBudget:
+    """Bytes that may be reserved at one time."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.free_bytes = total_bytes
+        self._line: deque[MemoryTicket] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Number of tickets whose memory is not reserved yet."""
+        return len(self._line)
+
+    def take(self, size_bytes: int) -> bool:
+        """Reserves at once, or answers False and reserves nothing."""
+        if self._line or size_bytes > self.free_bytes:
+            return False
+        self.free_bytes -= size_bytes
+        return True
+
+    def queue(self, size_bytes: int) -> MemoryTicket:
+        """Joins the line. What is free now is reserved for its front already."""
+        ticket = MemoryTicket(size_bytes)
+        self._line.append(ticket)
+        self._serve()
+        return ticket
+
+    def spend(self, ticket: MemoryTicket) -> int:
+        """Turns a ready ticket into a reservation of ``ticket.needed_bytes``; the caller gives it back."""
+        ticket.advance(TicketEvent.SPEND)
+        granted, ticket.granted_bytes = ticket.granted_bytes, 0
+        return granted
+
+    def release(self, size_bytes: int) -> None:
+        """Gives a reservation back; the front of the line gets it."""
+        self.free_bytes += size_bytes
+        if self._line:
+            self._serve()
+
+    def cancel(self, ticket: MemoryTicket) -> None:
+        """Leaves the line, or gives back a grant that was not used. Repeating it does nothing."""
+        waiting = ticket.state is TicketState.WAITING
+        ticket.advance(TicketEvent.CANCEL)
+        ticket.on_ready = None
+        if waiting:
+            self._line.remove(ticket)
+        granted, ticket.granted_bytes = ticket.granted_bytes, 0
+        self.release(granted)
+
+    def close(self) -> None:
+        """Sends everybody in the line away; their tickets are refused."""
+        refused = list(self._line)
+        self._line.clear()
+        for ticket in refused:
+            ticket.advance(TicketEvent.CLOSE)
+            self.free_bytes += ticket.granted_bytes
+            ticket.granted_bytes = 0
+        for ticket in refused:
+            ticket.announce()
+
+    def _serve(self) -> None:
+        granted = []
+        while self._line and self.free_bytes:
+            ticket = self._line[0]
+            part = min(self.free_bytes, ticket.needed_bytes - ticket.granted_bytes)
+            self.free_bytes -= part
+            ticket.granted_bytes += part
+            if ticket.granted_bytes < ticket.needed_bytes:
+                break
+            self._line.popleft()
+            ticket.advance(TicketEvent.GRANT)
+            granted.append(ticket)
+        for ticket in granted:
+            ticket.announce()

@@ -1,0 +1,75 @@
+"""Dividing a batch that the broker found too large."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.sequences import sequence_after
+from splashdam.model.errors import IllegalStateError
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.kernel import BatchBuffer, record_size_upper_bound
+from splashdam.record.reader import Record, read_records
+
+
+def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
+    """The records of ``batch`` in at least two smaller batches, in order.
+
+    Each part holds at most ``batch_bytes``, and at most half of what the batch held, so that dividing again
+    always ends; its first record fits whatever its size. The parts keep creation time, attempts, producer id
+    and epoch, continue the batch's sequence numbers, and share its memory charge: nothing new is reserved.
+    """
+    if batch.sealed is None or batch.record_count < 2:
+        raise IllegalStateError(
+            f"a batch for {batch.topic_partition} of {batch.record_count} records is not divided"
+        )
+    records = read_records(batch.sealed)
+    sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
+    limit_bytes = max(min(batch_bytes - HEADER_BYTES, sum(sizes) // 2), 1)
+    bounds = _bounds(sizes, limit_bytes)
+    parts = []
+    for start, end in itertools.pairwise(bounds):
+        part = _part(batch, records[start:end], sum(sizes[start:end]))
+        if batch.sequenced:
+            part.base_sequence = sequence_after(batch.base_sequence, start)
+        parts.append(part)
+    _share_charge(batch, parts)
+    batch.outcome.split(bounds, [part.outcome for part in parts])
+    return parts
+
+
+def _bounds(sizes: Iterable[int], limit_bytes: int) -> list[int]:
+    bounds, used = [0], 0
+    count = 0
+    for index, size in enumerate(sizes):
+        if used and used + size > limit_bytes:
+            bounds.append(index)
+            used = 0
+        used += size
+        count = index + 1
+    bounds.append(count)
+    return bounds
+
+
+def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> ProducerBatch:
+    buffer = BatchBuffer(HEADER_BYTES + size_bytes)
+    for record in records:
+        buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers)
+    part = ProducerBatch(batch.topic_partition, buffer, batch.created_ms, charged_bytes=0)
+    part.close()
+    part.attempts = batch.attempts
+    part.leader_epoch = batch.leader_epoch
+    part.producer_id = batch.producer_id
+    part.producer_epoch = batch.producer_epoch
+    part.last_error = batch.last_error
+    return part
+
+
+def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+    left_bytes = batch.charged_bytes
+    for part in parts[:-1]:
+        part.charged_bytes = min(part.size_bytes, left_bytes)
+        left_bytes -= part.charged_bytes
+    parts[-1].charged_bytes = left_bytes
+    batch.charged_bytes = 0
