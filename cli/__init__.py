@@ -3,3 +3,5 @@
 Lives here: one file per command, and nothing a program would want to import.
 May import: every room.
 """
+
+from splashdam.cli.entry import main as main

@@ -1,0 +1,61 @@
+"""``splashdam broker``: the embedded broker as a server of its own, for every Kafka client."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+import trio
+
+from splashdam.cli.failures import failures_reported
+from splashdam.cli.parameters import property_option
+from splashdam.embedded_broker.server import open_broker
+from splashdam.embedded_broker.settings import BrokerSettings
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="./data",
+    show_default=True,
+    help="Directory of the log, in Kafka's own format; made if missing.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; by default this machine alone.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@property_option("broker")
+def broker(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
+    """Serve Kafka clients from the directory DATA until SIGTERM or Ctrl-C.
+
+    The first line on standard output is "listening on HOST:PORT". One process at a time can serve a
+    directory.
+    """
+    with failures_reported():
+        trio.run(_serve, data, host, port, properties)
+
+
+async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
+    settings = BrokerSettings.from_properties(properties)
+    async with open_broker(data, host=host, port=port, settings=settings) as running:
+        # Signals before this line end the process at once, which a log on disk has to survive anyway; a
+        # second one during the shutdown does the same.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            click.echo(f"listening on {running.bootstrap_servers}")
+            sys.stdout.flush()
+            if sys.stderr.isatty():
+                click.echo(f"serving {data}; Ctrl-C stops", err=True)
+            async for _ in signals:
+                break

@@ -1,0 +1,47 @@
+"""The group of all commands. A command is imported when it is asked for or listed."""
+
+from __future__ import annotations
+
+import platform
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+COMMANDS = ("broker", "produce", "tail")
+"""Each is a module of this room with a command of the same name in it."""
+
+
+class Commands(click.Group):
+    """Finds commands in modules of their own, so that none pays for the imports of another."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"splashdam.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from splashdam.record.kernel import IMPL
+
+        twin = "compiled" if IMPL == "c" else "pure Python"
+        click.echo(f"splashdam {version('splashdam')}, {twin}, on Python {platform.python_version()}")
+        context.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def splashdam() -> None:
+    """A Kafka producer with a broker in the box."""

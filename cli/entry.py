@@ -1,0 +1,26 @@
+"""Where the installed command begins: says what to install where click and rich are missing."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+NEEDED = ("click", "rich")
+USAGE_ERROR = 2
+
+
+def main() -> None:
+    """Runs the command with the arguments of the process and exits with its status.
+
+    Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(
+            f"splashdam: the command needs {' and '.join(missing)}. "
+            "Install with: pip install 'splashdam[cli]'\n"
+        )
+        sys.exit(USAGE_ERROR)
+    from splashdam.cli.commands import splashdam
+
+    splashdam(prog_name="splashdam")

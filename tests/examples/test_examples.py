@@ -1,0 +1,59 @@
+"""Every example runs as its reader would run it: as a program, in an empty folder, warnings being errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from house_tree import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+SHOWN = {
+    "quickstart.py": "1,000 records sent; the last is at offset 999 of greetings-0",
+    "quickstart_trio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
+    "quickstart_asyncio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
+    "callbacks_and_errors.py": "delivered at offsets [0, 1]",
+    "keys_and_partitions.py": "asked for 3, got 3",
+    "local_broker_for_tests.py": "the three orders are there, in order",
+}
+"""Each example with a line of its output."""
+
+WARNINGS = ("-W", "error", "-W", "ignore:read_text is:DeprecationWarning", "-W", "ignore:open_text is")
+"""All are errors but those of kafka-python, which reads its schemas through a deprecated call."""
+
+HELPERS = {"flights.py", "flights_check.py", "flights_data.py", "flights_report.py"}
+
+
+def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *WARNINGS, str(EXAMPLES / example), *arguments],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_every_example_is_run_here() -> None:
+    """A new example needs a line in the table above."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | HELPERS
+
+
+@pytest.mark.parametrize("example", SHOWN)
+def test_example(example: str, tmp_path: Path) -> None:
+    """The example ends well, says nothing on stderr and shows what it promises."""
+    done = run(example, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert SHOWN[example] in done.stdout.splitlines()
+
+
+def test_quickstart_twice(tmp_path: Path) -> None:
+    """The log is still there the second time."""
+    assert "offset 999 " in run("quickstart.py", tmp_path).stdout
+    assert "offset 1999 " in run("quickstart.py", tmp_path).stdout
