@@ -49,3 +49,10 @@ def test_links_lead_somewhere() -> None:
 def test_readme_fits_a_screen_or_two() -> None:
     """Long stories belong to the docs."""
     assert len(README.splitlines()) <= 150
+
+
+def test_every_decision_is_in_the_index() -> None:
+    """A page that nobody finds is not read."""
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs/decisions").glob("*.md")} - {"README.md"}
+    assert [page for page in sorted(pages) if f"]({page})" not in index] == []

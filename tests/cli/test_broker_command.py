@@ -1,0 +1,70 @@
+"""`splashdam broker`: where it listens, how it ends, and who else may use its directory."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from cli_processes import first_line, run, started
+
+LISTENING = re.compile(r"listening on (127\.0\.0\.1):(\d+)")
+
+
+def test_first_line_names_the_port_that_was_taken(tmp_path: Path) -> None:
+    """`--port 0` takes a free port; the first line names it, and somebody listens there."""
+    with started("broker", "--data", str(tmp_path / "data"), "--port", "0") as process:
+        match = LISTENING.fullmatch(first_line(process))
+        assert match is not None
+        socket.create_connection((match[1], int(match[2])), timeout=10).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_shut_down_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and Ctrl-C end with status 0 and leave the mark of a clean shutdown."""
+    with started("broker", "--data", str(tmp_path), "--port", "0") as process:
+        first_line(process)
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=30)
+        assert (process.returncode, rest, errors) == (0, b"", b"")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+    """A directory serves one process at a time; the message names the other one's pid."""
+    with started("broker", "--data", str(tmp_path), "--port", "0") as process:
+        first_line(process)
+        second = run("broker", "--data", str(tmp_path), "--port", "0")
+        assert second.returncode == 1
+        assert str(process.pid) in second.stderr.decode()
+        assert "Traceback" not in second.stderr.decode()
+        assert second.stdout == b""
+
+
+def test_directory_is_free_again_after_a_kill(tmp_path: Path) -> None:
+    """A killed broker leaves no lock behind."""
+    with started("broker", "--data", str(tmp_path), "--port", "0") as process:
+        first_line(process)
+        process.kill()
+        process.wait(timeout=30)
+    with started("broker", "--data", str(tmp_path), "--port", "0") as process:
+        assert LISTENING.fullmatch(first_line(process))
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    """A port that somebody else has is a message, not a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("broker", "--data", str(tmp_path), "--port", str(port))
+    assert done.returncode == 1
+    assert str(port) in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_unknown_setting_is_refused_with_the_right_name(tmp_path: Path) -> None:
+    """Settings go by Kafka's names, and a typing error is explained."""
+    done = run("broker", "--data", str(tmp_path), "--port", "0", "-X", "num.partition=6")
+    assert done.returncode == 1
+    assert "num.partitions" in done.stderr.decode()
