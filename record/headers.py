@@ -66,6 +66,8 @@ def encode_headers(headers: HeaderPairs | None) -> bytes:
     """
     if headers is None:
         return NO_HEADERS
+    if type(headers) is list:
+        headers = tuple(headers)
     if type(headers) is not tuple or not all(map(_is_exact_pair, headers)):
         headers = checked_headers(headers)
     parts = [encode_varint(len(headers))]

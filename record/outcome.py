@@ -41,7 +41,7 @@ class Handle:
             waiter()
 
 
-class _AllOf:
+class AllOf:
     """Waits for the parts of a split batch, one after the other, then calls the handle.
 
     It stands in line at one part at a time, so only one thread ever goes on with it.
@@ -209,7 +209,7 @@ class BatchOutcome:
 
     def _enqueue_at_parts(self, handle: Handle) -> bool:
         if handle.index < 0:
-            return not _AllOf(self._parts, handle).all_done()
+            return not AllOf(self._parts, handle).all_done()
         part, handle.index = self._part_of(handle.index)
         return part._enqueue(handle)
 
