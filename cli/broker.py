@@ -11,7 +11,7 @@ import trio
 
 from splashdam.cli.failures import failures_reported
 from splashdam.cli.parameters import property_option
-from splashdam.embedded_broker.server import open_broker
+from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
 
 

@@ -11,7 +11,7 @@ import pytest
 from cli_processes import first_line, run, started
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.embedded_broker.blocking import EmbeddedBroker
+from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
 @pytest.fixture(scope="module")
