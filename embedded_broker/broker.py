@@ -1,0 +1,198 @@
+"""The broker itself: its topics, its clients, its background work; ``open_broker`` runs one inside a trio program."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+
+from splashdam.embedded_broker.connection import ClientConnection
+from splashdam.embedded_broker.fork_guard import guard
+from splashdam.embedded_broker.parking import FetchParking
+from splashdam.embedded_broker.producer_ids import ProducerIds
+from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.files import DiskFiles, Files
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.topic_configs import topic_settings
+from splashdam.embedded_broker.topics import Topics
+from splashdam.model.errors import IllegalStateError
+from splashdam.net.clock import Clock, SystemClock
+from splashdam.net.connect import address_text
+from splashdam.net.listen import Listen, address_of, tcp_listen
+
+IN_PROCESS_ADDRESS = Address("embedded", 9092)
+"""What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
+
+
+class Broker:
+    """One running broker; made by ``open_broker``. Everything in it belongs to one trio loop.
+
+    Attributes:
+        settings: as given.
+        clock: what it reads the time from.
+        logs: the partitions on disk.
+        topics: what may be asked about topics.
+        parking: fetches that wait for data.
+        producer_ids: hands out producer ids.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        logs: LogManager,
+        producer_ids: ProducerIds,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.logs = logs
+        self.parking = FetchParking()
+        self.topics = Topics(logs, settings, self.parking, clock)
+        self.producer_ids = producer_ids
+        self.addresses: list[Address] = []
+        self._nursery = nursery
+        self._sockets: set[trio.socket.SocketType] = set()
+        guard(self)
+
+    @property
+    def node_id(self) -> int:
+        """The id of this broker, as the directory's ``meta.properties`` says."""
+        return self.logs.identity.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, from the same file."""
+        return self.logs.identity.cluster_id
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients, several separated by commas.
+
+        Raises:
+            IllegalStateError: the broker has no TCP port.
+        """
+        if not self.addresses:
+            raise IllegalStateError("this broker has no TCP port; it was opened with port=None")
+        return ",".join(address_text(*address) for address in self.addresses)
+
+    async def serve_stream(self, stream: trio.abc.Stream, address: Address = IN_PROCESS_ADDRESS) -> None:
+        """Serves one client until its stream ends; whatever the client does, nothing is raised.
+
+        Args:
+            stream: a connection, however it came to be.
+            address: what answers name as this broker's address; TCP connections name the one they reached.
+        """
+        if not isinstance(stream, trio.SocketStream):
+            await ClientConnection(stream, self, address, "a client in memory").run()
+            return
+        self._sockets.add(stream.socket)
+        try:
+            ours, theirs = _tcp_addresses(stream)
+            await ClientConnection(stream, self, ours or address, theirs).run()
+        finally:
+            self._sockets.discard(stream.socket)
+
+    def adopt(self, stream: trio.abc.Stream) -> None:
+        """As ``serve_stream``, in a task of the broker's own."""
+        self._nursery.start_soon(self.serve_stream, stream)
+
+    def serve_listener(self, listener: trio.abc.Listener[Any]) -> None:
+        """Takes connections from a listener from now on."""
+        address = Address(*address_of(listener))
+        self.addresses.append(address)
+        if isinstance(listener, trio.SocketListener):
+            self._sockets.add(listener.socket)
+        serve = partial(self.serve_stream, address=address)
+        self._nursery.start_soon(trio.serve_listeners, serve, [listener])
+
+    async def keep_house(self) -> None:
+        """Flushes closed segments and writes checkpoints, so that a restart after a crash has less to do."""
+        while True:
+            delay_ms = await self.logs.step(self.clock.now_ms(), self.clock.wall_ms())
+            await trio.sleep(delay_ms / 1000)
+
+    def close_in_child(self) -> None:
+        """Closes sockets in a forked child."""
+        for sock in self._sockets:
+            os.close(sock.detach())
+        self._sockets.clear()
+
+
+def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, str]:
+    """The address at which a TCP client reached this broker, and the client's own as text."""
+    if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):
+        return None, "a client in this process"
+    try:
+        ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
+    except OSError:
+        return None, "a client that is gone"
+    return Address(*ours[:2]), address_text(*theirs[:2])
+
+
+@asynccontextmanager
+async def open_broker(
+    path: str | os.PathLike[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = 0,
+    listen: Listen = tcp_listen,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    settings: BrokerSettings | None = None,
+    **options: Any,
+) -> AsyncIterator[Broker]:
+    """Runs a broker on a data directory for the length of an ``async with`` block.
+
+    Args:
+        path: data directory; made if missing.
+        host: address to listen on.
+        port: port to listen on, 0 for a free one, None for none: then ``Broker.serve_stream`` alone takes clients.
+        listen: how to listen; TCP by default.
+        clock: where the broker reads the time; the machine's by default.
+        files: the file system; the disk by default.
+        settings: the broker's settings, or
+        options: the same by name.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or illegal.
+        IllegalStateError: the directory is in use; the text names by which process.
+        KafkaStorageError: the directory cannot be used.
+        KafkaConnectionError: the address is taken.
+    """
+    settings = settings or BrokerSettings.from_options(options)
+    clock = clock or SystemClock()
+    files = files or DiskFiles()
+    logs = LogManager.open(
+        files,
+        os.path.abspath(path),
+        now_ms=clock.wall_ms(),
+        settings_for=partial(topic_settings, settings),
+        node_id=settings.node_id,
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+    )
+    failure: BaseException | None = None
+    try:
+        known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
+        producer_ids = ProducerIds(files, logs.root, above=max(known_ids, default=-1))
+        listeners = [] if port is None else await listen(host, port)
+        async with trio.open_nursery() as nursery:
+            broker = Broker(settings, clock, logs, producer_ids, nursery)
+            nursery.start_soon(broker.keep_house)
+            for listener in listeners:
+                broker.serve_listener(listener)
+            try:
+                yield broker
+            except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+    finally:
+        logs.close()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,87 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first sends what
+is owed, then holds back what comes later on this connection, and on no other (facts B6). Whatever is wrong with a
+request closes this connection with one log line; the server lives on.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from splashdam.embedded_broker.dispatch import dispatch
+from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
+from splashdam.embedded_broker.sending import Outbox
+from splashdam.model.errors import ProtocolError
+from splashdam.model.values import Buffer
+from splashdam.wire.framing import FrameDecoder
+from splashdam.wire.header import encode_response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+_RENEW_SECONDS = 1.0
+
+
+class ClientConnection:
+    """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``."""
+
+    def __init__(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
+        self._stream = stream
+        self._broker = broker
+        self._address = address
+        self._peer = peer
+        self._idle_seconds = broker.settings.connections_max_idle_ms / 1000
+        self._scope = trio.CancelScope()
+        self._progress_at = float("-inf")
+        self._outbox = Outbox(stream, self._progressed)
+
+    async def run(self) -> None:
+        """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
+        try:
+            with self._scope:
+                await self._serve()
+            if self._scope.cancelled_caught:
+                _log.info("closed %s: idle for %.0f s", self._peer, self._idle_seconds)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            _log.debug("%s is gone", self._peer)
+        except (ProtocolError, CloseConnectionError) as error:
+            _log.warning("closed %s: %s", self._peer, error)
+        except Exception:
+            _log.exception("closed %s: the broker failed", self._peer)
+        finally:
+            self._outbox.discard()
+            await trio.aclose_forcefully(self._stream)
+
+    async def _serve(self) -> None:
+        decoder = FrameDecoder(self._broker.settings.socket_request_max_bytes)
+        self._progressed()
+        while data := await self._stream.receive_some(decoder.wanted_bytes):
+            self._progressed()
+            for frame in decoder.feed(data):
+                await self._answer(frame)
+            await self._outbox.flush()
+
+    async def _answer(self, frame: Buffer) -> None:
+        answer, version, correlation_id = dispatch(frame, self._broker, self._address)
+        if isinstance(answer, Parked):
+            await self._outbox.flush()
+            answer = await answer.wait()
+            self._progressed()
+        if answer is not None:
+            self._outbox.add(encode_response(answer, version=version, correlation_id=correlation_id))
+            if self._outbox.is_full:
+                await self._outbox.flush()
+
+    def _progressed(self) -> None:
+        """Moves the idle deadline; at most once a second, because that costs more than this look."""
+        now = trio.current_time()
+        if now - self._progress_at >= _RENEW_SECONDS:
+            self._progress_at = now
+            self._scope.deadline = now + self._idle_seconds

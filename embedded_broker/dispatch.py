@@ -1,0 +1,52 @@
+"""From a request's frame to the handler that answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from splashdam.embedded_broker.registry import (
+    Address,
+    Answer,
+    CloseConnectionError,
+    RequestContext,
+    registered_apis,
+)
+from splashdam.model.values import Buffer
+from splashdam.wire.codec import decode
+from splashdam.wire.header import decode_request_header
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+
+class Dispatched(NamedTuple):
+    """A handler's answer, and what it takes to encode it."""
+
+    answer: Answer
+    version: int
+    correlation_id: int
+
+
+def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
+    """Decodes a request and lets its handler answer.
+
+    Args:
+        frame: a request without its size.
+        broker: the broker asked.
+        address: where the client reached it.
+
+    Raises:
+        ProtocolError: the bytes are not a legal request.
+        CloseConnectionError: this broker does not serve the key or version, or the handler refuses to answer.
+    """
+    header, position = decode_request_header(frame)
+    api = registered_apis().get(header.api_key)
+    if api is None:
+        raise CloseConnectionError(f"API key {header.api_key} is not served")
+    if header.api_version not in api.versions:
+        if api.unknown_version is None:
+            raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
+        return Dispatched(api.unknown_version(), 0, header.correlation_id)
+    request = decode(api.request, frame, header.api_version, position=position)
+    context = RequestContext(broker, header.api_version, header.client_id, address)
+    return Dispatched(api.handler(request, context), header.api_version, header.correlation_id)

@@ -1,0 +1,202 @@
+"""A broker for programs that are not written in trio: it runs in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import weakref
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import trio
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.fork_guard import check_process
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
+from splashdam.net.clock import SystemClock
+from splashdam.net.connect import Connect
+from splashdam.net.pair import PairConnect, stream_of
+
+_log = logging.getLogger(__name__)
+
+_EXIT_SECONDS = 5.0
+
+_Open: TypeAlias = tuple[str | os.PathLike[str], str, int | None, BrokerSettings]
+"""Path, host, port and settings."""
+
+
+class EmbeddedBroker:
+    """A broker in a daemon thread, as a blocking context manager::
+
+        with EmbeddedBroker("./data") as broker:
+            KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+    It ends with its ``with`` block, with ``stop()``, when it is collected, or at the latest with the interpreter, and
+    closes its directory cleanly then. In a forked child every call raises ``IllegalStateError``.
+
+    Args:
+        path: data directory; made if missing. Kafka's own files are in it.
+        port: TCP port, 0 for a free one, None for no TCP at all: then ``connect_in_process`` alone reaches it.
+        host: address to listen on.
+        settings: as ``BrokerSettings``, by Python name.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or illegal.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], port: int | None = 0, *, host: str = "127.0.0.1", **settings: Any
+    ) -> None:
+        self._open: _Open = (path, host, port, BrokerSettings.from_options(settings))
+        self._running: _BrokerThread | None = None
+        self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
+
+    def start(self) -> None:
+        """Starts the broker; returns once clients can connect.
+
+        Raises:
+            IllegalStateError: it runs already, or the directory is in use (the text names by which process).
+            KafkaConnectionError: the address is taken.
+            KafkaStorageError: the directory cannot be used.
+        """
+        if self._running is not None:
+            check_process(self._running.pid)
+            raise IllegalStateError("this broker runs already")
+        running = _BrokerThread(self._open)
+        running.start()
+        self._running = running
+        self._finalizer = weakref.finalize(self, running.stop_at_exit)
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Closes every connection and the log; a broker that does not run is left alone.
+
+        Raises:
+            KafkaTimeoutError: it has not ended within ``timeout_s`` seconds; it goes on ending.
+            IllegalStateError: this is a forked child.
+        """
+        if self._running is None:
+            return
+        check_process(self._running.pid)
+        if not self._running.stop(timeout_s):
+            raise KafkaTimeoutError(f"the broker has not stopped within {timeout_s} s")
+        self._running = None
+        if self._finalizer is not None:
+            self._finalizer.detach()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._running is not None and self._running.pid == os.getpid():
+            self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients.
+
+        Raises:
+            IllegalStateError: the broker does not run, has no TCP port, or this is a forked child.
+        """
+        return self._thread().bootstrap_servers
+
+    def connect_in_process(self) -> Connect:
+        """A ``Connect`` for clients in this process, in any trio loop: a socket pair, whatever address is named.
+
+        Raises:
+            IllegalStateError: the broker does not run, or this is a forked child.
+        """
+        return PairConnect(self._thread().hand_over)
+
+    def _thread(self) -> _BrokerThread:
+        if self._running is None:
+            raise IllegalStateError("this broker does not run; call start() or use it in a with block")
+        check_process(self._running.pid)
+        return self._running
+
+
+class _BrokerThread:
+    """The thread and what it shares with its owner. It does not know the owner, who may be collected meanwhile."""
+
+    def __init__(self, to_open: _Open) -> None:
+        self.pid = os.getpid()
+        self._to_open = to_open
+        self._broker: Broker | None = None
+        self._failure: BaseException | None = None
+        self._started = threading.Event()
+        self._stop = trio.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._thread = threading.Thread(target=self._run, name=f"splashdam broker {to_open[0]}", daemon=True)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        broker = self._broker
+        if broker is None:
+            raise IllegalStateError("this broker has stopped")
+        return broker.bootstrap_servers
+
+    def start(self) -> None:
+        """Returns once clients can connect, or raises why they cannot."""
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self, timeout_s: float | None) -> bool:
+        """Asks the broker to end and waits for it; whether it has ended."""
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._stop.set)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop_at_exit(self) -> None:
+        """As ``stop`` with little patience, and nothing at all in a forked child."""
+        if self.pid == os.getpid():
+            self.stop(_EXIT_SECONDS)
+
+    def hand_over(self, end: socket.socket) -> None:
+        """Gives the broker its end of an in-process connection; runs in the connecting thread.
+
+        Raises:
+            KafkaConnectionError: the broker has stopped.
+        """
+        if self._token is None or self._broker is None:
+            raise KafkaConnectionError("the embedded broker has stopped")
+        try:
+            self._token.run_sync_soon(self._adopt, end)
+        except trio.RunFinishedError:
+            raise KafkaConnectionError("the embedded broker has stopped") from None
+
+    def _adopt(self, end: socket.socket) -> None:
+        if self._broker is None:
+            end.close()
+        else:
+            self._broker.adopt(stream_of(end))
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main, clock=SystemClock())
+        except BaseException as error:  # whatever it is, the thread that starts the broker must hear of it
+            if self._started.is_set():
+                _log.exception("the embedded broker has failed")
+            self._failure = error
+        finally:
+            self._broker = None
+            self._started.set()
+
+    async def _main(self) -> None:
+        path, host, port, settings = self._to_open
+        self._token = trio.lowlevel.current_trio_token()
+        async with open_broker(path, host=host, port=port, settings=settings) as broker:
+            self._broker = broker
+            self._started.set()
+            await self._stop.wait()
+            self._broker = None

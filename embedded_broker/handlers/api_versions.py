@@ -1,0 +1,36 @@
+"""ApiVersions 0–4: which API keys the broker serves, computed from the registered handlers.
+
+An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again (facts B1). No features are announced: transactions and groups bring theirs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from splashdam.embedded_broker.registry import RequestContext, handles, registered_apis
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _unsupported_version() -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+
+
+@handles(ApiVersionsRequest, versions=range(5), unknown_version=_unsupported_version)
+def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """Every registered key with its range; a client software name that is not one is refused with 42 (facts B3)."""
+    if context.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=_ranges())
+
+
+def _ranges() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=api.advertised_from, max_version=api.versions[-1])
+        for key, api in sorted(registered_apis().items())
+    ]

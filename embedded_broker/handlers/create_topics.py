@@ -1,0 +1,104 @@
+"""CreateTopics 2–7: creates topics, or with ``validate_only`` says whether it would (facts B11, B12).
+
+From version 5 on the answer carries the topic's whole configuration; the list is never null, which would crash Java's
+kafka-topics. This broker is one, so the replication factor is 1 (or -1) and assignments name this broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.topic_configs import ConfigEntry, config_entries
+from splashdam.model.broker_errors import InvalidRequestError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+@handles(CreateTopicsRequest, versions=range(2, 8))
+def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """One result for each topic; one that fails does not keep the others from being created."""
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequestError("the request names the topic more than once")
+            results.append(_create(topic, request.validate_only, context))
+        except BrokerResponseError as error:
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name, error_code=error.code, error_message=error.message, configs=[]
+                )
+            )
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(asked: CreatableTopic, validate_only: bool, context: RequestContext) -> CreatableTopicResult:
+    topics = context.broker.topics
+    partitions = _partition_count(asked, context)
+    configs = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise error_for(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
+        configs[config.name] = config.value
+    topics.check_new(asked.name, configs)
+    result = CreatableTopicResult(
+        name=asked.name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[_described(entry) for entry in config_entries(context.broker.settings, configs)],
+    )
+    if not validate_only:
+        result.topic_id = topics.create(asked.name, partitions, configs).topic_id
+    return result
+
+
+def _partition_count(asked: CreatableTopic, context: RequestContext) -> int:
+    """The number of partitions, from the request, its assignments or the broker's default."""
+    if asked.assignments:
+        return _assigned_count(asked, context)
+    if asked.replication_factor not in (-1, 1):
+        raise error_for(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the replication factor is {asked.replication_factor}; there is one broker",
+        )
+    if asked.num_partitions == -1:
+        return context.broker.settings.num_partitions
+    if asked.num_partitions < 1:
+        raise error_for(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the number of partitions is {asked.num_partitions}; it must be 1 or more",
+        )
+    return asked.num_partitions
+
+
+def _assigned_count(asked: CreatableTopic, context: RequestContext) -> int:
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        raise InvalidRequestError(
+            "with assignments the number of partitions and the replication factor must be -1"
+        )
+    assigned = sorted(assignment.partition_index for assignment in asked.assignments)
+    if assigned != list(range(len(assigned))):
+        raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the partitions assigned are not 0, 1, 2, …")
+    for assignment in asked.assignments:
+        if list(assignment.broker_ids) != [context.broker.node_id]:
+            raise error_for(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partition {assignment.partition_index} is assigned to {list(assignment.broker_ids)};"
+                f" the only broker is {context.broker.node_id}",
+            )
+    return len(assigned)
+
+
+def _described(entry: ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
+    )

@@ -1,0 +1,62 @@
+"""DeleteTopics 1–6: by name, and from version 6 on by id as well. A topic made again under the name has a new id."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.model.broker_errors import (
+    InvalidRequestError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.fields import NO_UUID
+from splashdam.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+@handles(DeleteTopicsRequest, versions=range(1, 7))
+def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    """One result for each topic; fetches that wait for a deleted topic are answered at once."""
+    asked = (
+        request.topics
+        if context.version >= 6
+        else [DeleteTopicState(name=name) for name in request.topic_names]
+    )
+    return DeleteTopicsResponse(responses=[_delete(topic, context) for topic in asked])
+
+
+def _delete(asked: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
+    result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
+    try:
+        topic = _find(asked, context)
+        result.name, result.topic_id = topic.name, topic.topic_id
+        context.broker.topics.delete(topic)
+    except BrokerResponseError as error:
+        result.error_code = error.code
+        result.error_message = error.message
+    return result
+
+
+def _find(asked: DeleteTopicState, context: RequestContext) -> Topic:
+    broker = context.broker
+    if not broker.settings.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
+        raise error_for(code, "delete.topic.enable is false")
+    if asked.name is None:
+        topic = broker.topics.by_id(asked.topic_id)
+        if topic is None:
+            raise UnknownTopicIdError
+        return topic
+    if asked.topic_id != NO_UUID:
+        raise InvalidRequestError("a topic is named by its name or by its id, not by both")
+    topic = broker.topics.get(asked.name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError
+    return topic

@@ -1,0 +1,172 @@
+"""Fetch 4–17: whole record batches from the log, at once or when there is enough (facts B21–B25, B27).
+
+Sessions are not kept: a request that opens one is answered with session id 0, which every client takes as "none";
+one that names a session gets 70.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from splashdam.embedded_broker.parking import FetchWaiter
+from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
+from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.storage.files import FileSlice
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.topic_configs import TopicSettings
+from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+_READ_COMMITTED = 1
+_FIRST_ZSTD_VERSION = 10
+_FIRST_TOPIC_ID_VERSION = 13
+
+
+@handles(FetchRequest, versions=range(4, 18))
+def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Parked:
+    """What is there now, or a parked answer if that is less than ``min_bytes`` and waiting may help."""
+    if request.session_id != 0 and request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    reading = _Reading(request, context)
+    if reading.read() or request.max_wait_ms <= 0:
+        return reading.response()
+    reading.close()
+    return Parked(partial(_wait_and_read, request, context))
+
+
+async def _wait_and_read(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    """Reads again whenever enough was appended, and answers what there is at the end of ``max_wait_ms``.
+
+    The wait also ends where an idle connection would, so that a vanished client does not park for ever.
+    """
+    broker = context.broker
+    wait_ms = min(request.max_wait_ms, broker.settings.connections_max_idle_ms)
+    reading = _Reading(request, context)
+    with FetchWaiter(broker.parking, reading.partitions()) as waiter, trio.move_on_after(wait_ms / 1000):
+        while not reading.read():
+            missing_bytes = reading.missing_bytes
+            reading.close()
+            await waiter.wait(missing_bytes)
+        return reading.response()
+    reading.read()
+    return reading.response()
+
+
+class _Reading:
+    """One pass over the partitions of a request."""
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._max_bytes = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._topics: list[FetchableTopicResponse] = []
+        self._slices: list[FileSlice] = []
+        self._size_bytes = 0
+        self._failed = False
+
+    @property
+    def missing_bytes(self) -> int:
+        """What ``min_bytes`` still lacks."""
+        return self._min_bytes - self._size_bytes
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions asked for whose topics are known."""
+        return [
+            TopicPartition(name, asked.partition)
+            for topic in self._request.topics
+            if (name := self._name(topic)) is not None
+            for asked in topic.partitions
+        ]
+
+    def read(self) -> bool:
+        """Reads every partition; true if that is enough to answer: ``min_bytes`` reached, or an error."""
+        self._topics = []
+        self._size_bytes = 0
+        self._failed = False
+        for topic in self._request.topics:
+            name = self._name(topic)
+            self._topics.append(
+                FetchableTopicResponse(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[self._partition(name, asked) for asked in topic.partitions],
+                )
+            )
+        return self._failed or self._size_bytes >= self._min_bytes
+
+    def response(self) -> FetchResponse:
+        """The answer; whoever sends it closes its slices."""
+        return FetchResponse(responses=self._topics)
+
+    def close(self) -> None:
+        """Lets go of what was read."""
+        for piece in self._slices:
+            piece.close()
+        self._slices = []
+        self._topics = []
+
+    def _name(self, topic: FetchTopic) -> str | None:
+        if self._context.version < _FIRST_TOPIC_ID_VERSION:
+            return topic.topic
+        found = self._context.broker.topics.by_id(topic.topic_id)
+        return None if found is None else found.name
+
+    def _partition(self, name: str | None, asked: FetchPartition) -> PartitionData:
+        answer = PartitionData(
+            partition_index=asked.partition, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        try:
+            self._fill(answer, name, asked)
+        except BrokerResponseError as error:
+            answer.error_code = error.code
+            self._failed = True
+        return answer
+
+    def _fill(self, answer: PartitionData, name: str | None, asked: FetchPartition) -> None:
+        if name is None:
+            raise UnknownTopicIdError
+        log = leader_log(self._context.broker, TopicPartition(name, asked.partition))
+        check_leader_epoch(log, asked.current_leader_epoch)
+        if self._context.version < _FIRST_ZSTD_VERSION and _compression_type(log) == "zstd":
+            raise UnsupportedCompressionTypeError
+        stable = log.last_stable_offset
+        read_committed = self._request.isolation_level == _READ_COMMITTED
+        left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
+        piece = log.read(
+            asked.fetch_offset,
+            left_bytes,
+            min_one_batch=self._size_bytes == 0,
+            up_to=stable if read_committed else None,
+        )
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = log.log_start_offset
+        if read_committed:
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in log.aborted_transactions(asked.fetch_offset, stable)
+            ]
+        self._size_bytes += piece.size_bytes
+        if piece.fileno() is None:
+            answer.records = piece.read()
+        else:
+            self._slices.append(piece)
+            answer.records = piece
+
+
+def _compression_type(log: Log) -> str:
+    return log.settings.compression_type if isinstance(log.settings, TopicSettings) else "producer"

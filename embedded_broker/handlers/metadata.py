@@ -1,0 +1,100 @@
+"""Metadata 0–13: this broker, and the topics asked for; missing ones are created where that is allowed (facts B9, B10).
+
+Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later ones with
+null. The one broker leads every partition and is its only replica.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_TOPIC_OPERATIONS = 0b1101_1111_1000
+_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""What Kafka answers without an authorizer: every operation that exists for the resource, one bit for each."""
+
+_FIRST_NULL_NAME_VERSION = 12
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@handles(MetadataRequest, versions=range(14))
+def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """The cluster and the topics; what is wrong with a topic stands beside it."""
+    broker = context.broker
+    answer = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.node_id, host=context.address.host, port=context.address.port
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+    )
+    if request.topics is None or (context.version == 0 and not request.topics):
+        answer.topics = [_described(topic, request, context) for topic in broker.topics.all()]
+    else:
+        answer.topics = [_answer(asked, request, context) for asked in request.topics]
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = _CLUSTER_OPERATIONS
+    return answer
+
+
+def _answer(
+    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    try:
+        return _described(_find(asked, request, context), request, context)
+    except BrokerResponseError as error:
+        name = asked.name if context.version >= _FIRST_NULL_NAME_VERSION else asked.name or ""
+        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
+
+
+def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:
+    topics = context.broker.topics
+    if asked.name is None:
+        topic = topics.by_id(asked.topic_id)
+        if topic is None:
+            raise UnknownTopicIdError
+        return topic
+    topic = topics.get(asked.name)
+    if topic is not None:
+        return topic
+    check_topic_name(asked.name)
+    may_create = context.version < 4 or request.allow_auto_topic_creation
+    if not (may_create and context.broker.settings.auto_create_topics_enable):
+        raise UnknownTopicOrPartitionError
+    return topics.create(asked.name)
+
+
+def _described(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
+    broker = context.broker
+    answer = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in _INTERNAL,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition,
+                leader_id=broker.node_id,
+                leader_epoch=broker.logs.logs[TopicPartition(topic.name, partition)].leader_epoch,
+                replica_nodes=[broker.node_id],
+                isr_nodes=[broker.node_id],
+            )
+            for partition in topic.partitions
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = _TOPIC_OPERATIONS
+    return answer

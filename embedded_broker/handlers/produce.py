@@ -1,0 +1,115 @@
+"""Produce 3–11: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
+
+ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
+(apache/kafka#18727); a request below 3 closes the connection. Transactional requests are refused with 48.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.registry import CloseConnectionError, RequestContext, handles
+from splashdam.embedded_broker.storage.append_checks import RecordErrors
+from splashdam.model.broker_errors import (
+    InvalidRecordError,
+    InvalidRequiredAcksError,
+    InvalidTxnStateError,
+    KafkaStorageError,
+    UnsupportedCompressionTypeError,
+)
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.compression import Codec
+from splashdam.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+_ATTRIBUTES_LOW_BYTE = 22
+_FIRST_ZSTD_VERSION = 7
+_CODEC_MASK, _TRANSACTIONAL_BIT = 0x07, 0x10
+
+
+@handles(ProduceRequest, versions=range(3, 12), advertised_from=0)
+def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
+
+    Raises:
+        CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
+    """
+    responses = [
+        TopicProduceResponse(
+            name=topic.name,
+            partition_responses=[
+                _append(TopicPartition(topic.name, data.index), data, request, context)
+                for data in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    if request.acks != 0:
+        return ProduceResponse(responses=responses)
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                raise CloseConnectionError(
+                    f"error {answer.error_code} for {topic.name}-{answer.index} with acks=0: {answer.error_message}"
+                )
+    return None
+
+
+def _append(
+    topic_partition: TopicPartition,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    context: RequestContext,
+) -> PartitionProduceResponse:
+    broker = context.broker
+    answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+    try:
+        _check(request, data.records, context.version)
+        log = leader_log(broker, topic_partition)
+        appended = log.append_as_leader(data.records, now_ms=broker.clock.wall_ms())
+    except KafkaStorageError as error:
+        _log.error("cannot append to %s: %s", topic_partition, error)
+        return _refused(answer, error)
+    except BrokerResponseError as error:
+        return _refused(answer, error)
+    answer.base_offset = appended.base_offset
+    answer.log_append_time_ms = appended.log_append_time_ms
+    answer.log_start_offset = appended.log_start_offset
+    if not appended.duplicate:
+        broker.parking.appended(topic_partition, len(data.records))
+    return answer
+
+
+def _check(request: ProduceRequest, records: Buffer | None, version: int) -> None:
+    """What the log cannot know: the request's acks, its version, its transactional id."""
+    if request.acks not in (-1, 0, 1):
+        raise InvalidRequiredAcksError(f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
+    if records is None or len(records) < HEADER_BYTES:
+        raise InvalidRecordError("the partition holds no record batch")
+    attributes = records[_ATTRIBUTES_LOW_BYTE]
+    if request.transactional_id is not None or attributes & _TRANSACTIONAL_BIT:
+        raise InvalidTxnStateError("this broker has no transaction coordinator yet")
+    if version < _FIRST_ZSTD_VERSION and attributes & _CODEC_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
+
+
+def _refused(answer: PartitionProduceResponse, error: BrokerResponseError) -> PartitionProduceResponse:
+    answer.error_code = error.code
+    answer.error_message = error.message
+    if isinstance(error, RecordErrors):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in error.record_errors.items()
+        ]
+    return answer

@@ -1,0 +1,84 @@
+"""Parked fetches and what wakes them: appended bytes, or a partition that went away (facts B23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+import trio
+
+from splashdam.model.values import TopicPartition
+
+
+class FetchWaiter:
+    """One parked fetch, registered with its partitions while entered as a context manager."""
+
+    __slots__ = ("_event", "_missing_bytes", "_parking", "_partitions")
+
+    def __init__(self, parking: FetchParking, partitions: Iterable[TopicPartition]) -> None:
+        self._parking = parking
+        self._partitions = tuple(partitions)
+        self._missing_bytes = 0
+        self._event = trio.Event()
+
+    def __enter__(self) -> FetchWaiter:
+        self._parking.add(self, self._partitions)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._parking.remove(self, self._partitions)
+
+    async def wait(self, missing_bytes: int) -> None:
+        """Returns once so many bytes were appended to the partitions, or when one of them changed."""
+        self._missing_bytes = missing_bytes
+        self._event = trio.Event()
+        await self._event.wait()
+
+    def appended(self, size_bytes: int) -> None:
+        """Counts bytes of an append."""
+        self._missing_bytes -= size_bytes
+        if self._missing_bytes <= 0:
+            self._event.set()
+
+    def changed(self) -> None:
+        """One of the partitions was deleted or moved."""
+        self._event.set()
+
+
+class FetchParking:
+    """Which parked fetches wait for which partition."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[TopicPartition, set[FetchWaiter]] = {}
+
+    def add(self, waiter: FetchWaiter, partitions: Iterable[TopicPartition]) -> None:
+        """Registers a waiter with its partitions."""
+        for topic_partition in partitions:
+            self._waiters.setdefault(topic_partition, set()).add(waiter)
+
+    def remove(self, waiter: FetchWaiter, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets a waiter."""
+        for topic_partition in partitions:
+            waiters = self._waiters.get(topic_partition)
+            if waiters is not None:
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[topic_partition]
+
+    def appended(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Tells the fetches of a partition that it grew."""
+        waiters = self._waiters.get(topic_partition)
+        if waiters:
+            for waiter in waiters:
+                waiter.appended(size_bytes)
+
+    def changed(self, topic_partition: TopicPartition) -> None:
+        """Tells the fetches of a partition that it was deleted or moved."""
+        for waiter in self._waiters.get(topic_partition, ()):
+            waiter.changed()
+
+    def __len__(self) -> int:
+        """Number of partitions somebody waits for."""
+        return len(self._waiters)

@@ -1,0 +1,57 @@
+"""Producer ids that no restart hands out twice.
+
+A block is reserved on disk before its first id leaves, so that after a crash the rest of the block is merely lost.
+Kafka keeps the same promise with blocks of 1,000 from its controller. The file ``producer-ids-checkpoint`` in the data
+directory is text: a version, and the first id that is not reserved.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.model.broker_errors import KafkaStorageError
+
+FILE_NAME = "producer-ids-checkpoint"
+
+_BLOCK = 1000
+_VERSION = "0"
+
+
+class ProducerIds:
+    """Hands out producer ids.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        above: the highest id found in the logs, -1 for none; directories of other brokers come without the file.
+
+    Raises:
+        KafkaStorageError: the file is damaged or cannot be read.
+    """
+
+    def __init__(self, files: Files, directory: str, *, above: int) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._next = self._reserved = max(self._read(), above + 1)
+
+    def next_id(self) -> int:
+        """An id that nobody has.
+
+        Raises:
+            KafkaStorageError: the next block cannot be reserved; no id is lost by asking again.
+        """
+        if self._next == self._reserved:
+            reserved = self._next + _BLOCK
+            self._files.write_atomic(self._path, f"{_VERSION}\n{reserved}\n".encode())
+            self._reserved = reserved
+        self._next += 1
+        return self._next - 1
+
+    def _read(self) -> int:
+        data = self._files.read_bytes(self._path)
+        if data is None:
+            return 0
+        version, _, rest = data.decode(errors="replace").partition("\n")
+        text = rest.removesuffix("\n")
+        if version != _VERSION or not text.isascii() or not text.isdigit():
+            raise KafkaStorageError(f"{self._path} does not hold a version and a number")
+        return int(text)

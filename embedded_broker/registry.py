@@ -1,0 +1,105 @@
+"""Which API keys the broker answers, in which versions, and who answers them.
+
+A handler is a plain function, decorated with ``handles``; ApiVersions is computed from what is registered, so that
+an API is added by adding a file to ``handlers/``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+import attrs
+
+from splashdam.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+RequestT = TypeVar("RequestT", bound=Request[Any])
+
+
+class Address(NamedTuple):
+    """Where a client reaches the broker; answers name it as the broker's address (facts B8)."""
+
+    host: str
+    port: int
+
+
+class RequestContext(NamedTuple):
+    """What a handler knows besides the request."""
+
+    broker: Broker
+    version: int
+    """Version of the request, and so of the answer."""
+    client_id: str | None
+    address: Address
+
+
+@attrs.frozen
+class Parked:
+    """An answer that is not ready yet: the connection first sends what it owes, then awaits ``wait()``.
+
+    The frame's memory is reused meanwhile: whoever parks keeps no ``memoryview`` of the request.
+    """
+
+    wait: Callable[[], Awaitable[Response]]
+
+
+class CloseConnectionError(Exception):
+    """A handler's wish: close this connection without an answer. The text goes to the log."""
+
+
+Answer: TypeAlias = Response | Parked | None
+"""None where Kafka sends no answer (``acks=0``)."""
+
+
+@attrs.frozen
+class RegisteredApi:
+    """One API key as this broker serves it."""
+
+    request: type[Request[Any]]
+    handler: Callable[[Any, RequestContext], Answer]
+    versions: range
+    advertised_from: int
+    unknown_version: Callable[[], Response] | None
+
+
+_APIS: dict[int, RegisteredApi] = {}
+
+
+def handles(
+    request: type[RequestT],
+    *,
+    versions: range,
+    advertised_from: int | None = None,
+    unknown_version: Callable[[], Response] | None = None,
+) -> Callable[[Callable[[RequestT, RequestContext], Answer]], Callable[[RequestT, RequestContext], Answer]]:
+    """Registers a function as the handler of a request.
+
+    Args:
+        request: message class from ``wire.messages``.
+        versions: versions that are answered.
+        advertised_from: lowest version that ApiVersions names, where that is not the lowest answered.
+        unknown_version: makes the answer, in version 0, to any other version; without it the connection closes.
+    """
+
+    def register(
+        handler: Callable[[RequestT, RequestContext], Answer],
+    ) -> Callable[[RequestT, RequestContext], Answer]:
+        lowest = versions.start if advertised_from is None else advertised_from
+        _APIS[request.API_KEY] = RegisteredApi(request, handler, versions, lowest, unknown_version)
+        return handler
+
+    return register
+
+
+def registered_apis() -> dict[int, RegisteredApi]:
+    """Every API key the broker answers; the first call imports the handlers."""
+    if not _APIS:
+        handlers = importlib.import_module("splashdam.embedded_broker.handlers")
+        for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
+            importlib.import_module(module.name)
+    return _APIS

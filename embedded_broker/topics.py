@@ -1,0 +1,79 @@
+"""The topics of the broker: what is there, what may be created, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from splashdam.embedded_broker.parking import FetchParking
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.embedded_broker.topic_configs import topic_settings
+from splashdam.model.broker_errors import TopicAlreadyExistsError
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import Clock
+
+
+class Topics:
+    """Topics by name and by id, over the log manager that keeps them."""
+
+    def __init__(
+        self, logs: LogManager, settings: BrokerSettings, parking: FetchParking, clock: Clock
+    ) -> None:
+        self._logs = logs
+        self._settings = settings
+        self._parking = parking
+        self._clock = clock
+        self._by_id = {topic.topic_id: topic for topic in logs.topics.values()}
+
+    def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        return [topic for _, topic in sorted(self._logs.topics.items())]
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._logs.topics.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id."""
+        return self._by_id.get(topic_id)
+
+    def check_new(self, name: str, configs: Mapping[str, str]) -> None:
+        """Says why a topic cannot be created, if so, and changes nothing.
+
+        Raises:
+            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal (40).
+        """
+        if name in self._logs.topics:
+            raise TopicAlreadyExistsError(f"topic {name!r} exists")
+        check_topic_name(name, self._logs.topics)
+        topic_settings(self._settings, configs)
+
+    def create(
+        self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Creates a topic, with the broker's ``num.partitions`` unless said otherwise.
+
+        Raises:
+            BrokerResponseError: as ``check_new``, or KAFKA_STORAGE_ERROR (56).
+        """
+        count = self._settings.num_partitions if partitions is None else partitions
+        self._logs.create_topic(name, count, configs, now_ms=self._clock.wall_ms())
+        topic = self._logs.topics[name]
+        self._by_id[topic.topic_id] = topic
+        return topic
+
+    def delete(self, topic: Topic) -> None:
+        """Deletes a topic; fetches that wait for it are answered.
+
+        Raises:
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was begun.
+        """
+        try:
+            self._logs.delete_topic(topic.name)
+        finally:
+            if topic.name not in self._logs.topics:
+                del self._by_id[topic.topic_id]
+                for partition in topic.partitions:
+                    self._parking.changed(TopicPartition(topic.name, partition))
