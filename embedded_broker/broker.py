@@ -1,4 +1,4 @@
-"""The broker itself: its topics, its clients, its background work; ``open_broker`` runs one inside a trio program."""
+"""The broker: its topics, its clients, background work; ``open_broker`` runs one inside a trio program."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ async def open_broker(
     Args:
         path: data directory; made if missing.
         host: address to listen on.
-        port: port to listen on, 0 for a free one, None for none: then ``Broker.serve_stream`` alone takes clients.
+        port: port to listen on, 0 for a free one, None for none: then ``Broker.serve_stream`` alone takes
+            clients.
         listen: how to listen; TCP by default.
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
@@ -171,7 +172,7 @@ async def open_broker(
     files = files or DiskFiles()
     logs = LogManager.open(
         files,
-        os.path.abspath(path),
+        os.path.abspath(path),  # noqa: ASYNC240  # once, before there is anybody to serve
         now_ms=clock.wall_ms(),
         settings_for=partial(topic_settings, settings),
         node_id=settings.node_id,

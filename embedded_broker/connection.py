@@ -1,14 +1,13 @@
 """One client's connection: frames in, answers out in the order of the requests.
 
-All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first sends what
-is owed, then holds back what comes later on this connection, and on no other (facts B6). Whatever is wrong with a
-request closes this connection with one log line; the server lives on.
+All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
+sends what is owed, then holds back what comes later on this connection, and on no other (facts B6). Whatever
+is wrong with a request closes this connection with one log line; the server lives on.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio

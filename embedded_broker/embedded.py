@@ -35,12 +35,14 @@ class EmbeddedBroker:
         with EmbeddedBroker("./data") as broker:
             KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 
-    It ends with its ``with`` block, with ``stop()``, when it is collected, or at the latest with the interpreter, and
-    closes its directory cleanly then. In a forked child every call raises ``IllegalStateError``.
+    It ends with its ``with`` block, with ``stop()``, when it is collected, or at the latest with the
+    interpreter, and closes its directory cleanly then. In a forked child every call raises
+    ``IllegalStateError``.
 
     Args:
         path: data directory; made if missing. Kafka's own files are in it.
-        port: TCP port, 0 for a free one, None for no TCP at all: then ``connect_in_process`` alone reaches it.
+        port: TCP port, 0 for a free one, None for no TCP at all: then ``connect_in_process`` alone reaches
+            it.
         host: address to listen on.
         settings: as ``BrokerSettings``, by Python name.
 
@@ -107,7 +109,8 @@ class EmbeddedBroker:
         return self._thread().bootstrap_servers
 
     def connect_in_process(self) -> Connect:
-        """A ``Connect`` for clients in this process, in any trio loop: a socket pair, whatever address is named.
+        """A ``Connect`` for clients in this process, in any trio loop: a socket pair, whatever address is
+        named.
 
         Raises:
             IllegalStateError: the broker does not run, or this is a forked child.
@@ -122,7 +125,7 @@ class EmbeddedBroker:
 
 
 class _BrokerThread:
-    """The thread and what it shares with its owner. It does not know the owner, who may be collected meanwhile."""
+    """The thread and what it shares with its owner, whom it does not know: that one may be collected."""
 
     def __init__(self, to_open: _Open) -> None:
         self.pid = os.getpid()

@@ -1,7 +1,8 @@
 """What a forked child may do with its parent's broker: nothing, and it is told so.
 
-The child has copies of the parent's descriptors. While it holds them, the port stays taken and clients see no end
-after the parent is gone, so they are closed in the child; the storage does the same with its directory lock.
+The child has copies of the parent's descriptors. While it holds them, the port stays taken and clients see no
+end after the parent is gone, so they are closed in the child; the storage does the same with its directory
+lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every handler that touches a partition asks first: is it here, and is the client's leader epoch current."""
+"""What a handler asks first of a partition: is it here, and is the client's leader epoch current."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_leader_epoch(log: Log, epoch: int) -> None:
         FencedLeaderEpochError: the client's is older.
         UnknownLeaderEpochError: the client's is newer.
     """
-    if epoch == -1 or epoch == log.leader_epoch:
+    if epoch in (-1, log.leader_epoch):
         return
     kind = FencedLeaderEpochError if epoch < log.leader_epoch else UnknownLeaderEpochError
     raise kind(f"the leader epoch is {log.leader_epoch}, the request says {epoch}")

@@ -1,8 +1,8 @@
 """Producer ids that no restart hands out twice.
 
-A block is reserved on disk before its first id leaves, so that after a crash the rest of the block is merely lost.
-Kafka keeps the same promise with blocks of 1,000 from its controller. The file ``producer-ids-checkpoint`` in the data
-directory is text: a version, and the first id that is not reserved.
+A block is reserved on disk before its first id leaves, so that after a crash the rest of the block is merely
+lost. Kafka keeps the same promise with blocks of 1,000 from its controller. The file
+``producer-ids-checkpoint`` in the data directory is text: a version, and the first id that is not reserved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class ProducerIds:
     Args:
         files: the file system.
         directory: the data directory.
-        above: the highest id found in the logs, -1 for none; directories of other brokers come without the file.
+        above: the highest id found in the logs, -1 for none; directories of other brokers come without the
+            file.
 
     Raises:
         KafkaStorageError: the file is damaged or cannot be read.

@@ -1,7 +1,7 @@
 """Which API keys the broker answers, in which versions, and who answers them.
 
-A handler is a plain function, decorated with ``handles``; ApiVersions is computed from what is registered, so that
-an API is added by adding a file to ``handlers/``.
+A handler is a plain function, decorated with ``handles``; ApiVersions is computed from what is registered, so
+that an API is added by adding a file to ``handlers/``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def handles(
         request: message class from ``wire.messages``.
         versions: versions that are answered.
         advertised_from: lowest version that ApiVersions names, where that is not the lowest answered.
-        unknown_version: makes the answer, in version 0, to any other version; without it the connection closes.
+        unknown_version: makes the answer, in version 0, to any other version; without it the connection
+            closes.
     """
 
     def register(

@@ -1,8 +1,8 @@
 """What an operator can set on the broker: Kafka's ``server.properties`` names, types and defaults.
 
-The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that start with
-``log_`` (and ``message_max_bytes``, ``compression_type``) are the defaults of topics that set nothing themselves;
-``topic_configs.py`` says which.
+The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that start
+with ``log_`` (and ``message_max_bytes``, ``compression_type``) are the defaults of topics that set nothing
+themselves; ``topic_configs.py`` says which.
 """
 
 from __future__ import annotations

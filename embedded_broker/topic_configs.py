@@ -1,7 +1,8 @@
 """What can be set for a topic: Kafka's names, types and defaults, laid over the broker's own settings.
 
-``TopicSettings`` adds to the log's settings those that retention, cleaning and replication read, so that every legal
-configuration is accepted, kept and described. Kafka's documentation ("topic configs") says what each means.
+``TopicSettings`` adds to the log's settings those that retention, cleaning and replication read, so that
+every legal configuration is accepted, kept and described. Kafka's documentation ("topic configs") says what
+each means.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicS
     """A topic's options: its own ``configs``, by Kafka's dotted names, over the broker's.
 
     Raises:
-        BrokerResponseError: INVALID_CONFIG (40): a name is unknown, with the nearest right one, or a value illegal.
+        BrokerResponseError: INVALID_CONFIG (40): a name is unknown, with the nearest right one, or a value
+            illegal.
     """
     try:
         return attrs.evolve(broker_defaults(broker), **from_properties(TopicSettings, configs, what="topic"))

@@ -43,7 +43,8 @@ class Topics:
         """Says why a topic cannot be created, if so, and changes nothing.
 
         Raises:
-            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal (40).
+            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal
+                (40).
         """
         if name in self._logs.topics:
             raise TopicAlreadyExistsError(f"topic {name!r} exists")
@@ -68,7 +69,8 @@ class Topics:
         """Deletes a topic; fetches that wait for it are answered.
 
         Raises:
-            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was begun.
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was
+                begun.
         """
         try:
             self._logs.delete_topic(topic.name)

@@ -1,6 +1,7 @@
 """ApiVersions 0–4: which API keys the broker serves, computed from the registered handlers.
 
-An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again (facts B1). No features are announced: transactions and groups bring theirs.
+An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again
+(facts B1). No features are announced: transactions and groups bring theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _unsupported_version() -> ApiVersionsResponse:
 
 @handles(ApiVersionsRequest, versions=range(5), unknown_version=_unsupported_version)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Every registered key with its range; a client software name that is not one is refused with 42 (facts B3)."""
+    """Every registered key with its range; a client software name that is none is refused with 42 (B3)."""
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)

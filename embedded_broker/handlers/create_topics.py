@@ -1,7 +1,8 @@
 """CreateTopics 2–7: creates topics, or with ``validate_only`` says whether it would (facts B11, B12).
 
-From version 5 on the answer carries the topic's whole configuration; the list is never null, which would crash Java's
-kafka-topics. This broker is one, so the replication factor is 1 (or -1) and assignments name this broker.
+From version 5 on the answer carries the topic's whole configuration; the list is never null, which would
+crash Java's kafka-topics. This broker is one, so the replication factor is 1 (or -1) and assignments name
+this broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeleteTopics 1–6: by name, and from version 6 on by id as well. A topic made again under the name has a new id."""
+"""DeleteTopics 1–6: by name, from version 6 on also by id. A topic made again has a new id."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fetch 4–17: whole record batches from the log, at once or when there is enough (facts B21–B25, B27).
 
-Sessions are not kept: a request that opens one is answered with session id 0, which every client takes as "none";
-one that names a session gets 70.
+Sessions are not kept: a request that opens one is answered with session id 0, which every client takes as
+"none"; one that names a session gets 70.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FindCoordinator 0–6: this broker, for consumer groups and for transactional ids.
 
-It answers at once, so that no client waits for a time-out; what a coordinator then does is a matter of its own keys.
-Share groups (key type 2) are refused with 42.
+It answers at once, so that no client waits for a time-out; what a coordinator then does is a matter of its
+own keys. Share groups (key type 2) are refused with 42.
 """
 
 from __future__ import annotations

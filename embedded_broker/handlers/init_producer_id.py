@@ -1,7 +1,8 @@
 """InitProducerId 0–5: a producer id that no restart hands out again.
 
-As in Kafka an idempotent producer always gets a new id with epoch 0, whatever id it names. Transactional ids are
-refused with 35, which every client takes as final, because this broker has no transaction coordinator yet.
+As in Kafka an idempotent producer always gets a new id with epoch 0, whatever id it names. Transactional ids
+are refused with 35, which every client takes as final, because this broker has no transaction coordinator
+yet.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """ListOffsets 1–10: offsets by timestamp, and the special ones (facts B26).
 
--1 latest (high watermark), -2 earliest, -3 the record with the largest timestamp (v7+), -4 earliest on this disk
-(v8+), -5 latest in tiered storage (v9+; always -1 here). With read_committed the latest is the last stable offset.
+-1 latest (high watermark), -2 earliest, -3 the record with the largest timestamp (v7+), -4 earliest on this
+disk (v8+), -5 latest in tiered storage (v9+; always -1 here). With read_committed the latest is the last
+stable offset.
 """
 
 from __future__ import annotations
 
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log, TimestampOffset
+from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
+from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset
 from splashdam.model.broker_errors import UnsupportedVersionError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

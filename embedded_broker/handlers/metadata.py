@@ -1,7 +1,8 @@
-"""Metadata 0–13: this broker, and the topics asked for; missing ones are created where that is allowed (facts B9, B10).
+"""Metadata 0–13: this broker, and the topics asked for; missing ones are created where that is allowed (facts
+B9, B10).
 
-Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later ones with
-null. The one broker leads every partition and is its only replica.
+Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later
+ones with null. The one broker leads every partition and is its only replica.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from splashdam.wire.messages.metadata import (
 
 _TOPIC_OPERATIONS = 0b1101_1111_1000
 _CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""What Kafka answers without an authorizer: every operation that exists for the resource, one bit for each."""
+"""What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_NULL_NAME_VERSION = 12
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

@@ -57,13 +57,16 @@ def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse
     ]
     if request.acks != 0:
         return ProduceResponse(responses=responses)
+    _close_on_error(responses)
+    return None
+
+
+def _close_on_error(responses: list[TopicProduceResponse]) -> None:
     for topic in responses:
         for answer in topic.partition_responses:
             if answer.error_code:
-                raise CloseConnectionError(
-                    f"error {answer.error_code} for {topic.name}-{answer.index} with acks=0: {answer.error_message}"
-                )
-    return None
+                where = f"{topic.name}-{answer.index}"
+                raise CloseConnectionError(f"{where}, acks=0: {answer.error_code} {answer.error_message}")
 
 
 def _append(
@@ -75,9 +78,9 @@ def _append(
     broker = context.broker
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
-        _check(request, data.records, context.version)
+        batch = _checked(data.records, request, context.version)
         log = leader_log(broker, topic_partition)
-        appended = log.append_as_leader(data.records, now_ms=broker.clock.wall_ms())
+        appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms())
     except KafkaStorageError as error:
         _log.error("cannot append to %s: %s", topic_partition, error)
         return _refused(answer, error)
@@ -87,12 +90,12 @@ def _append(
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = appended.log_start_offset
     if not appended.duplicate:
-        broker.parking.appended(topic_partition, len(data.records))
+        broker.parking.appended(topic_partition, len(batch))
     return answer
 
 
-def _check(request: ProduceRequest, records: Buffer | None, version: int) -> None:
-    """What the log cannot know: the request's acks, its version, its transactional id."""
+def _checked(records: Buffer | None, request: ProduceRequest, version: int) -> Buffer:
+    """Checks what the log cannot know: the request's acks, its version, its transactional id."""
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcksError(f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
     if records is None or len(records) < HEADER_BYTES:
@@ -102,6 +105,7 @@ def _check(request: ProduceRequest, records: Buffer | None, version: int) -> Non
         raise InvalidTxnStateError("this broker has no transaction coordinator yet")
     if version < _FIRST_ZSTD_VERSION and attributes & _CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
+    return records
 
 
 def _refused(answer: PartitionProduceResponse, error: BrokerResponseError) -> PartitionProduceResponse:
