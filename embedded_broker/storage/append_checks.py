@@ -1,0 +1,137 @@
+"""What a leader demands of a batch before it is written, in Kafka's order (LogValidator, UnifiedLog).
+
+Headers alone are looked at; records are decoded only where a rule is about each of them: keys on compacted
+topics, and limits on timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from splashdam.embedded_broker.storage.settings import MAX_LONG, LogSettings
+from splashdam.model.broker_errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.values import Buffer
+from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_ok, parse_header
+from splashdam.record.compression import Codec
+from splashdam.record.reader import Record, read_records
+
+_MAGIC_AT = 16
+_CODEC_MASK = 0x07
+
+
+class RecordErrors(BrokerResponseError):
+    """An error that names the records at fault.
+
+    Attributes:
+        record_errors: index of the record in its batch → what is wrong with it.
+    """
+
+    def __init__(self, message: str, record_errors: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class InvalidRecordsError(RecordErrors, InvalidRecordError):
+    """Some records of the batch are not acceptable."""
+
+
+class InvalidTimestampsError(RecordErrors, InvalidTimestampError):
+    """Some timestamps of the batch are not acceptable."""
+
+
+def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeader:
+    """Checks one batch as a producer sent it, and returns its header.
+
+    Raises:
+        InvalidRecordError: it is not exactly one batch of format 2 as a client may write it.
+        CorruptMessageError: it is not whole, or its checksum is wrong.
+        MessageTooLargeError: it is larger than ``max.message.bytes``.
+        RecordListTooLargeError: it is larger than a segment.
+        InvalidTimestampError: a timestamp is outside the topic's limits.
+        UnsupportedCompressionTypeError: the codec does not exist.
+    """
+    if len(batch) >= HEADER_BYTES and batch[_MAGIC_AT] < MAGIC:
+        raise InvalidRecordError(f"message format {batch[_MAGIC_AT]} is no longer accepted, only {MAGIC}")
+    header = parse_header(batch)
+    size = header.size_bytes
+    if size > len(batch):
+        raise CorruptMessageError(f"{len(batch)} bytes are there of a batch of {size}")
+    if size < len(batch):
+        raise InvalidRecordError(
+            f"{len(batch) - size} bytes follow the batch; one batch is accepted at a time"
+        )
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"the base offset of a new batch is 0, not {header.base_offset}")
+    if size > settings.max_message_bytes:
+        raise MessageTooLargeError(
+            f"a batch of {size} bytes is above max.message.bytes={settings.max_message_bytes}"
+        )
+    if not crc_ok(batch, 0, header):
+        raise CorruptMessageError("the checksum of the batch does not fit its bytes")
+    _check_header(header, settings)
+    if settings.is_compacted or _has_time_limit(settings):
+        _check_records(batch, header, settings, now_ms)
+    if size > settings.segment_bytes:
+        raise RecordListTooLargeError(
+            f"a batch of {size} bytes is larger than a segment (segment.bytes={settings.segment_bytes})"
+        )
+    return header
+
+
+def _check_header(header: BatchHeader, settings: LogSettings) -> None:
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"the batch has {header.record_count} records, but its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecordError("clients may not write control batches")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecordError(f"producer {header.producer_id} sent a batch without a sequence number")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecordError("a transactional batch needs a producer id")
+    if header.attributes & _CODEC_MASK > Codec.ZSTD:
+        raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & _CODEC_MASK}")
+    if header.is_log_append_time and not settings.uses_log_append_time:
+        raise InvalidTimestampError("LogAppendTime is set by the broker, and this topic uses CreateTime")
+
+
+def _has_time_limit(settings: LogSettings) -> bool:
+    before, after = settings.message_timestamp_before_max_ms, settings.message_timestamp_after_max_ms
+    return not settings.uses_log_append_time and min(before, after) < MAX_LONG
+
+
+def _check_records(batch: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
+    try:
+        records = read_records(batch)
+    except UnsupportedCodecError as error:
+        raise UnsupportedCompressionTypeError(str(error)) from error
+    if settings.is_compacted:
+        keyless = {index: "has no key" for index, record in enumerate(records) if record.key is None}
+        if keyless:
+            raise InvalidRecordsError("a compacted topic accepts no record without a key", keyless)
+    if _has_time_limit(settings):
+        problems = {
+            index: f"timestamp {record.timestamp_ms} is outside the topic's limits"
+            for index, record in enumerate(records)
+            if not _is_timely(record, settings, now_ms)
+        }
+        if problems:
+            raise InvalidTimestampsError(
+                "a timestamp is further from the broker's clock than the topic allows", problems
+            )
+
+
+def _is_timely(record: Record, settings: LogSettings, now_ms: int) -> bool:
+    if record.timestamp_ms < 0:
+        return True
+    age_ms = now_ms - record.timestamp_ms
+    return -settings.message_timestamp_after_max_ms <= age_ms <= settings.message_timestamp_before_max_ms

@@ -1,0 +1,78 @@
+"""Checkpoint files: small tables in text, replaced as a whole. Format: docs/format/checkpoints.md."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.values import TopicPartition
+
+RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_NAME = "replication-offset-checkpoint"
+LOG_START_NAME = "log-start-offset-checkpoint"
+
+_VERSION = "0"
+_logger = logging.getLogger(__name__)
+
+
+def encode_lines(lines: Iterable[str]) -> bytes:
+    """The whole file: version, number of entries, entries."""
+    listed = list(lines)
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(listed)), *listed)).encode()
+
+
+def decode_lines(data: bytes, path: str) -> list[str]:
+    """The entries of a whole file.
+
+    Raises:
+        KafkaStorageError: version or count is wrong.
+    """
+    lines = data.decode(errors="replace").split("\n")
+    if len(lines) < 3 or lines[0] != _VERSION:
+        raise KafkaStorageError(f"{path} is no checkpoint of version {_VERSION}")
+    entries = lines[2:-1]
+    if not lines[1].isdigit() or int(lines[1]) != len(entries) or lines[-1]:
+        raise KafkaStorageError(f"{path} says {lines[1]} entries and has {len(entries)}")
+    return entries
+
+
+class OffsetCheckpoint:
+    """One offset for each partition, in a file of the data directory."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._written: bytes | None = None
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The offsets; empty where the file is missing or damaged (each use has a safe fallback for that)."""
+        data = self._files.read_bytes(self._path)
+        if data is None:
+            return {}
+        try:
+            return dict(_parse_entry(line, self._path) for line in decode_lines(data, self._path))
+        except KafkaStorageError as error:
+            _logger.warning("%s; going on without it", error)
+            return {}
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces the file, unless it says the same already.
+
+        Raises:
+            KafkaStorageError: it could not be written; the old one stands.
+        """
+        data = encode_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        if data != self._written:
+            self._files.write_atomic(self._path, data)
+            self._written = data
+
+
+def _parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:
+    fields = line.split()
+    try:
+        topic, partition, offset = fields
+        return TopicPartition(topic, int(partition)), int(offset)
+    except ValueError as error:
+        raise KafkaStorageError(f"{path}: {line!r} is not 'topic partition offset'") from error

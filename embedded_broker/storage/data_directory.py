@@ -1,0 +1,79 @@
+"""The files in the root of a data directory that say whose it is. Format: docs/format/log-directory.md."""
+
+from __future__ import annotations
+
+import attrs
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
+from splashdam.model.broker_errors import KafkaStorageError
+
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+_CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+
+
+@attrs.frozen
+class DirectoryIdentity:
+    """What ``meta.properties`` says; the ids are 22 characters of base64url."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity:
+    """Reads ``meta.properties``; a directory without one gets a new identity with ``node_id``.
+
+    Raises:
+        KafkaStorageError: the file cannot be read or understood.
+    """
+    path = f"{root}/{META_NAME}"
+    data = files.read_bytes(path)
+    if data is None:
+        identity = DirectoryIdentity(format_uuid(new_uuid()), node_id, format_uuid(new_uuid()))
+        files.write_atomic(path, _encode(identity))
+        return identity
+    values = _parse_properties(data)
+    version = values.get("version")
+    if version not in ("0", "1"):
+        raise KafkaStorageError(f"{path} is of version {version}, known are 0 and 1")
+    node = values.get("node.id" if version == "1" else "broker.id", "")
+    if not node.isdigit():
+        raise KafkaStorageError(f"{path} names no node id")
+    return DirectoryIdentity(
+        values.get("cluster.id") or format_uuid(new_uuid()),
+        int(node),
+        values.get("directory.id") or format_uuid(new_uuid()),
+    )
+
+
+def take_clean_shutdown(files: Files, root: str) -> bool:
+    """Whether the last broker closed the directory in order; from now on it has not, until it does again."""
+    path = f"{root}/{CLEAN_SHUTDOWN_NAME}"
+    was_clean = files.size_bytes(path) is not None
+    if was_clean:
+        files.unlink(path)
+        files.sync_directory(root)
+    return was_clean
+
+
+def mark_clean_shutdown(files: Files, root: str) -> None:
+    """Writes the marker; everything else is on disk by now."""
+    files.write_atomic(f"{root}/{CLEAN_SHUTDOWN_NAME}", _CLEAN_SHUTDOWN)
+
+
+def _encode(identity: DirectoryIdentity) -> bytes:
+    return (
+        "#\n"
+        f"cluster.id={identity.cluster_id}\n"
+        f"directory.id={identity.directory_id}\n"
+        f"node.id={identity.node_id}\n"
+        "version=1\n"
+    ).encode()
+
+
+def _parse_properties(data: bytes) -> dict[str, str]:
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,83 @@
+"""The file behind an index: entries of one size, appended as they are made.
+
+The entries in memory are what counts while the broker runs; the file is there for the next start and for
+Kafka's tools. So an entry that the disk refuses is kept back and written with the next one, and only
+``settle`` (before a sync or a close) fails for it. After a crash recovery makes the file anew from the log.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.model.broker_errors import KafkaStorageError
+
+
+class IndexFile:
+    """Fixed-size entries in a file that is opened at the first write."""
+
+    def __init__(self, files: Files, path: str, entry_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._entry_bytes = entry_bytes
+        self._file: LogFile | None = None
+        self._kept_back = b""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The file's length, or None where there is none."""
+        return self._files.size_bytes(self.path)
+
+    def load(self) -> bytes:
+        """All whole entries, without the zeros to which Kafka preallocates its files.
+
+        Raises:
+            KafkaStorageError: the file cannot be read.
+        """
+        data = self._files.read_bytes(self.path) or b""
+        used = len(data.rstrip(b"\0"))
+        # The last entry may itself end in zeros; one of zeros alone is never written.
+        entries = min(-(-used // self._entry_bytes), len(data) // self._entry_bytes)
+        return data[: entries * self._entry_bytes]
+
+    def append(self, entry: bytes) -> None:
+        """Writes one entry, or keeps it back where the disk refuses it."""
+        entries = self._kept_back + entry
+        try:
+            self._open().append((entries,))
+            self._kept_back = b""
+        except KafkaStorageError:
+            self._kept_back = entries
+
+    def truncate(self, entry_count: int) -> None:
+        """Cuts the file to its first ``entry_count`` entries, making it where it is missing.
+
+        Raises:
+            KafkaStorageError: it could not be cut or made.
+        """
+        if entry_count:
+            self.settle()
+        self._kept_back = b""
+        file = self._open()
+        if file.end != entry_count * self._entry_bytes:
+            file.truncate(entry_count * self._entry_bytes)
+
+    def settle(self) -> LogFile | None:
+        """Writes what was kept back; returns the file if it needs a sync.
+
+        Raises:
+            KafkaStorageError: the disk still refuses.
+        """
+        if self._kept_back:
+            self._open().append((self._kept_back,))
+            self._kept_back = b""
+        return None if self._file is None or self._file.is_synced else self._file
+
+    def close(self) -> None:
+        """Gives the file back."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _open(self) -> LogFile:
+        if self._file is None:
+            self._file = self._files.open_log(self.path, create=True)
+        return self._file

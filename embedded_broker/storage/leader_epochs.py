@@ -1,0 +1,78 @@
+"""``leader-epoch-checkpoint``: where each leader epoch of a partition begins.
+
+Format: docs/format/checkpoints.md.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from splashdam.embedded_broker.storage.checkpoints import decode_lines, encode_lines
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.model.broker_errors import KafkaStorageError
+
+FILE_NAME = "leader-epoch-checkpoint"
+_logger = logging.getLogger(__name__)
+
+
+class LeaderEpochs:
+    """Rising pairs of epoch and first offset, on disk at every change."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._entries = self._read()
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 where none has written."""
+        return self._entries[-1][0] if self._entries else -1
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """All pairs of epoch and first offset."""
+        return tuple(self._entries)
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch that wrote ``offset``, -1 where it is not known."""
+        return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Begins a newer epoch at an offset; one that is known changes nothing.
+
+        Raises:
+            KafkaStorageError: it could not be written, and is not assigned.
+        """
+        if epoch > self.latest:
+            # An epoch that wrote nothing leaves no trace: its successor takes its place.
+            kept = [entry for entry in self._entries if entry[1] < start_offset]
+            self._replace([*kept, (epoch, start_offset)])
+
+    def cut(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Drops what lies at or behind the end of the log, and what ended before its start.
+
+        Raises:
+            KafkaStorageError: the change could not be written.
+        """
+        kept = [entry for entry in self._entries if entry[1] < log_end_offset]
+        while len(kept) > 1 and kept[1][1] <= log_start_offset:
+            del kept[0]
+        if kept and kept[0][1] < log_start_offset:
+            kept[0] = (kept[0][0], log_start_offset)
+        if kept != self._entries:
+            self._replace(kept)
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        self._files.write_atomic(self._path, encode_lines(f"{epoch} {start}" for epoch, start in entries))
+        self._entries = entries
+
+    def _read(self) -> list[tuple[int, int]]:
+        data = self._files.read_bytes(self._path)
+        if data is None:
+            return []
+        try:
+            pairs = [line.split() for line in decode_lines(data, self._path)]
+            return [(int(epoch), int(start)) for epoch, start in pairs]
+        except (KafkaStorageError, ValueError) as error:
+            _logger.warning("%s: %s; leader epochs begin anew", self._path, error)
+            return []

@@ -1,0 +1,208 @@
+"""Opening one partition: from whatever files are there to a log that can be read and appended to.
+
+After a clean shutdown nothing but the tail is read. Otherwise every segment from the recovery point on is
+checked batch by batch: the first bad one ends the log, later segments go, indexes and producer state are made
+anew. A clean shutdown does not excuse a missing index or a tail that is not whole: those are repaired too.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.leader_epochs import LeaderEpochs
+from splashdam.embedded_broker.storage.leftovers import finish_leftovers
+from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles, offset_of_name
+from splashdam.embedded_broker.storage.producer_state import ProducerStates
+from splashdam.embedded_broker.storage.replay import replay_batch, replay_segment
+from splashdam.embedded_broker.storage.segment import LOG, SEGMENT_SUFFIXES, LogSegment
+from splashdam.embedded_broker.storage.segment_list import SegmentList
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.record.batch import BatchHeader
+
+_logger = logging.getLogger(__name__)
+_base_offset = attrgetter("base_offset")
+
+
+class LoadedLog(NamedTuple):
+    """What a log starts with."""
+
+    segments: SegmentList
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+
+
+class LogLoader:
+    """Loads one partition directory; made for one ``load``.
+
+    Args:
+        files: the file system.
+        directory: the partition's directory, which exists.
+        settings: of the log.
+        log_start_offset: as checkpointed, 0 where it is not.
+        now_ms: wall clock, milliseconds since the epoch.
+    """
+
+    def __init__(
+        self, files: Files, directory: str, settings: LogSettings, *, log_start_offset: int, now_ms: int
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._snapshots = SnapshotFiles(files, directory)
+        self._epochs = LeaderEpochs(files, directory)
+        self._segments: list[LogSegment] = []
+        self._producers: ProducerStates | None = None
+
+    def load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
+        """Loads, and where needed repairs, the log.
+
+        Raises:
+            KafkaStorageError: files cannot be read or written, or bear names that no log has.
+        """
+        finish_leftovers(self._files, self._directory)
+        self._find_segments()
+        if not clean_shutdown:
+            self._recover_from(recovery_point)
+        self._repair_indexes()
+        log_end_offset = self._settle_end()
+        log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
+        self._epochs.cut(log_start_offset, log_end_offset)
+        if self._producers is None:
+            self._drop_stray_snapshots(log_end_offset)
+            self._producers = self._producers_at(log_end_offset)
+        if log_end_offset > log_start_offset and log_end_offset not in self._snapshots.offsets():
+            self._snapshots.write(log_end_offset, self._producers)
+        for segment in self._segments[:-1]:
+            segment.release()
+        return LoadedLog(
+            SegmentList(self._segments), self._producers, self._epochs, log_start_offset, log_end_offset
+        )
+
+    def _find_segments(self) -> None:
+        names = [
+            entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
+        ]
+        bases = sorted(offset_of_name(name, self._directory) for name in names if name.endswith(LOG))
+        for name in names:
+            if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
+                self._files.unlink(f"{self._directory}/{name}")
+        self._segments = [self._segment(base) for base in bases]
+
+    def _segment(self, base_offset: int) -> LogSegment:
+        return LogSegment(self._files, self._directory, base_offset, self._settings, self._now_ms)
+
+    # --- after a crash --------------------------------------------------------------------------------------
+
+    def _recover_from(self, recovery_point: int) -> None:
+        if not self._segments:
+            return
+        first = max(0, bisect_right(self._segments, recovery_point, key=_base_offset) - 1)
+        for offset in self._snapshots.offsets():
+            if offset > self._segments[first].base_offset:
+                self._snapshots.delete(offset)
+        states = self._producers_at(self._segments[first].base_offset)
+        next_offset = 0
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            if segment.base_offset < next_offset:
+                self._drop_segments(number, "its offsets overlap those before")
+                break
+            if number > first:
+                self._snapshots.write(segment.base_offset, states)
+            cut = self._recover(segment, states)
+            next_offset = segment.next_offset()
+            if cut:
+                self._drop_segments(number + 1, f"{segment} was cut by {cut} bytes")
+                break
+        self._producers = states
+
+    def _recover(self, segment: LogSegment, states: ProducerStates) -> int:
+        """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""
+
+        def on_batch(header: BatchHeader, batch: memoryview) -> None:
+            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            completed = replay_batch(states, header, lambda: batch)
+            if completed is not None and completed.is_aborted:
+                segment.txn_index.append(AbortedTransaction(*completed[:4]))
+
+        cut = segment.recover(on_batch)
+        if cut:
+            _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
+        for file in segment.unsynced_files():
+            file.sync_now()
+        return cut
+
+    def _drop_segments(self, first: int, reason: str) -> None:
+        for segment in reversed(self._segments[first:]):
+            _logger.warning("removing %s: %s", segment, reason)
+            segment.delete()
+        del self._segments[first:]
+
+    # --- always ---------------------------------------------------------------------------------------------
+
+    def _repair_indexes(self) -> None:
+        for segment in self._segments:
+            is_active = segment is self._segments[-1]
+            if not segment.has_indexes() or (
+                is_active and not segment.offset_index.is_sane(segment.size_bytes)
+            ):
+                _logger.info("%s: making its indexes anew", segment)
+                self._recover(segment, self._producers_at(segment.base_offset))
+            if not is_active:
+                segment.release()
+
+    def _settle_end(self) -> int:
+        """Makes the last segment the active one; returns the offset behind the log's last batch."""
+        if not self._segments:
+            return self._start_empty()
+        active = self._segments[-1]
+        try:
+            end = active.next_offset()
+        except CorruptMessageError as error:
+            _logger.warning("%s; the shutdown was not as clean as its marker says", error)
+            self._recover(active, self._producers_at(active.base_offset))
+            end = active.next_offset()
+        if end < self._log_start_offset:
+            self._drop_segments(0, f"the log starts at {self._log_start_offset}")
+            return self._start_empty()
+        active.prepare_for_append()
+        return end
+
+    def _start_empty(self) -> int:
+        for offset in self._snapshots.offsets():
+            self._snapshots.delete(offset)
+        segment = self._segment(self._log_start_offset)
+        segment.create()
+        self._segments.append(segment)
+        self._producers = ProducerStates()
+        return segment.base_offset
+
+    # --- producer state -------------------------------------------------------------------------------------
+
+    def _drop_stray_snapshots(self, log_end_offset: int) -> None:
+        bases = {segment.base_offset for segment in self._segments}
+        offsets = [offset for offset in self._snapshots.offsets() if offset <= log_end_offset]
+        kept = {*offsets[-1:], *(offset for offset in offsets if offset in bases)}
+        for offset in self._snapshots.offsets():
+            if offset not in kept:
+                self._snapshots.delete(offset)
+
+    def _producers_at(self, offset: int) -> ProducerStates:
+        """The state of everything below ``offset``: the newest snapshot, and the batches after it."""
+        start, states = self._snapshots.load_newest(offset, self._log_start_offset)
+        for segment, following in zip(self._segments, [*self._segments[1:], None], strict=True):
+            if segment.base_offset >= offset:
+                break
+            if following is None or following.base_offset > start:
+                replay_segment(states, segment, start, offset)
+        return states

@@ -1,0 +1,182 @@
+"""A file that only grows at its end, and slices of it.
+
+``append`` moves ``end`` after all bytes are in; a write that falls short is an error, and what it left behind
+is cut off again. Every failure of the file system is a ``KafkaStorageError`` that names path and cause.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.values import Buffer
+
+
+def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
+    """The one form in which failures of the file system are told."""
+    return KafkaStorageError(f"could not {action} {path}: {error.strerror or error}")
+
+
+@contextmanager
+def storage_errors(action: str, path: str) -> Iterator[None]:
+    """Turns an OSError of the block into a KafkaStorageError that names action and path."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, path, error) from error
+
+
+class FileSlice(Protocol):
+    """Part of a file, readable until ``close`` whatever happens to the file's name meanwhile."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def position(self) -> int:
+        """Where the slice starts in the file behind ``fileno``."""
+        ...
+
+    def fileno(self) -> int | None:
+        """A descriptor for sendfile, or None where the bytes are in memory already."""
+        ...
+
+    def read(self) -> bytes:
+        """All bytes of the slice.
+
+        Raises:
+            KafkaStorageError: they can no longer be read.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class BytesSlice:
+    """A ``FileSlice`` whose bytes are in memory."""
+
+    __slots__ = ("_data", "size_bytes")
+    position = 0
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def read(self) -> bytes:
+        return self._data
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class LogFile(ABC):
+    """A file that grows at its end; ``end`` is the number of its valid bytes."""
+
+    def __init__(self, path: str, end: int) -> None:
+        self.path = path
+        self.end = end
+        self._synced_end = end
+        self._has_torn_tail = False
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything up to ``end`` is known to be on stable storage."""
+        return self._synced_end == self.end
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Writes all bytes of ``buffers`` at the end, or none.
+
+        Raises:
+            KafkaStorageError: the file system took less than everything; the file is as long as before.
+        """
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        if self._has_torn_tail:
+            self.truncate(self.end)
+        try:
+            written = self._write_at(buffers, self.end)
+        except OSError as error:
+            self._cut_torn_tail()
+            raise storage_error("append to", self.path, error) from error
+        if written != size:
+            self._cut_torn_tail()
+            raise KafkaStorageError(f"could not append to {self.path}: {written} of {size} bytes were taken")
+        self.end += size
+
+    def truncate(self, end: int) -> None:
+        """Cuts the file to ``end`` bytes.
+
+        Raises:
+            KafkaStorageError: it could not be cut; ``end`` is as before.
+        """
+        try:
+            self._truncate_to(end)
+        except OSError as error:
+            raise storage_error("truncate", self.path, error) from error
+        self._has_torn_tail = False
+        if end != self.end:
+            self.end = end
+            self._synced_end = -1
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to ``count`` bytes from ``position``; fewer only where the file ends.
+
+        Raises:
+            KafkaStorageError: the bytes cannot be read.
+        """
+        try:
+            return self._read_at(position, max(0, min(count, self.end - position)))
+        except OSError as error:
+            raise storage_error("read", self.path, error) from error
+
+    def sync_now(self) -> None:
+        """Brings all bytes up to ``end`` to stable storage; blocks.
+
+        Raises:
+            KafkaStorageError: the bytes may be lost. Trying again proves nothing: the system may have dropped
+                the pages it could not write.
+        """
+        end = self.end
+        try:
+            self._sync()
+        except OSError as error:
+            raise storage_error("sync", self.path, error) from error
+        self._synced_end = end
+
+    @abstractmethod
+    async def sync(self) -> None:
+        """As ``sync_now``, without holding up the event loop."""
+
+    @abstractmethod
+    def slice(self, position: int, count: int) -> FileSlice:
+        """``count`` bytes from ``position``, or as many as there are, independent of this object's life."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives the file back, without syncing it."""
+
+    @abstractmethod
+    def _write_at(self, buffers: Sequence[Buffer], position: int) -> int: ...
+
+    @abstractmethod
+    def _read_at(self, position: int, count: int) -> bytes: ...
+
+    @abstractmethod
+    def _truncate_to(self, end: int) -> None: ...
+
+    @abstractmethod
+    def _sync(self) -> None: ...
+
+    def _cut_torn_tail(self) -> None:
+        try:
+            self._truncate_to(self.end)
+        except OSError:
+            # The next append cuts it before it writes; a crash before that leaves it to recovery.
+            self._has_torn_tail = True

@@ -1,0 +1,86 @@
+"""What of a log is not on stable storage yet, and how it gets there."""
+
+from __future__ import annotations
+
+import attrs
+
+from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.embedded_broker.storage.segment import LogSegment
+
+
+@attrs.frozen
+class FlushRound:
+    """One flush: files to sync, and the directory if it has new names; then all below ``target`` is safe."""
+
+    target: int
+    segments: tuple[LogSegment, ...]
+    unsynced: tuple[LogFile, ...]
+    files: Files
+    new_names_in: str | None
+
+    def run(self) -> None:
+        """Syncs, blocking.
+
+        Raises:
+            KafkaStorageError: what is on the disk is unknown.
+        """
+        for file in self.unsynced:
+            file.sync_now()
+        self._sync_names()
+
+    async def run_async(self) -> None:
+        """Syncs without holding up the event loop.
+
+        Raises:
+            KafkaStorageError: as ``run``.
+        """
+        for file in self.unsynced:
+            await file.sync()
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        if self.new_names_in is not None:
+            self.files.sync_directory(self.new_names_in)
+
+
+class LogFlusher:
+    """Closed segments that wait for a flush, and how far earlier ones went.
+
+    Attributes:
+        recovery_point: everything below is on stable storage.
+    """
+
+    def __init__(self, files: Files, directory: str, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self._files = files
+        self._directory = directory
+        self._closed: list[LogSegment] = []
+        self._has_new_names = True
+
+    @property
+    def needs_flush(self) -> bool:
+        return bool(self._closed)
+
+    def add_closed(self, segment: LogSegment) -> None:
+        """Notes that a segment was closed, and its successor made."""
+        self._closed.append(segment)
+        self._has_new_names = True
+
+    def begin(self, active: LogSegment, log_end_offset: int) -> FlushRound:
+        """Lists what to sync so that everything below ``log_end_offset`` is safe.
+
+        Raises:
+            KafkaStorageError: index entries kept back earlier still cannot be written.
+        """
+        segments = (*self._closed, active)
+        unsynced = tuple(file for segment in segments for file in segment.unsynced_files())
+        new_names_in = self._directory if self._has_new_names else None
+        self._has_new_names = False
+        return FlushRound(log_end_offset, segments, unsynced, self._files, new_names_in)
+
+    def end(self, done: FlushRound) -> list[LogSegment]:
+        """Takes note of a round that went through; returns the closed segments that wait no longer."""
+        self.recovery_point = max(self.recovery_point, done.target)
+        flushed = [segment for segment in self._closed if segment in done.segments]
+        self._closed = [segment for segment in self._closed if segment not in flushed]
+        return flushed

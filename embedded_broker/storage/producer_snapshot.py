@@ -1,0 +1,147 @@
+"""``.snapshot``: the producers of a log as they stood before one offset.
+
+The number in the name is the next offset: the state is that of everything below it. Format:
+docs/format/producer-snapshot.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Iterable
+
+import crc32c
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.producer_state import (
+    MAX_SEQUENCE,
+    REMEMBERED_BATCHES,
+    ProducerEntry,
+    ProducerStates,
+    RememberedBatch,
+)
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
+
+VERSION = 1
+SNAPSHOT = ".snapshot"
+_logger = logging.getLogger(__name__)
+_HEAD = struct.Struct(">hIi")
+_COUNT_POSITION = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The whole file."""
+    parts = [_encode_entry(entry) for entry in entries]
+    body = struct.pack(">i", len(parts)) + b"".join(parts)
+    return struct.pack(">hI", VERSION, crc32c.crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """The entries of a whole file.
+
+    Raises:
+        CorruptMessageError: length, version or checksum is wrong.
+    """
+    if len(data) < _HEAD.size:
+        raise CorruptMessageError(f"a producer snapshot of {len(data)} bytes is no snapshot")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptMessageError(f"producer snapshot of version {version}, known is {VERSION}")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptMessageError(f"a producer snapshot of {count} entries cannot have {len(data)} bytes")
+    if crc32c.crc32c(data[_COUNT_POSITION:]) != crc:
+        raise CorruptMessageError("the checksum of a producer snapshot is wrong")
+    return [_decode_entry(fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+def _encode_entry(entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else None
+    return _ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        last.last_offset if last else -1,
+        last.last_offset - last.first_offset if last else 0,
+        entry.timestamp_ms,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
+    )
+
+
+def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp_ms, coordinator, first = fields
+    batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+    if last_offset >= 0:
+        first_sequence = last_sequence - offset_delta
+        if first_sequence < 0:
+            first_sequence += MAX_SEQUENCE + 1
+        batches.append(
+            RememberedBatch(
+                first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp_ms
+            )
+        )
+    return ProducerEntry(producer_id, epoch, batches, timestamp_ms, coordinator, first)
+
+
+class SnapshotFiles:
+    """The ``.snapshot`` files of one partition directory."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+
+    def offsets(self) -> list[int]:
+        """The offsets for which there is a snapshot, rising.
+
+        Raises:
+            KafkaStorageError: a name with this suffix is no offset.
+        """
+        return sorted(
+            offset_of_name(name, self._directory)
+            for name, is_directory in self._files.list_directory(self._directory)
+            if name.endswith(SNAPSHOT) and not is_directory
+        )
+
+    def write(self, offset: int, states: ProducerStates) -> None:
+        """Writes the state of everything below ``offset``. No fsync: what is lost is rebuilt from the log.
+
+        Raises:
+            KafkaStorageError: it could not be written.
+        """
+        self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
+
+    def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
+        """The newest readable state at an offset in (``above``, ``up_to``], else the empty one at ``above``.
+
+        Damaged snapshots are removed.
+        """
+        for offset in reversed(self.offsets()):
+            if above < offset <= up_to:
+                try:
+                    data = self._files.read_bytes(self._path(offset)) or b""
+                    return offset, ProducerStates(decode_snapshot(data))
+                except CorruptMessageError as error:
+                    _logger.warning("%s: %s; trying an older one", self._path(offset), error)
+                    self.delete(offset)
+        return above, ProducerStates()
+
+    def delete(self, offset: int) -> None:
+        """Removes one; a missing one is fine."""
+        self._files.unlink(self._path(offset))
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{offset:020d}{SNAPSHOT}"
+
+
+def offset_of_name(name: str, directory: str) -> int:
+    """The offset in a file's name, which stands before the first dot.
+
+    Raises:
+        KafkaStorageError: there is no number; as Kafka, the log then refuses to load.
+    """
+    number = name.partition(".")[0]
+    if not number.isascii() or not number.isdigit():
+        raise KafkaStorageError(f"{directory}/{name} is no file of a log: its name begins with no offset")
+    return int(number)

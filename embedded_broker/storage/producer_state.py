@@ -1,0 +1,201 @@
+"""What a log remembers of each idempotent producer: epoch, the last five batches, an open transaction.
+
+The rules are those of Kafka's ProducerStateManager and ProducerAppendInfo. The state is a function of the
+batches in the log, so it can always be rebuilt from their headers; snapshots only make that short.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from splashdam.model.broker_errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+)
+from splashdam.record.batch import BatchHeader
+
+REMEMBERED_BATCHES = 5
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 2**31 - 1
+
+
+class RememberedBatch(NamedTuple):
+    """One batch of a producer, as far as a repeat of it can be told by it."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker has been seen; ``last_offset`` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    is_aborted: bool
+
+
+@attrs.define
+class ProducerEntry:
+    """One producer id. -1 stands for no sequence, no coordinator and no open transaction."""
+
+    producer_id: int
+    epoch: int
+    batches: deque[RememberedBatch] = attrs.field(factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    transaction_first_offset: int = -1
+    seen_ms: int = 0
+    """Wall clock when this broker last heard of the producer; not part of snapshots."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def move_to_epoch(self, epoch: int) -> None:
+        """A new epoch numbers its batches from 0 again: those of the old one can no longer be repeated."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class ProducerStates:
+    """All producers of one log."""
+
+    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._open_transactions = {
+            entry.producer_id: entry.transaction_first_offset
+            for entry in self._entries.values()
+            if entry.transaction_first_offset >= 0
+        }
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        """Entries in ascending order of producer id."""
+        return iter(sorted(self._entries.values(), key=lambda entry: entry.producer_id))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest open transaction, or None."""
+        return min(self._open_transactions.values(), default=None)
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """What the log makes of an idempotent batch before it is written.
+
+        Returns:
+            The earlier batch that this one repeats, or None for a new one.
+
+        Raises:
+            InvalidProducerEpochError: a newer epoch of the producer has written.
+            OutOfOrderSequenceNumberError: batches before this one are missing, or it repeats one that is no
+                longer remembered.
+            InvalidTxnStateError: the producer has an open transaction and this batch is not part of one.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return None
+        if header.producer_epoch == entry.epoch:
+            for batch in entry.batches:
+                if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
+                    return batch
+        self._check_order(entry, header)
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+            raise InvalidTxnStateError(
+                f"producer {header.producer_id} has an open transaction; its batch must be transactional"
+            )
+        return None
+
+    @staticmethod
+    def _check_order(entry: ProducerEntry, header: BatchHeader) -> None:
+        sequence = header.base_sequence
+        if header.producer_epoch < entry.epoch:
+            raise InvalidProducerEpochError(
+                f"producer {entry.producer_id} is at epoch {entry.epoch}, the batch at "
+                f"{header.producer_epoch}"
+            )
+        if header.producer_epoch > entry.epoch:
+            expected = 0
+        else:
+            last = entry.last_sequence
+            expected = 0 if last == MAX_SEQUENCE else last + 1
+        if sequence != expected:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {entry.producer_id} epoch {header.producer_epoch}: "
+                f"sequence {sequence} where {expected} was expected"
+            )
+
+    def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remembers a data batch that is in the log, at ``base_offset``."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        entry.seen_ms = now_ms
+        timestamp_ms = header.max_timestamp
+        last_offset = base_offset + header.last_offset_delta
+        entry.batches.append(
+            RememberedBatch(
+                header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp_ms
+            )
+        )
+        entry.timestamp_ms = timestamp_ms
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = base_offset
+            self._open_transactions[entry.producer_id] = base_offset
+
+    def end_transaction(
+        self, header: BatchHeader, marker_offset: int, coordinator_epoch: int, *, is_aborted: bool
+    ) -> CompletedTransaction | None:
+        """Takes in a marker; None where the producer had no open transaction in this log."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        entry.timestamp_ms = header.max_timestamp
+        entry.coordinator_epoch = coordinator_epoch
+        first_offset, entry.transaction_first_offset = entry.transaction_first_offset, -1
+        if first_offset < 0:
+            return None
+        del self._open_transactions[entry.producer_id]
+        stable = self.first_unstable_offset
+        return CompletedTransaction(
+            entry.producer_id,
+            first_offset,
+            marker_offset,
+            marker_offset + 1 if stable is None else stable,
+            is_aborted,
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers silent for ``expiration_ms``, unless a transaction is open; returns how many.
+
+        Silent by the broker's clock. (Kafka compares with the records' timestamps, so it soon forgets an
+        active producer that writes records of last year.)
+        """
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.transaction_first_offset < 0 and now_ms - entry.seen_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def restart_clocks(self, now_ms: int) -> None:
+        """Counts silence from now on, for producers known from files."""
+        for entry in self._entries.values():
+            entry.seen_ms = now_ms
+
+    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch)
+        else:
+            entry.move_to_epoch(epoch)
+        return entry

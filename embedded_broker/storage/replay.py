@@ -1,0 +1,57 @@
+"""Rebuilding producer state from what stands in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+
+from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, ProducerStates
+from splashdam.embedded_broker.storage.scan import iter_headers
+from splashdam.embedded_broker.storage.segment import LogSegment
+from splashdam.model.values import Buffer
+from splashdam.record.batch import BatchHeader
+from splashdam.record.reader import read_records
+
+_MARKER_KEY = Struct(">hh")  # version, type
+_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
+_ABORT, _COMMIT = 0, 1
+
+
+def replay_batch(
+    states: ProducerStates, header: BatchHeader, read_batch: Callable[[], Buffer]
+) -> CompletedTransaction | None:
+    """Takes one batch of the log into ``states``; returns the transaction it ends, if it does.
+
+    Raises:
+        CorruptMessageError: a marker makes no sense.
+    """
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        states.record(header, header.base_offset, now_ms=0)
+        return None
+    record = read_records(read_batch())[0]
+    if record.key is None or record.value is None:
+        return None
+    _, kind = _MARKER_KEY.unpack_from(record.key)
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return states.end_transaction(header, header.base_offset, coordinator_epoch, is_aborted=kind == _ABORT)
+
+
+def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int, to_offset: int) -> None:
+    """Takes the batches of a segment with offsets in [``from_offset``, ``to_offset``) into ``states``.
+
+    Raises:
+        CorruptMessageError: the log is damaged.
+        KafkaStorageError: it cannot be read.
+    """
+    head = segment.find(from_offset)
+    if head is None:
+        return
+    for position, header in iter_headers(segment.log, head.position):
+        if header.base_offset >= to_offset:
+            return
+        replay_batch(states, header, partial(segment.log.read, position, header.size_bytes))

@@ -1,0 +1,93 @@
+"""Walking along the batches of a log file: by heads (look-ups) or whole with their checksums (recovery)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from splashdam.embedded_broker.storage.files import LogFile
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.record.batch import HEADER_BYTES, LENGTH_END, BatchHeader, crc_ok, parse_header
+
+_HEAD = Struct(">qi11xi8xq")  # baseOffset, batchLength, …, lastOffsetDelta, …, maxTimestamp: docs/format
+_HEAD_CHUNK_BYTES = 8 * 1024  # an index interval and some more
+_BATCH_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class Head(NamedTuple):
+    """Where a batch lies, and what a look-up asks of it."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def iter_heads(file: LogFile, position: int, end: int) -> Iterator[Head]:
+    """The batches from ``position``, where one starts, to ``end``, where one ends.
+
+    Raises:
+        CorruptMessageError: a batch is not whole or its length is impossible.
+        KafkaStorageError: the file cannot be read.
+    """
+    chunk, start = b"", position
+    while position < end:
+        at = position - start
+        if at + _HEAD.size > len(chunk):
+            chunk, start, at = file.read(position, _HEAD_CHUNK_BYTES), position, 0
+        if len(chunk) - at < _HEAD.size:
+            raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
+        base_offset, length, last_delta, max_timestamp = _HEAD.unpack_from(chunk, at)
+        size = LENGTH_END + length
+        if size < HEADER_BYTES or position + size > end:
+            raise CorruptMessageError(f"{file.path}, position {position}: impossible batch length {length}")
+        yield Head(position, size, base_offset, base_offset + last_delta, max_timestamp)
+        position += size
+
+
+def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and whole header of each batch from ``position`` to the end of the file.
+
+    Raises:
+        CorruptMessageError: a header is damaged.
+        KafkaStorageError: the file cannot be read.
+    """
+    chunk, start = b"", position
+    while position < file.end:
+        at = position - start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, start, at = file.read(position, _HEAD_CHUNK_BYTES), position, 0
+        header = parse_header(chunk, at)
+        yield position, header
+        position += header.size_bytes
+
+
+def iter_sound_batches(file: LogFile, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Each batch that is whole and has its checksum; ends at the first that is not, or at the end of file.
+
+    A torn tail, zeros and anything else that is no batch all end it, and nothing is allocated on the word of
+    a damaged length.
+
+    Raises:
+        KafkaStorageError: the file cannot be read.
+    """
+    chunk, start = memoryview(b""), position
+    while file.end - position >= HEADER_BYTES:
+        at = position - start
+        if len(chunk) - at < HEADER_BYTES:
+            chunk, start, at = memoryview(file.read(position, _BATCH_CHUNK_BYTES)), position, 0
+        try:
+            header = parse_header(chunk, at)
+        except CorruptMessageError:
+            return
+        size = header.size_bytes
+        if position + size > file.end:
+            return
+        if len(chunk) - at < size:
+            chunk, start, at = memoryview(file.read(position, max(size, _BATCH_CHUNK_BYTES))), position, 0
+        if not crc_ok(chunk, at, header):
+            return
+        yield position, header, chunk[at : at + size]
+        position += size

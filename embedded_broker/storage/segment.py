@@ -1,0 +1,290 @@
+"""One segment: a ``.log`` of batches, its two indexes and, where transactions were aborted, a ``.txnindex``.
+
+The name is the base offset, at most the first offset inside. A segment is active (the last one, appended to)
+or closed; a closed one that nobody reads keeps nothing open and nothing in memory (``release``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.embedded_broker.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from splashdam.embedded_broker.storage.scan import Head, iter_heads, iter_sound_batches
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.time_index import NO_TIMESTAMP, TimeIndex
+from splashdam.embedded_broker.storage.txn_index import TransactionIndex
+from splashdam.model.values import Buffer
+from splashdam.record.batch import BatchHeader
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """``<directory>/<base offset in 20 digits><suffix>``."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    """One segment; offsets are absolute, positions are bytes in its ``.log``."""
+
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, settings: LogSettings, created_ms: int
+    ) -> None:
+        self.base_offset = base_offset
+        self._created_ms = created_ms
+        self._files = files
+        self._settings = settings
+        self._log_path = segment_path(directory, base_offset, LOG)
+        self._log: LogFile | None = None
+        self._closed_size = files.size_bytes(self._log_path) or 0
+        limit = settings.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            files, segment_path(directory, base_offset, INDEX), base_offset, limit
+        )
+        self.time_index = TimeIndex(
+            files, segment_path(directory, base_offset, TIME_INDEX), base_offset, limit
+        )
+        self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX))
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._knows_max_timestamp = self._closed_size == 0
+        self._first_timestamp: int | None = None
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_size if self._log is None else self._log.end
+
+    @property
+    def log(self) -> LogFile:
+        """The ``.log``, opened at its first use.
+
+        Raises:
+            KafkaStorageError: it cannot be opened.
+        """
+        if self._log is None:
+            self._log = self._files.open_log(self._log_path)
+        return self._log
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of a record in the segment, -1 where there is none."""
+        self._find_max_timestamp()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the first batch that has ``max_timestamp``."""
+        self._find_max_timestamp()
+        return self._max_timestamp_offset
+
+    @property
+    def is_synced(self) -> bool:
+        return self._log is None or self._log.is_synced
+
+    def create(self) -> None:
+        """Makes the files of a new segment, empty; leftovers of that name are emptied.
+
+        Raises:
+            KafkaStorageError: one of them could not be made; none is left.
+        """
+        try:
+            self._log = self._files.open_log(self._log_path, create=True)
+            if self._log.end:
+                self._log.truncate(0)
+            self.offset_index.reset()
+            self.time_index.reset()
+        except BaseException:
+            self.delete()
+            raise
+        self._knows_max_timestamp = True
+
+    # --- append ---------------------------------------------------------------------------------------------
+
+    def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether the next batch belongs into a new segment: size, age, a full index, an offset too far."""
+        size = self.size_bytes
+        if size > self._settings.segment_bytes - size_bytes and size > 0:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self.offset_index.is_full or self.time_index.is_full:
+            return size > 0
+        return size > 0 and self._age_ms(max_timestamp, now_ms) > self._settings.segment_ms
+
+    def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
+        """Writes one batch, all of it or nothing, and indexes it.
+
+        Raises:
+            KafkaStorageError: the batch is not in the log.
+        """
+        log = self.log
+        position = log.end
+        log.append(buffers)
+        if self._first_timestamp is None and position == 0:
+            self._first_timestamp = max_timestamp
+        self.index_batch(position, last_offset, max_timestamp)
+
+    def index_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """Takes a batch that lies at ``position`` into the indexes where the interval asks for it.
+
+        The rule looks at nothing but batches and their positions, so that a rebuild gives the same entries.
+        """
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if position - self.offset_index.last_position > self._settings.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+
+    def finish(self) -> None:
+        """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
+        if self.max_timestamp >= 0:
+            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+
+    def prepare_for_append(self) -> None:
+        """Makes a loaded segment the active one.
+
+        Drops the zeros of preallocated indexes and a final time entry that the interval did not ask for, so
+        that the entries to come equal those of a rebuild.
+
+        Raises:
+            KafkaStorageError: the indexes could not be cut.
+        """
+        self._find_max_timestamp()
+        self.offset_index.trim()
+        self.time_index.drop_after(
+            self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
+        )
+        if self._first_timestamp is None and self.size_bytes:
+            self._first_timestamp = next(iter_heads(self.log, 0, self.size_bytes)).max_timestamp
+
+    # --- read -----------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> Head | None:
+        """The first batch whose last offset is at least ``offset``; None where the segment has none.
+
+        Raises:
+            CorruptMessageError: the log is damaged.
+            KafkaStorageError: it cannot be read.
+        """
+        return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
+
+    def heads_from(self, offset: int) -> Iterator[Head]:
+        """Batches in order, from one at or before ``offset`` to the end of the segment."""
+        return iter_heads(self.log, self.offset_index.lookup(offset), self.size_bytes)
+
+    def heads_from_timestamp(self, timestamp_ms: int, from_offset: int) -> Iterator[Head]:
+        """The batches from ``from_offset`` on with a record as late as ``timestamp_ms`` or later."""
+        start = max(self.time_index.lookup(timestamp_ms), from_offset)
+        for head in self.heads_from(start):
+            if head.max_timestamp >= timestamp_ms and head.last_offset >= from_offset:
+                yield head
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, the base offset where there is none.
+
+        Raises:
+            CorruptMessageError: the log does not end with a whole batch.
+        """
+        offset = self.base_offset
+        for head in iter_heads(self.log, self.offset_index.last_position, self.size_bytes):
+            offset = head.last_offset + 1
+        return offset
+
+    # --- load and repair ------------------------------------------------------------------------------------
+
+    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None]) -> int:
+        """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
+
+        Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
+        emptied; ``on_batch`` sees each good batch in order.
+
+        Returns:
+            The number of bytes cut off.
+
+        Raises:
+            KafkaStorageError: the files could not be read or written.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._knows_max_timestamp = True
+        valid_end, next_offset = 0, self.base_offset
+        for position, header, batch in iter_sound_batches(self.log):
+            if (
+                header.base_offset < next_offset
+                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                break
+            self.index_batch(position, header.last_offset, header.max_timestamp)
+            on_batch(header, batch)
+            valid_end, next_offset = position + header.size_bytes, header.next_offset
+        cut = self.log.end - valid_end
+        if cut:
+            self.log.truncate(valid_end)
+        self.finish()
+        return cut
+
+    def has_indexes(self) -> bool:
+        """Whether both index files exist."""
+        return self.offset_index.file.size_bytes is not None and self.time_index.file.size_bytes is not None
+
+    # --- flush and end --------------------------------------------------------------------------------------
+
+    def unsynced_files(self) -> list[LogFile]:
+        """The files with bytes that are not on stable storage yet.
+
+        Raises:
+            KafkaStorageError: index entries kept back earlier still cannot be written.
+        """
+        files = [self.offset_index.file.settle(), self.time_index.file.settle(), self.txn_index.unsynced()]
+        log = self._log
+        return [file for file in (log, *files) if file is not None and not file.is_synced]
+
+    def release(self) -> None:
+        """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
+        self._closed_size = self.size_bytes
+        log, self._log = self._log, None
+        self.offset_index.unload()
+        self.time_index.unload()
+        self.txn_index.close()
+        if log is not None:
+            log.close()
+
+    def delete(self) -> None:
+        """Removes the files.
+
+        Raises:
+            KafkaStorageError: one could not be removed.
+        """
+        self.release()
+        for path in (
+            self._log_path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path
+        ):  # fmt: skip
+            self._files.unlink(path)
+
+    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        if self._first_timestamp is not None and self._first_timestamp >= 0:
+            return max_timestamp - self._first_timestamp
+        return now_ms - self._created_ms
+
+    def _find_max_timestamp(self) -> None:
+        """For a loaded segment: the last time entry, and what came after it in the log."""
+        if self._knows_max_timestamp:
+            return
+        times, offsets = self.time_index, self.offset_index
+        self._max_timestamp, self._max_timestamp_offset = times.last_timestamp, times.last_offset
+        # Every offset entry offered a time entry, so only what lies behind the last one is unknown; nothing
+        # is known where the time index is missing.
+        position = offsets.last_position if len(times) else 0
+        for head in iter_heads(self.log, position, self.size_bytes):
+            if head.max_timestamp > self._max_timestamp:
+                self._max_timestamp = head.max_timestamp
+                self._max_timestamp_offset = head.last_offset
+        self._knows_max_timestamp = True

@@ -1,0 +1,56 @@
+"""From a timestamp to an offset, over the time indexes and, within one batch, over its records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from splashdam.embedded_broker.storage.scan import Head
+from splashdam.embedded_broker.storage.segment import LogSegment
+from splashdam.embedded_broker.storage.segment_list import SegmentList
+from splashdam.record.reader import read_records
+
+
+class TimestampOffset(NamedTuple):
+    """An answer: offset and timestamp of a record, -1 where there is none, and the epoch that wrote it."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class FoundRecord(NamedTuple):
+    """A record as far as a look-up by timestamp is about it."""
+
+    offset: int
+    timestamp_ms: int
+
+
+def find_timestamp(
+    segments: SegmentList, timestamp_ms: int | None, from_offset: int, up_to: int
+) -> FoundRecord | None:
+    """The first record in [``from_offset``, ``up_to``) that is at least as late as ``timestamp_ms``.
+
+    With None, the first record that has the largest timestamp of all.
+
+    Raises:
+        CorruptMessageError: a batch is damaged.
+        KafkaStorageError: the log cannot be read.
+    """
+    if timestamp_ms is None:
+        timestamp_ms = max(segment.max_timestamp for segment in segments.walk_from(from_offset))
+        if timestamp_ms < 0:
+            return None
+    for segment in segments.walk_from(from_offset):
+        if segment.max_timestamp >= timestamp_ms:
+            for head in segment.heads_from_timestamp(timestamp_ms, from_offset):
+                found = _in_batch(segment, head, timestamp_ms, from_offset)
+                if found is not None:
+                    return found if found.offset < up_to else None
+    return None
+
+
+def _in_batch(segment: LogSegment, head: Head, timestamp_ms: int, from_offset: int) -> FoundRecord | None:
+    for record in read_records(segment.log.read(head.position, head.size_bytes)):
+        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+            return FoundRecord(record.offset, record.timestamp_ms)
+    return None

@@ -1,0 +1,51 @@
+"""Names of topics and of the directories of their partitions, by Kafka's rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from splashdam.model.broker_errors import InvalidTopicError
+from splashdam.model.values import TopicPartition
+
+MAX_NAME_CHARACTERS = 249
+MAX_DIRECTORY_CHARACTERS = 255
+METADATA_TOPIC = "__cluster_metadata"
+DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
+
+
+def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+    """Refuses a name that Kafka would refuse.
+
+    Raises:
+        InvalidTopicError: it is empty, too long, has an illegal character, is ``.`` or ``..``, or differs
+            from an existing name in nothing but ``.`` against ``_`` (metrics cannot tell such topics apart).
+    """
+    if name in (".", ".."):
+        raise InvalidTopicError(f"a topic cannot be called {name!r}")
+    if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        raise InvalidTopicError(
+            f"a topic name has 1 to {MAX_NAME_CHARACTERS} characters, {name[:20]!r}… has {len(name)}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicError(f"{name!r} has characters other than letters, digits, '.', '_' and '-'")
+    for other in existing:
+        if other != name and other.replace(".", "_") == name.replace(".", "_"):
+            raise InvalidTopicError(f"{name!r} collides with {other!r}: '.' and '_' count as the same")
+
+
+def partition_of_directory(name: str) -> TopicPartition | None:
+    """The partition whose directory bears this name, or None where it is no partition's."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or not _LEGAL.fullmatch(match["topic"]) or match["topic"] in (".", ".."):
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))
+
+
+def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """``<topic>-<partition>.<unique>-delete``, the topic cut so that a file system takes the whole."""
+    ending = f"-{topic_partition.partition}.{unique}{DELETE}"
+    return topic_partition.topic[: MAX_DIRECTORY_CHARACTERS - len(ending)] + ending

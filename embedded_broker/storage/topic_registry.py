@@ -1,0 +1,84 @@
+"""``splashdam-topics.json``: which topics there are, with how many partitions and which options.
+
+Kafka keeps this in its metadata log. A plain file in the root of a data directory is ignored by it, so ours
+stands beside the partitions. It is written before directories are made and before they are removed, so that
+the next start finishes what a crash interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
+from splashdam.model.broker_errors import KafkaStorageError
+
+REGISTRY_NAME = "splashdam-topics.json"
+_VERSION = 1
+
+
+@attrs.frozen
+class Topic:
+    """One topic of a data directory.
+
+    Attributes:
+        name: its name.
+        topic_id: 16 bytes.
+        partitions: numbers of its partitions, ascending; a directory taken over from a cluster may lack some.
+        configs: options set for the topic, by Kafka's dotted names.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[int, ...]
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+
+
+class TopicRegistry:
+    """The topics as the file has them; ``deleting`` are names whose directories are on their way out."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self._path = f"{root}/{REGISTRY_NAME}"
+        self.topics: dict[str, Topic] = {}
+        self.deleting: set[str] = set()
+        data = files.read_bytes(self._path)
+        if data is not None:
+            self._load(data)
+
+    def save(self) -> None:
+        """Writes the file.
+
+        Raises:
+            KafkaStorageError: it could not be written; the old one stands.
+        """
+        topics = {
+            topic.name: {
+                "topic_id": format_uuid(topic.topic_id),
+                "partitions": list(topic.partitions),
+                "configs": dict(topic.configs),
+            }
+            for topic in self.topics.values()
+        }
+        content = {"version": _VERSION, "topics": topics, "deleting": sorted(self.deleting)}
+        self._files.write_atomic(self._path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+    def _load(self, data: bytes) -> None:
+        try:
+            content = json.loads(data)
+            if content["version"] != _VERSION:
+                raise KafkaStorageError(
+                    f"{self._path} is of version {content['version']}, known is {_VERSION}"
+                )
+            self.topics = {name: _topic(name, fields) for name, fields in content["topics"].items()}
+            self.deleting = set(content["deleting"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise KafkaStorageError(f"{self._path} makes no sense: {error!r}") from error
+
+
+def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
+    return Topic(name, parse_uuid(fields["topic_id"]), tuple(fields["partitions"]), dict(fields["configs"]))
