@@ -1,3 +1,88 @@
-"""splashdam: a Kafka producer SDK for Python with a broker in the box."""
+"""splashdam: a Kafka producer SDK for Python with a broker in the box.
+
+Names are found on first use: ``import splashdam`` loads neither trio nor the broker, which together cost a
+hundred times as much. Errors stand in ``splashdam.errors``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from splashdam import errors as errors
+    from splashdam.client.async_producer import AsyncKafkaProducer as AsyncKafkaProducer
+    from splashdam.client.future import RecordFuture as RecordFuture
+    from splashdam.client.partitioners import DefaultPartitioner as DefaultPartitioner
+    from splashdam.client.partitioners import Partitioner as Partitioner
+    from splashdam.client.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
+    from splashdam.client.partitioners import StickyPartitioner as StickyPartitioner
+    from splashdam.client.producer import KafkaProducer as KafkaProducer
+    from splashdam.client.report import FlushReport as FlushReport
+    from splashdam.client.serializers import DefaultSerializer as DefaultSerializer
+    from splashdam.client.serializers import JsonSerializer as JsonSerializer
+    from splashdam.client.serializers import Serializer as Serializer
+    from splashdam.embedded_broker.broker import open_broker as open_broker
+    from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
+    from splashdam.model.values import RecordMetadata as RecordMetadata
+    from splashdam.model.values import TopicPartition as TopicPartition
+
+    __impl__: str
+    """Which twin of the hot kernels is in use: "c" or "python"."""
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncKafkaProducer": "client.async_producer",
+    "DefaultPartitioner": "client.partitioners",
+    "DefaultSerializer": "client.serializers",
+    "EmbeddedBroker": "embedded_broker.embedded",
+    "FlushReport": "client.report",
+    "JsonSerializer": "client.serializers",
+    "KafkaProducer": "client.producer",
+    "Partitioner": "client.partitioners",
+    "RecordFuture": "client.future",
+    "RecordMetadata": "model.values",
+    "RoundRobinPartitioner": "client.partitioners",
+    "Serializer": "client.serializers",
+    "StickyPartitioner": "client.partitioners",
+    "TopicPartition": "model.values",
+    "open_broker": "embedded_broker.broker",
+}
+
+__all__ = [
+    "AsyncKafkaProducer",
+    "DefaultPartitioner",
+    "DefaultSerializer",
+    "EmbeddedBroker",
+    "FlushReport",
+    "JsonSerializer",
+    "KafkaProducer",
+    "Partitioner",
+    "RecordFuture",
+    "RecordMetadata",
+    "RoundRobinPartitioner",
+    "Serializer",
+    "StickyPartitioner",
+    "TopicPartition",
+    "__impl__",
+    "__version__",
+    "errors",
+    "open_broker",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__impl__":
+        return import_module("splashdam.record.kernel").IMPL
+    if name == "errors":
+        return import_module("splashdam.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'splashdam' has no attribute {name!r}")
+    value = getattr(import_module(f"splashdam.{_HOMES[name]}"), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -51,10 +51,25 @@ def at_least(minimum: float) -> Callable[[Any], str | None]:
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"must be a number, not {type(value).__name__}"
+            return _not_a_number(value)
         return None if value >= minimum else f"must be at least {minimum}"
 
     return check
+
+
+def whole_number(minimum: int) -> Callable[[Any], str | None]:
+    """A check that the value is an integer not below ``minimum``."""
+
+    def check(value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"must be a whole number, not {value!r}" if isinstance(value, float) else _not_a_number(value)
+        return None if value >= minimum else f"must be at least {minimum}"
+
+    return check
+
+
+def _not_a_number(value: Any) -> str:
+    return f"must be a number, not {type(value).__name__}"
 
 
 def one_of(*choices: object) -> Callable[[Any], str | None]:

@@ -1,0 +1,258 @@
+"""A record's way into the accumulator where it is not straight: unknown topic, full memory, a new batch.
+
+``Admission`` decides and never waits: ``step`` either brings the record in, or answers what has to happen
+first, or raises because its time is up. Threads, trio tasks and the queue of late records wait for that each in
+their own way; ``max_block_ms`` holds for metadata and memory together.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from splashdam.accumulator.memory import MemoryTicket
+from splashdam.accumulator.results import Appended, BatchFull, Exhausted
+from splashdam.client.future import RecordFuture
+from splashdam.client.guard import Guard
+from splashdam.client.lookup import MetadataWait, TopicLookup
+from splashdam.client.partitioners import hashed_partition
+from splashdam.client.waiters import Wake
+from splashdam.model.errors import BrokerResponseError, BufferExhaustedError
+from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
+from splashdam.record.kernel import BatchOutcome
+
+if TYPE_CHECKING:
+    from splashdam.client.intake import RecordIntake
+    from splashdam.client.routes import TopicRoute
+
+
+class Admission:
+    """One record that ``send`` was given.
+
+    Attributes:
+        topic, key, value, headers, timestamp_ms: the record; key and value as bytes.
+        partition: where the application wants it, None: anywhere.
+        target: the partition it goes to, once that is decided.
+        waits_for: what has to happen before the next ``step``.
+        deadline_ms: when waiting ends, by the monotonic clock.
+    """
+
+    __slots__ = (
+        "_given",
+        "_intake",
+        "_lookup",
+        "_ticket",
+        "deadline_ms",
+        "headers",
+        "key",
+        "partition",
+        "target",
+        "timestamp_ms",
+        "topic",
+        "value",
+        "waits_for",
+    )
+
+    def __init__(
+        self,
+        intake: RecordIntake,
+        topic: str,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeaderPairs | None,
+        partition: int | None,
+        timestamp_ms: int,
+        given: tuple[Any, Any],
+    ) -> None:
+        self._intake = intake
+        self._given = given
+        self._lookup: TopicLookup | None = None
+        self._ticket: MemoryTicket | None = None
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.target: TopicPartition | None = None
+        self.waits_for: Wait | None = None
+        self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
+
+    def step(self) -> RecordFuture | None:
+        """One attempt; None: wait for ``waits_for`` and try again.
+
+        Raises:
+            KafkaTimeoutError: it would have to wait, but ``deadline_ms`` has passed. Nothing is queued.
+            KafkaError, ValueError, TypeError: it cannot be sent at all. Nothing is queued.
+        """
+        if self.target is not None:  # decided before: it waited for memory
+            return self._append(None)
+        lookup = self._lookup
+        if lookup is None:
+            lookup = self._lookup = TopicLookup(self._intake, self.topic, self.partition, self.deadline_ms)
+        try:
+            route = lookup.step()
+        except BrokerResponseError as error:
+            return self._failed(error)
+        if route is None:
+            self.waits_for = lookup.waits_for
+            return None
+        self._intake.check_size(self.key, self.value, self.headers)
+        return self._append(route)
+
+    def cancel(self) -> None:
+        """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            with self._intake.guard:
+                self._intake.accumulator.cancel(ticket)
+
+    def size_bytes(self) -> int:
+        """What it holds in memory while it waits."""
+        return len(self.key or b"") + len(self.value or b"") + max(headers_size(self.headers), 0)
+
+    def _append(self, route: TopicRoute | None) -> RecordFuture | None:
+        intake = self._intake
+        now_ms = intake.clock.now_ms()
+        result = self._attempt(route, now_ms)
+        if result.wake:
+            intake.wake()
+        if isinstance(result, Appended):
+            self._ticket = None
+            return result.future
+        self._ticket = result.ticket
+        if now_ms >= self.deadline_ms:
+            self.cancel()
+            raise BufferExhaustedError(intake.why_exhausted())
+        self.waits_for = MemoryWait(intake.guard, result.ticket)
+        return None
+
+    def _attempt(self, route: TopicRoute | None, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        intake = self._intake
+        if route is None:  # decided already: this record waits for memory
+            return self._insist(now_ms)
+        if self.partition is not None:
+            self.target = route.partitions[self.partition]
+            return self._insist(now_ms)
+        if intake.partition is not None:
+            return self._attempt_custom(route, now_ms)
+        if self.key is not None:
+            self.target = route.partitions[hashed_partition(self.key, route.count)]
+            return self._insist(now_ms)
+        with intake.guard:
+            return self._attempt_sticky(route, now_ms)
+
+    def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        """KIP-794: leaves a partition whose batches are all full once enough went there."""
+        size_bytes = self.size_bytes()
+        self.target = route.sticky
+        if route.sticky_bytes >= self._intake.batch_size:
+            result = self._try(now_ms, abort_on_new_batch=True)
+            if isinstance(result, Appended):
+                route.sticky_bytes += size_bytes
+                return result
+            route.switch()
+            self.target = route.sticky
+        route.sticky_bytes += size_bytes
+        return self._insist(now_ms)
+
+    def _attempt_custom(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        intake = self._intake
+        self._ask_partitioner(route)
+        if self.key is not None or intake.on_new_batch is None:
+            return self._insist(now_ms)
+        with intake.guard:
+            result = self._try(now_ms, abort_on_new_batch=True)
+        if not isinstance(result, BatchFull):
+            return result
+        assert self.target is not None
+        intake.on_new_batch(
+            self.topic, route.view, self.target.partition
+        )  # outside the guard: it is not ours
+        self._ask_partitioner(route)
+        return self._insist(now_ms)
+
+    def _ask_partitioner(self, route: TopicRoute) -> None:
+        choose = self._intake.partition
+        assert choose is not None
+        key, value = self._given
+        chosen = choose(self.topic, key, self.key, value, self.value, route.view)
+        if chosen is None or not 0 <= operator.index(chosen) < route.count:
+            raise ValueError(
+                f"the partitioner chose partition {chosen!r} for topic {self.topic!r},"
+                f" which has partitions 0 to {route.count - 1}"
+            )
+        self.target = route.partitions[chosen]
+
+    def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        with self._intake.guard:
+            result = self._try(now_ms)
+        assert not isinstance(result, BatchFull)  # that is answered only where it was asked for
+        return result
+
+    def _try(
+        self, now_ms: float, *, abort_on_new_batch: bool = False
+    ) -> Appended[RecordFuture] | BatchFull | Exhausted:
+        assert self.target is not None
+        return self._intake.accumulator.append(
+            self.target,
+            now_ms,
+            self.timestamp_ms,
+            self.key,
+            self.value,
+            self.headers,
+            future_type=RecordFuture,
+            ticket=self._ticket,
+            abort_on_new_batch=abort_on_new_batch,
+        )
+
+    def _failed(self, error: BaseException) -> RecordFuture:
+        """A future that has failed already: kafka-python's answer to an error of the cluster for this topic."""
+        future = self.promise()
+        future.outcome.fail(error)
+        return future
+
+    def promise(self) -> RecordFuture:
+        """A future with an outcome of its own, for a record that is in no batch."""
+        partition = self.partition if self.target is None else self.target.partition
+        return RecordFuture(
+            BatchOutcome(TopicPartition(self.topic, -1 if partition is None else partition)),
+            0,
+            self.timestamp_ms,
+            -1 if self.key is None else len(self.key),
+            -1 if self.value is None else len(self.value),
+            headers_size(self.headers),
+        )
+
+
+def headers_size(headers: HeaderPairs | None) -> int:
+    """Bytes of keys and values, -1 without headers."""
+    if not headers:
+        return -1
+    return sum(len(key.encode()) + len(value or b"") for key, value in headers)
+
+
+class MemoryWait:
+    """Waits for the turn of a ticket in the line for memory."""
+
+    __slots__ = ("_guard", "_ticket")
+
+    what: ClassVar[str] = "memory"
+
+    def __init__(self, guard: Guard, ticket: MemoryTicket) -> None:
+        self._guard = guard
+        self._ticket = ticket
+
+    def subscribe(self, wake: Wake) -> object | None:
+        with self._guard:
+            if self._ticket.ready:
+                return None
+            self._ticket.on_ready = wake
+            return self._ticket
+
+    def unsubscribe(self, handle: Any) -> None:
+        self._ticket.on_ready = None
+
+
+Wait: TypeAlias = MetadataWait | MemoryWait
+"""What an admission may have to wait for; ``what`` names it."""

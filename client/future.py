@@ -1,0 +1,185 @@
+"""What ``send`` returns: a record's fate, to be waited for by threads, trio tasks and asyncio tasks alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
+from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.values import RecordMetadata
+from splashdam.record.kernel import BatchOutcome, FutureCell
+
+logger = logging.getLogger("splashdam.client")
+
+
+class RecordFuture(FutureCell):
+    """The delivery of one record. Methods and attributes are kafka-python's, and it can be awaited.
+
+    ``await future`` works under trio and asyncio, from any number of tasks and threads. It is an awaitable,
+    not an ``asyncio.Future``: ``asyncio.gather``, ``asyncio.wait_for`` and ``trio.move_on_after`` work with
+    it, ``asyncio.create_task`` and ``asyncio.wait`` want a coroutine or a task around it. Cancelling a wait
+    does not unsend the record. Awaiting a record that is done already is no checkpoint.
+
+    The result is stored in the batch, which all its records share; a lock or an event exists only while
+    somebody waits.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the record was delivered or has failed."""
+        return self.done()
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """Where the record went; ``None`` while it is pending, and when it has failed."""
+        return self._metadata() if self.succeeded() else None
+
+    @property
+    def exception(self) -> BaseException | None:
+        """Why the record failed; ``None`` while it is pending, and when it was delivered."""
+        return self.outcome.error_of(self.index) if self.done() else None
+
+    def succeeded(self) -> bool:
+        """Whether the record was delivered."""
+        return self.done() and self.outcome.error_of(self.index) is None
+
+    def failed(self) -> bool:
+        """Whether the record has failed for good; the producer does not try it again."""
+        return self.done() and self.outcome.error_of(self.index) is not None
+
+    def retriable(self) -> bool:
+        """Whether the record has failed with an error that may pass, so that sending it again can help.
+
+        It may have been written all the same (a time-out says nothing about it): sending again can duplicate.
+        """
+        error = self.exception
+        return isinstance(error, KafkaError) and error.retriable
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Waits until the record was delivered and says where it went.
+
+        Args:
+            timeout: seconds; 0 only looks. Default: no limit, which ends with ``delivery_timeout_ms``.
+
+        Raises:
+            KafkaTimeoutError: not known after ``timeout``; the record is still on its way.
+            KafkaError: the record failed with this.
+            IllegalStateError: called where it would stop the sender it waits for; see ``add_callback``.
+        """
+        if not self.done():
+            SENDER_THREADS.refuse("get()")
+            if not wait_in_thread(_Subscription(self.outcome, self.index), timeout) and not self.done():
+                raise KafkaTimeoutError(
+                    f"the record for {self.outcome.topic_partition} was not acknowledged within {timeout} s;"
+                    " it is still on its way"
+                )
+        return self._result()
+
+    def __await__(self) -> Generator[Any, Any, RecordMetadata]:
+        if not self.done():
+            yield from wait_in_task(_Subscription(self.outcome, self.index))
+        return self._result()
+
+    def add_callback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
+        """Calls ``function(*args, record_metadata, **kwargs)`` once the record was delivered.
+
+        It runs on the sender's thread, in order of sending per partition; on a record that is done already it
+        runs at once in the caller's. What it raises is logged. It may send, but not wait.
+        """
+        self._when_done(partial(_call_on_success, self, function, args, kwargs))
+        return self
+
+    def add_errback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
+        """Calls ``function(*args, error, **kwargs)`` once the record has failed; see ``add_callback``."""
+        self._when_done(partial(_call_on_failure, self, function, args, kwargs))
+        return self
+
+    def add_both(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
+        """``add_callback`` and ``add_errback`` with the same function."""
+        return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done() else "failed" if self.failed() else "delivered"
+        return f"<RecordFuture {self.outcome.topic_partition} {state}>"
+
+    def _when_done(self, act: Wake) -> None:
+        if self.outcome.add_waiter(act, self.index) is None:
+            act()
+
+    def _result(self) -> RecordMetadata:
+        error = self.outcome.error_of(self.index)
+        if error is not None:
+            raise _fresh(error)
+        return self._metadata()
+
+    def _metadata(self) -> RecordMetadata:
+        leaf, index = self.outcome.leaf_of(self.index)
+        topic_partition = leaf.topic_partition
+        appended_ms = leaf.log_append_time_ms
+        return RecordMetadata(
+            topic_partition.topic,
+            topic_partition.partition,
+            topic_partition,
+            leaf.offset_of(index),
+            self.timestamp_ms if appended_ms < 0 else appended_ms,
+            None,
+            self.key_size,
+            self.value_size,
+            self.header_size,
+        )
+
+
+class _Subscription:
+    """One record of a batch as something to wait for."""
+
+    __slots__ = ("index", "outcome")
+
+    def __init__(self, outcome: BatchOutcome, index: int) -> None:
+        self.outcome = outcome
+        self.index = index
+
+    def subscribe(self, wake: Wake) -> object | None:
+        return self.outcome.add_waiter(wake, self.index)
+
+    def unsubscribe(self, handle: Any) -> None:
+        self.outcome.remove_waiter(handle)
+
+
+def _call_on_success(
+    future: RecordFuture, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    metadata = future.value
+    if metadata is not None:
+        _call_user(function, args, metadata, kwargs)
+
+
+def _call_on_failure(
+    future: RecordFuture, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    error = future.exception
+    if error is not None:
+        _call_user(function, args, error, kwargs)
+
+
+def _call_user(
+    function: Callable[..., Any], args: tuple[Any, ...], result: object, kwargs: dict[str, Any]
+) -> None:
+    try:
+        function(*args, result, **kwargs)
+    except Exception:
+        logger.exception("a delivery callback raised")
+
+
+def _fresh(error: BaseException) -> BaseException:
+    """A copy to raise. The stored error is shared by all records of the batch: raising it itself would hang
+    the frames of every caller onto it, and with them the futures, in a cycle."""
+    copy = type(error).__new__(type(error))
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    copy.__cause__ = error.__cause__
+    return copy

@@ -1,0 +1,104 @@
+"""Finding a topic in the metadata, and asking for it where it is missing."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from splashdam.client.topics import check_topic_name
+from splashdam.client.waiters import Wake
+from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.errors import KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from splashdam.client.intake import RecordIntake
+    from splashdam.client.routes import TopicRoute
+
+
+class TopicLookup:
+    """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
+
+    Attributes:
+        waits_for: what has to happen before the next ``step``.
+        deadline_ms: when waiting ends, by the monotonic clock.
+    """
+
+    __slots__ = ("_intake", "_partition", "_topic", "deadline_ms", "waits_for")
+
+    def __init__(self, intake: RecordIntake, topic: str, partition: int | None, deadline_ms: float) -> None:
+        """Checks the arguments.
+
+        Raises:
+            TypeError: the topic is not a str, or the partition not an int.
+            ValueError: the topic's name is not legal, or the partition is negative.
+        """
+        self._intake = intake
+        self._topic = check_topic_name(topic)
+        self._partition = -1 if partition is None else operator.index(partition)
+        if partition is not None and self._partition < 0:
+            raise ValueError(f"partition must be 0 or more, not {partition}")
+        self.deadline_ms = deadline_ms
+        self.waits_for: MetadataWait | None = None
+
+    def step(self) -> TopicRoute | None:
+        """The topic; None: wait for ``waits_for`` and try again.
+
+        Raises:
+            BrokerResponseError: the cluster says why it will not name the topic, and waiting does not help.
+            KafkaTimeoutError: the topic or partition is unknown, and ``deadline_ms`` has passed.
+            IllegalStateError: the producer was closed meanwhile.
+        """
+        intake = self._intake
+        if intake.refuse is not None:
+            raise intake.refuse()
+        cluster = intake.metadata.cluster
+        route = intake.route(self._topic)
+        if route is not None and self._partition < route.count:
+            return route
+        info = cluster.topics.get(self._topic)
+        if info is not None and info.error_code and not error_class(info.error_code).retriable:
+            raise error_for(info.error_code, f"topic {self._topic!r} cannot be used")
+        now_ms = intake.clock.now_ms()
+        if now_ms >= self.deadline_ms:
+            raise KafkaTimeoutError(self._why(route))
+        with intake.guard:
+            intake.metadata.request_topic(self._topic, now_ms)
+        intake.wake()
+        self.waits_for = MetadataWait(intake, cluster)
+        return None
+
+    def cancel(self) -> None:
+        """Nothing is held while it waits."""
+
+    def _why(self, route: TopicRoute | None) -> str:
+        waited = f"within {self._intake.max_block_ms:g} ms"
+        if route is not None:
+            return (
+                f"partition {self._partition} of topic {self._topic!r} did not appear {waited}:"
+                f" the topic has {route.count} partitions"
+            )
+        return f"topic {self._topic!r} did not appear in the metadata {waited}: {self._intake.last_failure()}"
+
+
+class MetadataWait:
+    """Waits for a metadata snapshot other than the one that was not enough, or for the producer's end."""
+
+    __slots__ = ("_intake", "_seen")
+
+    what: ClassVar[str] = "metadata"
+
+    def __init__(self, intake: RecordIntake, seen: ClusterMetadata) -> None:
+        self._intake = intake
+        self._seen = seen
+
+    def subscribe(self, wake: Wake) -> object | None:
+        intake = self._intake
+        with intake.guard:
+            if intake.metadata.cluster is not self._seen or intake.refuse is not None:
+                return None
+            return intake.metadata.add_waiter(wake)
+
+    def unsubscribe(self, handle: Any) -> None:
+        with self._intake.guard:
+            self._intake.metadata.remove_waiter(handle)

@@ -1,0 +1,56 @@
+"""The keyword options of the producers as a type, so that editors and type checkers know them.
+
+Meaning, defaults and rules are in ``settings.py``; a test compares the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from splashdam.client.partitioners import Partitioner
+from splashdam.client.serializers import Serializer
+from splashdam.model.values import Buffer
+
+SerializerLike: TypeAlias = Serializer | Callable[[Any], Buffer | None] | None
+PartitionerLike: TypeAlias = Partitioner | Callable[[bytes | None, list[int], list[int]], int]
+
+
+class ProducerOptions(TypedDict, total=False):
+    """All of them may be left out."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str | None
+    key_serializer: SerializerLike
+    value_serializer: SerializerLike
+    acks: Literal[-1, 0, 1, "all"]
+    enable_idempotence: bool
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
+    compression_gzip_level: int | None
+    compression_lz4_level: int | None
+    compression_zstd_level: int | None
+    batch_size: int
+    linger_ms: float
+    buffer_memory: int
+    max_block_ms: float
+    max_request_size: int
+    partitioner: PartitionerLike
+    max_in_flight_requests_per_connection: int
+    delivery_timeout_ms: float
+    request_timeout_ms: float
+    retries: float
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    reconnect_backoff_ms: float
+    reconnect_backoff_max_ms: float
+    socket_connection_setup_timeout_ms: float
+    connections_max_idle_ms: float
+    metadata_max_age_ms: float
+    metadata_max_idle_ms: float
+    allow_auto_create_topics: bool
+    receive_message_max_bytes: int
+    receive_buffer_bytes: int | None
+    send_buffer_bytes: int | None
+    socket_options: Sequence[tuple[int, int, Any]]
+    security_protocol: Literal["PLAINTEXT"]
+    exit_timeout_ms: float

@@ -1,0 +1,268 @@
+"""Every option of the producers in one table: name, default, rule and meaning.
+
+Python names are kafka-python's, dotted names are Kafka's (``KafkaProducer.from_properties``). Defaults are
+Java's where the two differ, except where a reason is given with the option. Which options contradict each
+other is decided in ``settings_rules.py``.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from splashdam.client.partitioners import (
+    DefaultPartitioner,
+    RoundRobinPartitioner,
+    StickyPartitioner,
+    partition_function,
+)
+from splashdam.client.serializers import DefaultSerializer, serialize_function
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import at_least, one_of, option, whole_number
+
+DEFAULT_BATCH_SIZE = 256 * 1024
+"""Chosen by measurement: docs/decisions/batch-size.md."""
+
+_JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
+    "StringSerializer": DefaultSerializer,
+    "ByteArraySerializer": None,
+    "BytesSerializer": None,
+    "ByteBufferSerializer": None,
+}
+_JAVA_PARTITIONERS: Mapping[str, type[Any]] = {
+    "DefaultPartitioner": DefaultPartitioner,
+    "UniformStickyPartitioner": StickyPartitioner,
+    "RoundRobinPartitioner": RoundRobinPartitioner,
+}
+
+
+def _java_class(text: str, known: Mapping[str, Any]) -> Any:
+    """Our counterpart of a class in a Java application's properties."""
+    name = text.rpartition(".")[2]
+    if name not in known:
+        raise ValueError(
+            f"has no counterpart here (known: {', '.join(known)}); pass an object to the constructor"
+        )
+    kind = known[name]
+    return None if kind is None else kind()
+
+
+def _parse_acks(text: str) -> int | str:
+    return text if text == "all" else int(text)
+
+
+def _parse_codec(text: str) -> str | None:
+    return None if text == "none" else text
+
+
+def _accepted(convert: Any) -> Any:
+    """A check that a plug-in is of a kind we can call; the conversion's own message says what is wrong."""
+
+    def check(value: Any) -> str | None:
+        try:
+            convert(value)
+        except KafkaConfigurationError as error:
+            return str(error)
+        return None
+
+    return check
+
+
+def _optional_whole_number(minimum: int) -> Any:
+    check = whole_number(minimum)
+    return lambda value: None if value is None else check(value)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None or isinstance(value, str) else f"must be str, not {type(value).__name__}"
+
+
+def _socket_options(value: Any) -> str | None:
+    fine = isinstance(value, list | tuple) and all(
+        isinstance(one, list | tuple) and len(one) == 3 for one in value
+    )
+    return None if fine else "must be a list of (level, option, value) as socket.setsockopt takes them"
+
+
+@attrs.frozen(kw_only=True)
+class ProducerSettings:
+    """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
+
+    bootstrap_servers: Any = option(
+        "localhost:9092",
+        doc="Where the cluster is found: 'host:port', 'a:1,b:2' or a list, default port 9092; or"
+        " 'embedded:DIR' for a broker inside this process that keeps its log in DIR",
+    )
+    client_id: str | None = option(
+        None,
+        check=_text_or_none,
+        parse=str,
+        doc="Name of this client in the broker's logs; default splashdam-producer-N",
+    )
+    key_serializer: Any = option(
+        None,
+        check=_accepted(lambda value: serialize_function(value, "key_serializer")),
+        parse=lambda text: _java_class(text, _JAVA_SERIALIZERS),
+        doc="Turns keys into bytes: a Serializer or f(key); default: keys are bytes",
+    )
+    value_serializer: Any = option(
+        None,
+        check=_accepted(lambda value: serialize_function(value, "value_serializer")),
+        parse=lambda text: _java_class(text, _JAVA_SERIALIZERS),
+        doc="Turns values into bytes: a Serializer or f(value); default: values are bytes",
+    )
+    acks: int | str = option(
+        -1,
+        check=one_of(-1, 0, 1, "all"),
+        parse=_parse_acks,
+        doc="Who has a record when it counts as delivered: 'all' in-sync replicas (-1), the leader (1),"
+        " nobody (0)",
+    )
+    enable_idempotence: bool = option(
+        True,
+        check=one_of(True, False),
+        doc="Whether the broker recognises retries, so that no record is written twice or out of order",
+    )
+    compression_type: str | None = option(
+        None,
+        check=one_of(None, "none", "gzip", "snappy", "lz4", "zstd"),
+        parse=_parse_codec,
+        doc="Codec of the batches; all but gzip need splashdam[compression]",
+    )
+    compression_gzip_level: int | None = option(
+        None,
+        check=_optional_whole_number(-1),
+        parse=int,
+        doc="Level for gzip, -1 or 1 to 9; default: the codec's own",
+    )
+    compression_lz4_level: int | None = option(
+        None, check=_optional_whole_number(1), parse=int, doc="Level for lz4, 1 to 17; default: the codec's own"
+    )
+    compression_zstd_level: int | None = option(
+        None,
+        check=_optional_whole_number(-131072),
+        parse=int,
+        doc="Level for zstd, -131072 to 22; default: the codec's own",
+    )
+    batch_size: int = option(
+        DEFAULT_BATCH_SIZE,
+        check=whole_number(0),
+        doc="Most bytes in a batch for one partition; 0: a batch per record. A larger record travels alone",
+    )
+    linger_ms: float = option(
+        5, check=at_least(0), parse=float, doc="How long a batch that is not full waits for more records"
+    )
+    buffer_memory: int = option(
+        32 * 1024 * 1024,
+        check=whole_number(1),
+        doc="Most bytes of records that wait or are on their way; send waits when they are used up",
+    )
+    max_block_ms: float = option(
+        60_000,
+        check=at_least(0),
+        parse=float,
+        doc="How long send waits for memory and for a topic's metadata, both together",
+    )
+    max_request_size: int = option(
+        1024 * 1024, check=whole_number(1), doc="Most bytes of a request, and of one record before compression"
+    )
+    partitioner: Any = option(
+        DefaultPartitioner(),
+        check=_accepted(partition_function),
+        kafka="partitioner.class",
+        parse=lambda text: _java_class(text, _JAVA_PARTITIONERS),
+        doc="Chooses partitions: a Partitioner or f(serialized_key, all_partitions, available_partitions)",
+    )
+    max_in_flight_requests_per_connection: int = option(
+        5,
+        check=whole_number(1),
+        doc="Requests a broker has at one time before it answered; 5 at most with idempotence",
+    )
+    delivery_timeout_ms: float = option(
+        120_000,
+        check=at_least(0),
+        parse=float,
+        doc="When a record fails at the latest, counted from the creation of its batch, retries included",
+    )
+    request_timeout_ms: float = option(
+        30_000,
+        check=at_least(1),
+        parse=float,
+        doc="How long an answer may take before the connection is given up",
+    )
+    retries: float = option(
+        2**31 - 1,
+        check=at_least(0),
+        parse=int,
+        doc="How often a batch is sent again; delivery_timeout_ms is the better limit",
+    )
+    retry_backoff_ms: float = option(
+        100, check=at_least(0), parse=float, doc="Wait before the first retry; doubles each time, with jitter"
+    )
+    retry_backoff_max_ms: float = option(
+        1_000, check=at_least(0), parse=float, doc="Longest wait between two retries"
+    )
+    reconnect_backoff_ms: float = option(
+        50,
+        check=at_least(0),
+        parse=float,
+        doc="Wait before a broken connection is made again; doubles each time",
+    )
+    reconnect_backoff_max_ms: float = option(
+        1_000, check=at_least(0), parse=float, doc="Longest wait between two attempts to connect"
+    )
+    socket_connection_setup_timeout_ms: float = option(
+        10_000, check=at_least(1), parse=float, doc="How long making a connection may take"
+    )
+    connections_max_idle_ms: float = option(
+        540_000, check=at_least(0), parse=float, doc="A connection without traffic is closed after this time"
+    )
+    metadata_max_age_ms: float = option(
+        300_000,
+        check=at_least(1),
+        parse=float,
+        doc="The cluster's metadata is asked for again after this time",
+        kafka="metadata.max.age.ms",
+    )
+    metadata_max_idle_ms: float = option(
+        300_000, check=at_least(1), parse=float, doc="A topic that was not used for this time is forgotten"
+    )
+    allow_auto_create_topics: bool = option(
+        True, check=one_of(True, False), doc="Whether the broker may create a topic that is sent to"
+    )
+    receive_message_max_bytes: int = option(
+        100_000_000, check=whole_number(1), doc="Most bytes of an answer; a larger one closes the connection"
+    )
+    receive_buffer_bytes: int | None = option(
+        None,
+        check=_optional_whole_number(1),
+        parse=int,
+        kafka="receive.buffer.bytes",
+        doc="SO_RCVBUF of the sockets",
+    )
+    send_buffer_bytes: int | None = option(
+        None,
+        check=_optional_whole_number(1),
+        parse=int,
+        kafka="send.buffer.bytes",
+        doc="SO_SNDBUF of the sockets",
+    )
+    socket_options: Any = option(
+        [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        check=_socket_options,
+        doc="Further socket options, as socket.setsockopt takes them",
+    )
+    security_protocol: str = option(
+        "PLAINTEXT",
+        check=one_of("PLAINTEXT"),
+        doc="How brokers are talked to; TLS and SASL are not supported yet",
+    )
+    exit_timeout_ms: float = option(
+        5_000,
+        check=at_least(0),
+        parse=float,
+        doc="How long the exit of the interpreter waits for a producer that was not closed",
+    )

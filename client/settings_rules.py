@@ -1,0 +1,168 @@
+"""From what an application wrote to settings that agree with each other.
+
+The rules for contradictions are kafka-python's: an explicit wish that cannot be met is an error; idempotence
+that is on by default only gives way, with a warning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from splashdam.client.settings import ProducerSettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import from_options, from_properties
+from splashdam.record.compression import Compression
+
+logger = logging.getLogger("splashdam.client")
+
+_NO_TLS = "TLS and SASL are not supported yet, only security_protocol='PLAINTEXT'"
+_NO_TRANSACTIONS = "transactions are not supported yet"
+_NO_METRICS = "figures are always collected; see metrics()"
+_NO_PROXY = "proxies are not supported"
+
+_UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
+    "ssl_context": (None, _NO_TLS),
+    "ssl_check_hostname": (True, _NO_TLS),
+    "ssl_cafile": (None, _NO_TLS),
+    "ssl_certfile": (None, _NO_TLS),
+    "ssl_keyfile": (None, _NO_TLS),
+    "ssl_crlfile": (None, _NO_TLS),
+    "ssl_password": (None, _NO_TLS),
+    "ssl_ciphers": (None, _NO_TLS),
+    "sasl_mechanism": (None, _NO_TLS),
+    "sasl_plain_username": (None, _NO_TLS),
+    "sasl_plain_password": (None, _NO_TLS),
+    "sasl_kerberos_name": (None, _NO_TLS),
+    "sasl_kerberos_service_name": ("kafka", _NO_TLS),
+    "sasl_kerberos_domain_name": (None, _NO_TLS),
+    "sasl_oauth_token_provider": (None, _NO_TLS),
+    "transactional_id": (None, _NO_TRANSACTIONS),
+    "transaction_timeout_ms": (60_000, _NO_TRANSACTIONS),
+    "metric_reporters": ([], _NO_METRICS),
+    "metrics_enabled": (True, _NO_METRICS),
+    "metrics_num_samples": (2, _NO_METRICS),
+    "metrics_sample_window_ms": (30_000, _NO_METRICS),
+    "api_version": (None, "each broker is asked which versions it speaks"),
+    "bootstrap_timeout_ms": (
+        30_000,
+        "the constructor does not wait for the cluster; the first send does, up to max_block_ms",
+    ),
+    "client_dns_lookup": ("use_all_dns_ips", "all addresses of a name are tried"),
+    "proxy_url": (None, _NO_PROXY),
+    "socks5_proxy": (None, _NO_PROXY),
+    "selector": (None, "connections are driven by trio"),
+    "kafka_client": (None, "connections are driven by trio"),
+}
+"""kafka-python's options that have no effect here: their default, which is accepted, and the reason."""
+
+_IDEMPOTENCE_LIMIT_IN_FLIGHT = 5
+
+_client_numbers = itertools.count(1)
+
+
+def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
+    """Checks and completes the keyword options of a producer.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown (the nearest right name is given), not supported,
+            illegal, or contradicts another one.
+    """
+    options = _without_unsupported(options)
+    settings = from_options(ProducerSettings, options, what="producer")
+    settings = attrs.evolve(
+        settings,
+        acks=-1 if settings.acks == "all" else int(settings.acks),
+        compression_type=None if settings.compression_type == "none" else settings.compression_type,
+        client_id=settings.client_id or f"splashdam-producer-{next(_client_numbers)}",
+    )
+    compression(settings)
+    settings = _settle_idempotence(settings, options)
+    settings = _settle_delivery_timeout(settings, options)
+    settings = _settle_backoff(settings, options, "retry_backoff_ms", "retry_backoff_max_ms")
+    return _settle_backoff(settings, options, "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+
+
+def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Keyword options from Kafka's dotted names.
+
+    Raises:
+        KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
+    """
+    for name in properties:
+        python_name = name.replace(".", "_")
+        if python_name in _UNSUPPORTED or name.startswith(("ssl.", "sasl.")):
+            reason = _UNSUPPORTED.get(python_name, (None, _NO_TLS))[1]
+            raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
+    return from_properties(ProducerSettings, properties, what="producer")
+
+
+def compression(settings: ProducerSettings) -> Compression:
+    """Codec and level of the batches.
+
+    Raises:
+        KafkaConfigurationError: the codec's library is not installed, or the level is not one of its.
+    """
+    level = getattr(settings, f"compression_{settings.compression_type}_level", None)
+    return Compression.parse(settings.compression_type, level)
+
+
+def _without_unsupported(options: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, value in options.items():
+        default, reason = _UNSUPPORTED.get(name, (None, ""))
+        if not reason:
+            kept[name] = value
+        elif value is not None and value != default:
+            raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
+    return kept
+
+
+def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    if not settings.enable_idempotence:
+        return settings
+    conflicts = []
+    if settings.acks != -1:
+        conflicts.append(f"acks={settings.acks}")
+    if settings.retries == 0:
+        conflicts.append("retries=0")
+    in_flight = settings.max_in_flight_requests_per_connection
+    if in_flight > _IDEMPOTENCE_LIMIT_IN_FLIGHT:
+        conflicts.append(f"max_in_flight_requests_per_connection={in_flight}")
+    if not conflicts:
+        return settings
+    found = " and ".join(conflicts)
+    if "enable_idempotence" in options:
+        raise KafkaConfigurationError(
+            f"enable_idempotence=True needs acks='all', retries above 0 and at most"
+            f" {_IDEMPOTENCE_LIMIT_IN_FLIGHT} requests in flight, but {found}"
+        )
+    logger.warning("%s: idempotence is off, because of %s", settings.client_id, found)
+    return attrs.evolve(settings, enable_idempotence=False)
+
+
+def _settle_delivery_timeout(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    least = settings.linger_ms + settings.request_timeout_ms
+    if settings.delivery_timeout_ms >= least:
+        return settings
+    if "delivery_timeout_ms" in options:
+        raise KafkaConfigurationError(
+            f"delivery_timeout_ms={settings.delivery_timeout_ms} must be at least linger_ms +"
+            f" request_timeout_ms, which is {least}"
+        )
+    return attrs.evolve(settings, delivery_timeout_ms=least)
+
+
+def _settle_backoff(
+    settings: ProducerSettings, options: Mapping[str, Any], first: str, longest: str
+) -> ProducerSettings:
+    wait, limit = getattr(settings, first), getattr(settings, longest)
+    if wait <= limit:
+        return settings
+    if longest in options:
+        raise KafkaConfigurationError(f"{first}={wait} must not be above {longest}={limit}")
+    return attrs.evolve(settings, **{longest: wait})

@@ -1,0 +1,53 @@
+"""Properties files: Java's format, read as Java reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from splashdam.client.properties import load_properties, parse_properties
+from splashdam.model.errors import KafkaConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("a=1", [("a", "1")]),
+        ("a = 1\r\nb:2\rc 3", [("a", "1"), ("b", "2"), ("c", "3")]),
+        ("# no\n! no\n\n   \n  a=1", [("a", "1")]),
+        ("a=1\\\n  2\nb=3", [("a", "12"), ("b", "3")]),
+        ("a=x\\\\\nb=3", [("a", "x\\"), ("b", "3")]),
+        ("a=1\\\n# part of the value", [("a", "1# part of the value")]),
+        ("a\\:b\\=c\\ d=e", [("a:b=c d", "e")]),
+        ("a=\\u00e4\\t\\n\\x", [("a", "ä\t\nx")]),
+        ("a=b=c:d", [("a", "b=c:d")]),
+        ("a", [("a", "")]),
+        ("a=1\\", [("a", "1")]),
+    ],
+)
+def test_parse(text: str, entries: list[tuple[str, str]]) -> None:
+    """Separators, comments, continued lines and escapes."""
+    assert list(parse_properties(text)) == entries
+
+
+def test_load_from_a_mapping_and_a_file(tmp_path: Path) -> None:
+    """Both ways give the same."""
+    path = tmp_path / "producer.properties"
+    path.write_text("bootstrap.servers=kafka-1:9092\nlinger.ms=10\n", encoding="utf-8")
+    expected = {"bootstrap.servers": "kafka-1:9092", "linger.ms": "10"}
+    assert load_properties(path) == load_properties(str(path)) == load_properties(expected) == expected
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """The path and the cause are named."""
+    with pytest.raises(KafkaConfigurationError, match=r"missing\.properties: .*No such file"):
+        load_properties(tmp_path / "missing.properties")
+
+
+def test_a_property_named_twice(tmp_path: Path) -> None:
+    """Java silently takes the last one; that hides a mistake."""
+    path = tmp_path / "producer.properties"
+    path.write_text("acks=1\nacks=all\n", encoding="utf-8")
+    with pytest.raises(KafkaConfigurationError, match="names 'acks' twice"):
+        load_properties(path)
