@@ -1,0 +1,52 @@
+"""Reads ``bootstrap_servers``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from splashdam.model.errors import KafkaConfigurationError
+
+DEFAULT_PORT = 9092
+
+
+def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int]]:
+    """Hosts and ports from ``"a:9092,b"``, ``["a:9092", "b"]`` or ``"[::1]:9092"``.
+
+    The port defaults to 9092, duplicates are dropped, order is kept.
+
+    Raises:
+        KafkaConfigurationError: nothing is named, or an entry is not an address.
+    """
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = [_parse(text.strip(), servers) for text in texts if text.strip()]
+    if not addresses:
+        raise KafkaConfigurationError(f"bootstrap_servers={servers!r} names no address; try 'localhost:9092'")
+    return list(dict.fromkeys(addresses))
+
+
+def _parse(text: str, servers: object) -> tuple[str, int]:
+    host, port = _split(text)
+    if not host or any(letter in host for letter in "/[] "):
+        raise _refusal(servers, text, "is not of the form host:port")
+    if port is None:
+        return host, DEFAULT_PORT
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise _refusal(servers, text, f"has port {port!r}, which is not a number from 1 to 65535")
+    return host, int(port)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Host and port; a bare IPv6 address has more than one colon and no port."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            return "", None
+        return host, rest[1:] if rest else None
+    if text.count(":") > 1:
+        return text, None
+    host, colon, port = text.partition(":")
+    return host, port if colon else None
+
+
+def _refusal(servers: object, text: str, problem: str) -> KafkaConfigurationError:
+    return KafkaConfigurationError(f"bootstrap_servers={servers!r}: {text!r} {problem}")

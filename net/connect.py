@@ -1,0 +1,83 @@
+"""How a byte stream to a broker is made."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+import attrs
+import trio
+
+from splashdam.model.errors import KafkaConnectionError
+
+
+class Connect(Protocol):
+    """Opens a stream to an address: TCP, memory, or a faulty one in tests."""
+
+    async def __call__(self, host: str, port: int) -> trio.abc.Stream:
+        """Connects.
+
+        Raises:
+            KafkaConnectionError: there is no connection; the text names address and cause.
+        """
+        ...
+
+
+def address_text(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@attrs.frozen
+class TcpConnect:
+    """Connects by TCP, trying all addresses of a name (happy eyeballs, RFC 8305), without Nagle's delay.
+
+    Attributes:
+        timeout_ms: how long resolving and connecting may take (Kafka:
+            ``socket.connection.setup.timeout.ms``).
+        send_buffer_bytes: ``SO_SNDBUF``, None leaves the system's.
+        receive_buffer_bytes: ``SO_RCVBUF``, None leaves the system's.
+    """
+
+    timeout_ms: float = 10_000
+    send_buffer_bytes: int | None = None
+    receive_buffer_bytes: int | None = None
+
+    async def __call__(self, host: str, port: int) -> trio.SocketStream:
+        """Connects.
+
+        Raises:
+            KafkaConnectionError: the name is unknown, every address refused, or time is over.
+        """
+        where = address_text(host, port)
+        with trio.move_on_after(self.timeout_ms / 1000):
+            try:
+                stream = await trio.open_tcp_stream(host, port)
+            except OSError as error:
+                raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
+            self._set_options(stream)
+            return stream
+        raise KafkaConnectionError(f"cannot connect to {where}: no answer within {self.timeout_ms:g} ms")
+
+    def _set_options(self, stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        if self.send_buffer_bytes is not None:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        if self.receive_buffer_bytes is not None:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+
+
+def _cause(error: OSError) -> str:
+    """The innermost texts: trio wraps what each address answered."""
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved ({error.strerror})"
+    inner = error.__cause__
+    if isinstance(inner, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_text(each) for each in inner.exceptions))
+    return _text(inner or error)
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

@@ -1,0 +1,325 @@
+"""The one connection to a broker that sender, follower, pipeline and ``tail`` share.
+
+Requests are pipelined: each is written as soon as there is room, and answers come in the same order, which
+correlation ids prove. Anything that leaves the byte stream in doubt closes the connection: a wrong id, an
+illegal answer, a late one, a write that failed or was cancelled half way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import trio
+
+from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
+from splashdam.net.clock import Clock
+from splashdam.net.lifecycle import ConnectionEvent, ConnectionState, next_state
+from splashdam.net.negotiation import highest_common, offered_versions, version_to_retry
+from splashdam.net.pending import AnyPending, PendingResponse
+from splashdam.net.writing import send_parts
+from splashdam.wire.framing import FrameDecoder
+from splashdam.wire.header import decode_correlation_id, encode_request
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.registry import api_for
+from splashdam.wire.versions import Versions
+
+R = TypeVar("R", bound=Response)
+
+_TOLERANCE_MS = 0.01
+"""Deadlines this close have passed: seconds and milliseconds do not convert exactly."""
+
+_LARGEST_CORRELATION_ID = 0x7FFFFFFF
+
+
+class Connection:
+    """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop.
+
+    Start `run` in a nursery, then `negotiate`, then `submit` and `request`.
+
+    Args:
+        stream: a connected stream; the connection closes it.
+        clock: for deadlines and throttling.
+        client_id: sent in each request's header.
+        request_timeout_ms: how long an answer may take where a call does not say otherwise.
+        max_in_flight_requests: how many requests may wait for their answers.
+        max_response_bytes: the largest answer accepted (Kafka: ``receive.message.max.bytes``).
+        peer: the broker in messages, for example ``node 1 at localhost:9092``.
+
+    Attributes:
+        closed_by: why the connection closed, None while it is open or where `aclose` closed it.
+        api_versions: what the broker speaks by API key, after `negotiate`.
+        finalized_features: levels of the cluster's features, for example ``transaction.version``.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        clock: Clock,
+        client_id: str | None,
+        request_timeout_ms: float,
+        max_in_flight_requests: int,
+        max_response_bytes: int = 100_000_000,
+        peer: str,
+    ) -> None:
+        self.closed_by: KafkaError | None = None
+        self.api_versions: dict[int, Versions] = {}
+        self.finalized_features: dict[str, int] = {}
+        self._stream = stream
+        self._clock = clock
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._max_in_flight = max_in_flight_requests
+        self._max_response_bytes = max_response_bytes
+        self._peer = peer
+        self._state = ConnectionState.NEW
+        self._in_flight: deque[AnyPending] = deque()
+        self._correlation_id = 0
+        self._throttled_until_ms = 0.0
+        self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
+        self._changed = trio.lowlevel.ParkingLot()
+        self._reading = trio.CancelScope()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answer is not there yet."""
+        return len(self._in_flight)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return self._state is ConnectionState.CLOSED
+
+    @property
+    def throttled_ms(self) -> float:
+        """How long the broker wants to be left alone (KIP-219), 0 if not."""
+        return max(0.0, self._throttled_until_ms - self._clock.now_ms())
+
+    @property
+    def can_send(self) -> bool:
+        """Whether `submit` would write at once: open, last write finished, room in flight, not throttled."""
+        return self._state is ConnectionState.OPEN and not self._turn.locked() and self._has_room()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
+        self._state = next_state(self._state, ConnectionEvent.RUN, self._peer)
+        task_status.started()
+        try:
+            await self._read()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._close(NetworkExceptionError(f"the connection to {self._peer} broke: {error}"))
+        except ProtocolError as error:
+            self._close(error, [*self._in_flight][:1])
+        finally:
+            self._close(None)
+            await trio.aclose_forcefully(self._stream)
+
+    async def _read(self) -> None:
+        frames = FrameDecoder(self._max_response_bytes)
+        while self._state is ConnectionState.OPEN:
+            with trio.CancelScope(deadline=self._next_deadline()) as self._reading:
+                data = await self._stream.receive_some(frames.wanted_bytes)
+            if self._reading.cancelled_caught:
+                self._expire()
+                continue
+            if not data:
+                raise trio.BrokenResourceError("the broker closed it")
+            for frame in frames.feed(data):
+                self._accept(frame)
+
+    def _accept(self, frame: memoryview) -> None:
+        correlation_id = decode_correlation_id(frame)
+        if not self._in_flight:
+            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} unasked")
+        pending = self._in_flight[0]
+        if not pending.answers(correlation_id):
+            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} instead of {pending}")
+        response = pending.decode(frame)
+        self._in_flight.popleft()
+        self._note_throttle(response, pending.version)
+        pending.resolve(response)
+        self._changed.unpark_all()
+
+    def _note_throttle(self, response: Response, version: int) -> None:
+        if version in response.THROTTLES:
+            throttle_time_ms: int = response.throttle_time_ms  # type: ignore[attr-defined]  # such versions have it
+            if throttle_time_ms > 0:
+                until_ms = self._clock.now_ms() + throttle_time_ms
+                self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
+
+    def _next_deadline(self) -> float:
+        """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
+        deadline_ms = min((pending.deadline_ms for pending in self._in_flight), default=float("inf"))
+        return self._loop_time(deadline_ms)
+
+    def _loop_time(self, time_ms: float) -> float:
+        return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
+
+    def _expire(self) -> None:
+        now_ms = self._clock.now_ms() + _TOLERANCE_MS
+        late = [pending for pending in self._in_flight if pending.deadline_ms <= now_ms]
+        if late:
+            waited_ms = now_ms - late[0].sent_at_ms
+            self._close(
+                RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited_ms:.0f} ms"), late
+            )
+
+    def _close(self, reason: KafkaError | None, blamed: list[AnyPending] | None = None) -> None:
+        """Closes once: ``blamed`` requests fail with the reason, others because the connection is gone."""
+        if self._state is ConnectionState.CLOSED:
+            return
+        self._state = next_state(self._state, ConnectionEvent.CLOSE, self._peer)
+        self.closed_by = reason
+        while self._in_flight:
+            pending = self._in_flight.popleft()
+            pending.fail(reason if reason and pending in (blamed or ()) else self._lost(str(pending)))
+        self._reading.cancel()
+        self._changed.unpark_all()
+
+    def _lost(self, what: str) -> NetworkExceptionError:
+        error = NetworkExceptionError(
+            f"{what} to {self._peer}: the connection is closed"
+            + (f" ({self.closed_by})" if self.closed_by else "")
+        )
+        error.__cause__ = self.closed_by
+        return error
+
+    def _has_room(self) -> bool:
+        return len(self._in_flight) < self._max_in_flight and self.throttled_ms <= _TOLERANCE_MS
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while self._state is not ConnectionState.CLOSED and not condition():
+            deadline = self._loop_time(self._throttled_until_ms) if self.throttled_ms else float("inf")
+            with trio.move_on_at(deadline):
+                await self._changed.park()
+
+    async def wait_sendable(self) -> None:
+        """Waits until `can_send`, or until the connection is closed."""
+        await self._wait_until(lambda: self.can_send)
+
+    async def submit(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        timeout_ms: float | None = None,
+        expect_response: bool = True,
+    ) -> PendingResponse[R]:
+        """Writes a request in its turn and once there is room; returns when it is written.
+
+        Args:
+            request: what to send.
+            version: in which version; None takes the highest that both sides speak.
+            timeout_ms: how long writing and answer may take; None takes ``request_timeout_ms``.
+            expect_response: False for a Produce request with ``acks=0``, which brokers do not answer.
+
+        Raises:
+            IllegalStateError: `run` has not been started, or there is no version and `negotiate` has not run.
+            ProtocolError, UnsupportedVersionError: the request cannot be sent; the connection stays open.
+            RequestTimedOutError: the write took too long; the connection is closed.
+            NetworkExceptionError: the connection is or becomes closed.
+        """
+        if version is None:
+            version = self.version_for(type(request))
+        async with self._turn:
+            await self._wait_until(self._has_room)
+            if self._state is ConnectionState.CLOSED:
+                raise self._lost(request.NAME)
+            self._state = next_state(self._state, ConnectionEvent.SUBMIT, self._peer)
+            pending = self._pend(request, version, timeout_ms)
+            parts = encode_request(
+                request, version=version, correlation_id=self._correlation_id, client_id=self._client_id
+            )
+            if expect_response:
+                self._in_flight.append(pending)
+                self._reading.deadline = self._next_deadline()
+            await self._write(parts, pending)
+        self._changed.unpark_all()
+        if not expect_response:
+            pending.fail(IllegalStateError(f"{pending} has no answer"))
+        return pending
+
+    def _pend(self, request: Request[R], version: int, timeout_ms: float | None) -> PendingResponse[R]:
+        self._correlation_id = (self._correlation_id + 1) & _LARGEST_CORRELATION_ID
+        now_ms = self._clock.now_ms()
+        response_cls: type[Any] = api_for(request.API_KEY).response
+        return PendingResponse(
+            request,
+            response_cls,
+            version=version,
+            correlation_id=self._correlation_id,
+            sent_at_ms=now_ms,
+            deadline_ms=now_ms + (self._request_timeout_ms if timeout_ms is None else timeout_ms),
+        )
+
+    async def _write(self, parts: list[Any], pending: AnyPending) -> None:
+        """Writes a frame; an interruption closes the connection, as half a frame cannot be taken back."""
+        try:
+            with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
+                await send_parts(self._stream, parts)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._close(NetworkExceptionError(f"the connection to {self._peer} broke: {error}"))
+        except BaseException:
+            self._close(NetworkExceptionError(f"the write of {pending} to {self._peer} was interrupted"))
+            raise
+        if scope.cancelled_caught:
+            late = RequestTimedOutError(f"{self._peer} did not take {pending} in time")
+            self._close(late, [pending])
+        if self._state is ConnectionState.CLOSED:
+            raise pending.error or self._lost(str(pending))
+
+    async def request(
+        self, request: Request[R], version: int | None = None, *, timeout_ms: float | None = None
+    ) -> R:
+        """Submits and waits for the answer; raises what `submit` and ``PendingResponse.wait`` raise."""
+        pending = await self.submit(request, version, timeout_ms=timeout_ms)
+        return await pending.wait()
+
+    async def negotiate(self, software_name: str, software_version: str) -> None:
+        """Asks what the broker speaks and fills ``api_versions`` and ``finalized_features``.
+
+        Args:
+            software_name: letters, digits, ``-`` and ``.``, as KIP-511 wants them.
+            software_version: likewise.
+
+        Raises:
+            BrokerResponseError: the broker refuses; for example 42 for an illegal name.
+            RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
+        """
+        version = ApiVersionsRequest.VERSIONS[-1]
+        question = ApiVersionsRequest(
+            client_software_name=software_name, client_software_version=software_version
+        )
+        answer = await self.request(question, version)
+        while answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            version = version_to_retry(answer, version)
+            answer = await self.request(question, version)
+        if answer.error_code:
+            raise error_for(answer.error_code, f"{self._peer} refused ApiVersionsRequest v{version}")
+        self.api_versions = offered_versions(answer)
+        self.finalized_features = {
+            feature.name: feature.max_version_level
+            for feature in answer.finalized_features
+            if answer.finalized_features_epoch >= 0
+        }
+
+    def version_for(self, request_cls: type[Request[Any]]) -> int:
+        """The newest version of a request that both sides speak.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+            IllegalStateError: `negotiate` has not run.
+        """
+        if not self.api_versions:
+            raise IllegalStateError(f"connection to {self._peer}: negotiate comes before {request_cls.NAME}")
+        return highest_common(request_cls, self.api_versions, self._peer)
+
+    async def aclose(self) -> None:
+        """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""
+        self._close(None)
+        await trio.aclose_forcefully(self._stream)

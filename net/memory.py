@@ -1,0 +1,210 @@
+"""A network inside one ``trio.run``: bounded streams, ports, refusal and breakage, all in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.values import Buffer
+from splashdam.net.connect import address_text
+
+_FIRST_PORT = 50_000
+
+
+class _Pipe:
+    """One direction: at most ``capacity_bytes`` wait in it, so that a reader who sleeps stops the writer."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.ended = False  # the writer will send no more
+        self.abandoned = False  # the reader has gone, or the line was cut
+        self._capacity_bytes = capacity_bytes
+        self._data = bytearray()
+        self._changed = trio.lowlevel.ParkingLot()
+        self._sending = False
+        self._receiving = False
+
+    async def send(self, data: Buffer) -> None:
+        if self._sending:
+            raise trio.BusyResourceError("another task is sending on this stream")
+        self._sending = True
+        try:
+            await trio.lowlevel.checkpoint()
+            self._check_writable()
+            view = memoryview(data)
+            while view:
+                room = self._capacity_bytes - len(self._data)
+                if room > 0:
+                    self._data += view[:room]
+                    view = view[room:]
+                    self.wake()
+                else:
+                    await self._changed.park()
+                self._check_writable()
+        finally:
+            self._sending = False
+
+    def _check_writable(self) -> None:
+        if self.ended:
+            raise trio.ClosedResourceError("this stream was closed here")
+        if self.abandoned:
+            raise trio.BrokenResourceError("the peer has closed the stream")
+
+    async def receive(self, max_bytes: int) -> bytes:
+        if self._receiving:
+            raise trio.BusyResourceError("another task is receiving from this stream")
+        self._receiving = True
+        try:
+            await trio.lowlevel.checkpoint()
+            while not self._data and not self.ended and not self.abandoned:
+                await self._changed.park()
+            if self.abandoned:
+                raise trio.ClosedResourceError("this stream was closed here")
+            data = bytes(self._data[:max_bytes])
+            del self._data[:max_bytes]
+            self.wake()
+            return data
+        finally:
+            self._receiving = False
+
+    def wake(self) -> None:
+        self._changed.unpark_all()
+
+
+class MemoryStream(trio.abc.HalfCloseableStream):
+    """One end of a connection in memory; `memory_stream_pair` makes both."""
+
+    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._cut = False
+
+    async def send_all(self, data: Buffer) -> None:
+        """Sends all; waits while the peer does not read."""
+        self._check_cut()
+        try:
+            await self._outgoing.send(data)
+        finally:
+            self._check_cut()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Returns at once, or raises as `send_all` would."""
+        await self._outgoing.send(b"")
+
+    async def send_eof(self) -> None:
+        """Ends this direction; the other one stays open."""
+        await trio.lowlevel.checkpoint()
+        if self._incoming.abandoned:
+            raise trio.ClosedResourceError("this stream was closed here")
+        self._outgoing.ended = True
+        self._outgoing.wake()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Waits for bytes; empty means that the peer ended the stream."""
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError("max_bytes must be at least 1")
+        self._check_cut()
+        try:
+            return await self._incoming.receive(max_bytes or 65_536)
+        finally:
+            self._check_cut()
+
+    async def aclose(self) -> None:
+        """Closes both directions."""
+        self._close()
+        await trio.lowlevel.checkpoint()
+
+    def cut(self) -> None:
+        """Breaks the connection, as a network does: this end's calls raise ``BrokenResourceError``."""
+        self._cut = True
+        self._close()
+
+    def _close(self) -> None:
+        self._incoming.abandoned = True
+        self._outgoing.ended = True
+        self._incoming.wake()
+        self._outgoing.wake()
+
+    def _check_cut(self) -> None:
+        if self._cut:
+            raise trio.BrokenResourceError("the connection was cut")
+
+
+def memory_stream_pair(capacity_bytes: int = 1024 * 1024) -> tuple[MemoryStream, MemoryStream]:
+    """Two joined ends; ``capacity_bytes`` may be under way in each direction."""
+    one, other = _Pipe(capacity_bytes), _Pipe(capacity_bytes)
+    return MemoryStream(one, other), MemoryStream(other, one)
+
+
+class MemoryListener(trio.abc.Listener[MemoryStream]):
+    """Accepts what `MemoryNetwork.connect` opens to its ``address``."""
+
+    def __init__(self, network: MemoryNetwork, address: tuple[str, int]) -> None:
+        self.address = address
+        self._network = network
+        self._send, self._receive = trio.open_memory_channel[MemoryStream](1024)
+
+    async def accept(self) -> MemoryStream:
+        """Waits for the next connection."""
+        return await self._receive.receive()
+
+    async def aclose(self) -> None:
+        """Stops listening; open connections stay."""
+        self._network.forget(self)
+        await self._receive.aclose()
+
+    def offer(self, stream: MemoryStream) -> None:
+        """Hands in the broker's end of a new connection."""
+        self._send.send_nowait(stream)
+
+
+class MemoryNetwork:
+    """Hosts and ports in memory. ``connect`` and ``listen`` are a `Connect` and a `Listen`.
+
+    Args:
+        capacity_bytes: how much may be under way in each direction of a connection.
+    """
+
+    def __init__(self, capacity_bytes: int = 1024 * 1024) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._listeners: dict[tuple[str, int], MemoryListener] = {}
+        self._connections: dict[tuple[str, int], list[tuple[MemoryStream, MemoryStream]]] = {}
+        self._refusing: set[tuple[str, int]] = set()
+        self._next_port = _FIRST_PORT
+
+    async def listen(self, host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
+        """Listens; port 0 takes the next free one."""
+        await trio.lowlevel.checkpoint()
+        if port == 0:
+            port, self._next_port = self._next_port, self._next_port + 1
+        if (host, port) in self._listeners:
+            raise KafkaConnectionError(f"cannot listen on {address_text(host, port)}: address in use")
+        listener = self._listeners[host, port] = MemoryListener(self, (host, port))
+        return [listener]
+
+    async def connect(self, host: str, port: int) -> MemoryStream:
+        """Connects to a listener, or raises ``KafkaConnectionError`` where there is none."""
+        await trio.lowlevel.checkpoint()
+        listener = self._listeners.get((host, port))
+        if listener is None or (host, port) in self._refusing:
+            raise KafkaConnectionError(f"cannot connect to {address_text(host, port)}: Connection refused")
+        ours, theirs = memory_stream_pair(self._capacity_bytes)
+        self._connections.setdefault((host, port), []).append((ours, theirs))
+        listener.offer(theirs)
+        return ours
+
+    def refuse(self, host: str, port: int, refusing: bool = True) -> None:
+        """From now on refuses (or accepts again) new connections to an address."""
+        (self._refusing.add if refusing else self._refusing.discard)((host, port))
+
+    def drop(self, host: str, port: int) -> None:
+        """Breaks every open connection to an address, at both ends."""
+        for ours, theirs in self._connections.pop((host, port), []):
+            ours.cut()
+            theirs.cut()
+
+    def forget(self, listener: MemoryListener) -> None:
+        """A listener has closed."""
+        self._listeners.pop(listener.address, None)

@@ -1,0 +1,75 @@
+"""Which versions to speak: pure functions over ApiVersions answers.
+
+A broker that does not know the version of an ApiVersions request answers in version 0 with error 35. Some add
+bytes that version 0 does not have, so these are ignored (librdkafka's mock adds a throttle time).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from splashdam.model.broker_errors import UnsupportedVersionError
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import Buffer
+from splashdam.wire.header import decode_response
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from splashdam.wire.versions import Versions
+
+R = TypeVar("R", bound=Response)
+
+_ERROR_CODE = struct.Struct(">h")
+_ERROR_CODE_POSITION = 4  # behind the correlation id, in every version
+
+
+def decode_answer(frame: Buffer, response_cls: type[R], version: int) -> R:
+    """Decodes a response frame; an ApiVersions error 35 is read as version 0, whatever was asked.
+
+    Raises:
+        ProtocolError: the bytes are not such a response.
+    """
+    if issubclass(response_cls, ApiVersionsResponse) and _is_refusal(frame):
+        return decode_response(frame, response_cls, 0, allow_trailing=True)[1]
+    return decode_response(frame, response_cls, version)[1]
+
+
+def _is_refusal(frame: Buffer) -> bool:
+    if len(frame) < _ERROR_CODE_POSITION + _ERROR_CODE.size:
+        return False
+    (code,) = _ERROR_CODE.unpack_from(frame, _ERROR_CODE_POSITION)
+    return int(code) == ErrorCode.UNSUPPORTED_VERSION
+
+
+def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:
+    """The version of ApiVersions to ask in after ``refused``: the best one the broker lists, else 0."""
+    for api in refusal.api_keys:
+        if api.api_key == ApiVersionsRequest.API_KEY:
+            return max(0, min(api.max_version, refused - 1))
+    return 0
+
+
+def offered_versions(answer: ApiVersionsResponse) -> dict[int, Versions]:
+    """What a broker speaks, by API key."""
+    return {api.api_key: Versions(api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def highest_common(cls: type[Request[Any]], offered: Mapping[int, Versions], peer: str) -> int:
+    """The newest version that both sides speak.
+
+    Raises:
+        UnsupportedVersionError: there is none; the text names both ranges.
+    """
+    theirs = offered.get(cls.API_KEY)
+    ours = Versions(cls.VERSIONS[0], cls.VERSIONS[-1])
+    if theirs is None:
+        raise UnsupportedVersionError(f"{peer} does not offer {cls.NAME}; it offers {_listed(offered)}")
+    version = min(ours.last, theirs.last)
+    if version < max(ours.first, theirs.first):
+        raise UnsupportedVersionError(f"{peer} speaks {cls.NAME} v{theirs}, splashdam v{ours}")
+    return version
+
+
+def _listed(offered: Iterable[int]) -> str:
+    return "the API keys " + ", ".join(map(str, sorted(offered))) if offered else "nothing"
