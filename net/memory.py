@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -12,6 +14,7 @@ from splashdam.model.values import Buffer
 from splashdam.net.connect import address_text
 
 _FIRST_PORT = 50_000
+_DEFAULT_READ = 65_536
 
 
 class _Pipe:
@@ -27,22 +30,40 @@ class _Pipe:
         self._receiving = False
 
     async def send(self, data: Buffer) -> None:
-        if self._sending:
-            raise trio.BusyResourceError("another task is sending on this stream")
-        self._sending = True
-        try:
+        with self._one_sender():
             await trio.lowlevel.checkpoint()
             self._check_writable()
             view = memoryview(data)
             while view:
-                room = self._capacity_bytes - len(self._data)
-                if room > 0:
-                    self._data += view[:room]
-                    view = view[room:]
-                    self.wake()
-                else:
-                    await self._changed.park()
-                self._check_writable()
+                room = await self._room()
+                self._data += view[:room]
+                view = view[room:]
+                self.wake()
+
+    async def wait_room(self) -> None:
+        with self._one_sender():
+            await trio.lowlevel.checkpoint()
+            self._check_writable()
+            await self._room()
+
+    def end(self) -> None:
+        with self._one_sender():
+            self.ended = True
+        self.wake()
+
+    async def _room(self) -> int:
+        while len(self._data) >= self._capacity_bytes:
+            await self._changed.park()
+            self._check_writable()
+        return self._capacity_bytes - len(self._data)
+
+    @contextmanager
+    def _one_sender(self) -> Iterator[None]:
+        if self._sending:
+            raise trio.BusyResourceError("another task is sending on this stream")
+        self._sending = True
+        try:
+            yield
         finally:
             self._sending = False
 
@@ -90,24 +111,28 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Returns at once, or raises as `send_all` would."""
-        await self._outgoing.send(b"")
+        """Waits for room."""
+        self._check_cut()
+        try:
+            await self._outgoing.wait_room()
+        finally:
+            self._check_cut()
 
     async def send_eof(self) -> None:
         """Ends this direction; the other one stays open."""
         await trio.lowlevel.checkpoint()
         if self._incoming.abandoned:
             raise trio.ClosedResourceError("this stream was closed here")
-        self._outgoing.ended = True
-        self._outgoing.wake()
+        self._outgoing.end()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Waits for bytes; empty means that the peer ended the stream."""
-        if max_bytes is not None and max_bytes < 1:
+        limit = _DEFAULT_READ if max_bytes is None else operator.index(max_bytes)
+        if limit < 1:
             raise ValueError("max_bytes must be at least 1")
         self._check_cut()
         try:
-            return await self._incoming.receive(max_bytes or 65_536)
+            return await self._incoming.receive(limit)
         finally:
             self._check_cut()
 
