@@ -301,6 +301,17 @@ class RecordAccumulator:
                 outcomes.append(self.fail(batch, error))
         return outcomes
 
+    def abort_unsent(self, error: BaseException) -> list[BatchOutcome]:
+        """Fails what has no sequence number yet; batches that wait for a retry stay.
+
+        Returns:
+            the outcomes whose waiters the caller runs, outside the guard.
+        """
+        unsent = self._queues.take_unsent()
+        for batch in unsent:
+            self._open.close(batch)
+        return [self.fail(batch, error) for batch in unsent]
+
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""

@@ -128,6 +128,18 @@ class PartitionQueues:
                 del self._queues[topic_partition]
         return expired
 
+    def take_unsent(self) -> list[ProducerBatch]:
+        """Takes out every batch without a sequence number, in order."""
+        taken = []
+        for topic_partition, queue in list(self._queues.items()):
+            taken += [batch for batch in queue if not batch.sequenced]
+            kept = deque(batch for batch in queue if batch.sequenced)
+            if kept:
+                self._queues[topic_partition] = kept
+            else:
+                del self._queues[topic_partition]
+        return taken
+
     def _take(self, topic_partition: TopicPartition, gate: DrainGate) -> ProducerBatch:
         queue = self._queues.pop(topic_partition)
         batch = queue.popleft()

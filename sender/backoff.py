@@ -1,0 +1,33 @@
+"""How long to wait before trying again (KIP-580)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_MOST_DOUBLINGS = 30
+
+
+class Backoff:
+    """Exponential waits with jitter: ``min(max_ms, base_ms × 2^(n-1) × U(0.8, 1.2))`` before attempt n + 1.
+
+    Args:
+        base_ms: the wait after the first failure, on average.
+        max_ms: upper limit.
+        random: answers numbers from 0 to 1.
+    """
+
+    def __init__(self, base_ms: float, max_ms: float, random: Callable[[], float]) -> None:
+        self._base_ms = base_ms
+        self._max_ms = max_ms
+        self._random = random
+        self.failures = 0
+
+    def next_ms(self) -> float:
+        """Counts one more failure and says how long to wait."""
+        self.failures += 1
+        factor = 0.8 + 0.4 * self._random()
+        return min(self._max_ms, self._base_ms * 2.0 ** min(self.failures - 1, _MOST_DOUBLINGS) * factor)
+
+    def reset(self) -> None:
+        """It worked: the next failure is the first again."""
+        self.failures = 0

@@ -1,0 +1,239 @@
+"""What becomes of a batch after an answer, a failure, or too long a wait: the verdicts, carried out.
+
+Called with the guard held. Outcomes whose waiters are to be run afterwards, without it, collect in
+``finished``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from splashdam.accumulator.batch import BatchState, ProducerBatch
+from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
+from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.record.kernel import BatchOutcome
+from splashdam.sender.context import SenderContext
+from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.verdicts import Verdict, verdict_for
+from splashdam.wire.messages.produce import PartitionProduceResponse
+
+logger = logging.getLogger("splashdam.sender")
+
+_Handler = Callable[[ProducerBatch, PartitionProduceResponse, float], None]
+
+
+class Completion:
+    """Settles batches: tells accumulator, idempotence and metadata what happened.
+
+    Attributes:
+        in_flight: batches handed to a link and not settled.
+        finished: outcomes that are decided and whose waiters have not been run.
+        fatal: the error after which nothing can be sent any more, None while all is well.
+        last_failure: the last thing that went wrong on the way to a broker; told to batches that expire.
+    """
+
+    def __init__(self, context: SenderContext, idempotence: Idempotence | None) -> None:
+        self.in_flight: dict[ProducerBatch, None] = {}
+        self.finished: list[BatchOutcome] = []
+        self.fatal: KafkaError | None = None
+        self.last_failure: BaseException | None = None
+        settings = self._settings = context.settings
+        self._accumulator = context.accumulator
+        self._idempotence = idempotence
+        self._metadata = context.metadata
+        self._counters = context.counters
+        self._keeps_order_by_muting = (
+            idempotence is None and settings.max_in_flight_requests_per_connection == 1
+        )
+        self._handlers: dict[Verdict, _Handler] = {
+            Verdict.DELIVERED: self._deliver,
+            Verdict.DUPLICATE: self._deliver,
+            Verdict.RETRY: self._retry,
+            Verdict.RETRY_STALE: self._retry_elsewhere,
+            Verdict.SPLIT: self._split,
+            Verdict.REFUSE: self._refuse,
+            Verdict.OUT_OF_ORDER: self._find_order,
+            Verdict.UNKNOWN_PRODUCER: self._introduce_again,
+            Verdict.FATAL: self._stop,
+        }
+
+    def begin(self, batches: Iterable[ProducerBatch]) -> None:
+        """The batches were drained and go to a broker."""
+        for batch in batches:
+            self.in_flight[batch] = None
+            if self._keeps_order_by_muting:
+                self._accumulator.mute(batch.topic_partition)
+
+    def settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        """The broker's answer for one batch in flight, or what stands for it when there is none."""
+        del self.in_flight[batch]
+        if self._keeps_order_by_muting:
+            self._accumulator.unmute(batch.topic_partition)
+        verdict = verdict_for(answer.error_code, idempotent=self._idempotence is not None)
+        self._handlers[verdict](batch, answer, now_ms)
+
+    def expire(self, now_ms: float) -> None:
+        """Fails the batches whose delivery timeout has passed, in their queues and in flight."""
+        for batch in self._accumulator.expire(now_ms):
+            self._counters.expired += 1
+            self._fail(batch, self._timeout(batch))
+            self._forget_sequence(batch)
+        for batch in list(self.in_flight):
+            if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
+                self._counters.expired += 1
+                self._counters.records_failed += batch.record_count
+                self.finished.append(self._accumulator.abandon(batch, self._timeout(batch)))
+                if self._idempotence is not None and batch.sequenced:
+                    self._idempotence.abandoned(batch)
+
+    def next_expiry_ms(self, now_ms: float) -> float:
+        """How long until a batch in flight is late; infinity if none can be."""
+        deadlines = (batch.created_ms for batch in self.in_flight if batch.state is BatchState.IN_FLIGHT)
+        first_ms = min(deadlines, default=float("inf"))
+        return max(0.0, first_ms + self._settings.delivery_timeout_ms - now_ms)
+
+    def abort(self, error: BaseException) -> None:
+        """Fails everything for the application; batches in flight keep their memory until they are
+        settled."""
+        self.finished.extend(self._accumulator.abort_incomplete(error))
+
+    def abort_unsent(self, error: BaseException) -> None:
+        """Fails what waits for its first attempt, since it cannot have one."""
+        self.finished.extend(self._accumulator.abort_unsent(error))
+
+    def drop_in_flight(self, error: BaseException) -> None:
+        """No answer will come any more, and nothing reads the batches' bytes: gives their memory back."""
+        for batch in self.in_flight:
+            self.finished.append(self._accumulator.fail(batch, error))
+        self.in_flight.clear()
+
+    def run_finished(self) -> None:
+        """Runs the waiters of what was decided. The guard is not held."""
+        while self.finished:
+            finished, self.finished = self.finished, []
+            for outcome in finished:
+                outcome.run_waiters()
+
+    def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
+        base_offset = -1 if answer.error_code else answer.base_offset
+        if batch.state is BatchState.IN_FLIGHT:
+            self._counters.records_sent += batch.record_count
+        else:
+            logger.info("%s accepted a batch of %d records after it had failed here", *_name(batch))
+        self.finished.append(self._accumulator.complete(batch, base_offset, answer.log_append_time_ms))
+        if self._idempotence is not None:
+            self._idempotence.delivered(batch)
+
+    def _retry_elsewhere(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        self._metadata.request_update()
+        self._retry(batch, answer, now_ms)
+
+    def _retry(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        error = self._error(batch, answer)
+        if not self._may_retry(batch, now_ms):
+            self._fail(batch, self._timeout(batch) if self._is_late(batch, now_ms) else error)
+            self._forget_sequence(batch)
+            return
+        self._queue_again(batch, error, now_ms)
+
+    def _queue_again(
+        self, batch: ProducerBatch, error: KafkaError, now_ms: float, *, at_once: bool = False
+    ) -> None:
+        batch.last_error = self.last_failure = error
+        self._counters.retries += 1
+        self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
+
+    def _split(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        if batch.record_count == 1 or batch.state is not BatchState.IN_FLIGHT or self._is_late(batch, now_ms):
+            self._refuse(batch, answer, now_ms)
+            return
+        self._counters.splits += 1
+        parts = self._accumulator.split_and_reenqueue(batch, now_ms)
+        if self._idempotence is not None:
+            self._idempotence.divided(batch, parts)
+
+    def _refuse(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
+        error = self._error(batch, answer)
+        record_errors = _record_errors(error, answer)
+        if record_errors:
+            error = InvalidRecordError(
+                f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
+            )
+        self._fail(batch, error, record_errors)
+        if self._idempotence is not None and batch.sequenced:
+            self._idempotence.refused(batch)
+
+    def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        assert self._idempotence is not None  # the verdict is for idempotent producers
+        if not self._may_retry(batch, now_ms):
+            self._refuse(batch, answer, now_ms)
+            return
+        needs_identity = self._idempotence.out_of_sequence(batch)
+        self._queue_again(batch, self._error(batch, answer), now_ms, at_once=not needs_identity)
+
+    def _introduce_again(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+        if answer.log_start_offset < 0:
+            self._retry(batch, answer, now_ms)  # an old broker that cannot say whether it ever knew us
+        else:
+            self._find_order(batch, answer, now_ms)
+
+    def _stop(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
+        self.fatal = self._error(batch, answer)
+        self._fail(batch, self.fatal)
+        self._forget_sequence(batch)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        record_errors: dict[int, BaseException] | None = None,
+    ) -> None:
+        if batch.state is not BatchState.ABANDONED:
+            self._counters.records_failed += batch.record_count
+        self.finished.append(self._accumulator.fail(batch, error, record_errors))
+
+    def _forget_sequence(self, batch: ProducerBatch) -> None:
+        if self._idempotence is not None and batch.sequenced:
+            self._idempotence.lost(batch)
+
+    def _may_retry(self, batch: ProducerBatch, now_ms: float) -> bool:
+        return (
+            batch.state is BatchState.IN_FLIGHT
+            and batch.attempts < self._settings.retries
+            and not self._is_late(batch, now_ms)
+        )
+
+    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
+        return now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
+
+    def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
+        cause = batch.last_error or self.last_failure
+        error = KafkaTimeoutError(
+            f"{batch.record_count} records for {batch.topic_partition} were not acknowledged within"
+            f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts failed;"
+            f" last failure: {cause or self._metadata.last_failure or 'none, the broker has not answered'}"
+        )
+        error.__cause__ = cause
+        return error
+
+    @staticmethod
+    def _error(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
+        kind = error_class(answer.error_code)
+        text = answer.error_message or (kind.__doc__ or "").strip()
+        return error_for(answer.error_code, f"{batch.topic_partition}: {text}")
+
+
+def _name(batch: ProducerBatch) -> tuple[str, int]:
+    return str(batch.topic_partition), batch.record_count
+
+
+def _record_errors(error: KafkaError, answer: PartitionProduceResponse) -> dict[int, BaseException]:
+    """Errors of the records that the broker names (KIP-467): one gets the batch's error, several their
+    own."""
+    if len(answer.record_errors) == 1:
+        return {answer.record_errors[0].batch_index: error}
+    return {
+        each.batch_index: InvalidRecordError(each.batch_index_error_message or str(error))
+        for each in answer.record_errors
+    }

@@ -1,0 +1,29 @@
+"""What all parts of a sender share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import attrs
+
+from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.net.clock import Clock
+from splashdam.sender.metadata import Metadata
+from splashdam.sender.settings import SenderSettings
+from splashdam.sender.statistics import Counters
+from splashdam.sender.wakeup import Wakeup
+
+
+@attrs.frozen
+class SenderContext:
+    """The things every part of a sender needs; see ``Sender`` for their meaning."""
+
+    settings: SenderSettings
+    accumulator: RecordAccumulator
+    metadata: Metadata
+    clock: Clock
+    guard: AbstractContextManager[object]
+    wakeup: Wakeup
+    counters: Counters
+    random: Callable[[], float]

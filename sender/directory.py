@@ -1,0 +1,99 @@
+"""All links of a producer: to the brokers of the cluster, and to the addresses where it was looked for
+first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import trio
+
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.sender.links import BrokerLink, LinkState
+
+
+class LinkDirectory:
+    """Links by node id; bootstrap addresses have the ids -1, -2, ….
+
+    Args:
+        bootstrap: addresses to begin with, and to return to when no broker of the cluster answers.
+        make_link: makes the link to a node.
+    """
+
+    def __init__(
+        self, bootstrap: tuple[tuple[str, int], ...], make_link: Callable[[Node], BrokerLink]
+    ) -> None:
+        self._make_link = make_link
+        self._bootstrap = [Node(-number, host, port) for number, (host, port) in enumerate(bootstrap, 1)]
+        self._links: dict[int, BrokerLink] = {}
+
+    def __iter__(self) -> Iterator[BrokerLink]:
+        return iter(self._links.values())
+
+    def link_to(self, node: Node) -> BrokerLink:
+        """The link to a node, made on first use; a link to an address the node has left is closed."""
+        link = self._links.get(node.node_id)
+        if link is not None and (link.node.host, link.node.port) != (node.host, node.port):
+            link.close()
+            link = None
+        if link is None:
+            link = self._links[node.node_id] = self._make_link(node)
+        return link
+
+    def update(self, cluster: ClusterMetadata) -> None:
+        """Follows the cluster: links to brokers that left are closed once nothing is on its way there.
+
+        The connection through which the cluster was found serves on as that of the broker with this address.
+        """
+        for node_id, link in list(self._links.items()):
+            if node_id >= 0 and node_id not in cluster.nodes and not link.busy:
+                self._links.pop(node_id).close()
+        for node in cluster.nodes.values():
+            if node.node_id not in self._links:
+                self._adopt(node)
+
+    def _adopt(self, node: Node) -> None:
+        for node_id, link in self._links.items():
+            if node_id < 0 and (link.node.host, link.node.port) == (node.host, node.port):
+                link.node = node
+                self._links[node.node_id] = self._links.pop(node_id)
+                return
+
+    def any_sendable(self) -> BrokerLink | None:
+        """The least loaded link that can send at once."""
+        return min((link for link in self if link.sendable), key=lambda link: link.in_flight, default=None)
+
+    def want_any(self, cluster: ClusterMetadata, nursery: trio.Nursery, now_ms: float) -> float:
+        """Sees to it that some broker becomes reachable.
+
+        Returns:
+            how long until another attempt makes sense; infinity while a link is being made or is merely busy.
+        """
+        if any(link.hopeful for link in self):
+            return math.inf
+        taken = {(link.node.host, link.node.port) for link in self if link.state is not LinkState.IDLE}
+        candidates = [
+            self.link_to(node)
+            for node in (*cluster.nodes.values(), *self._bootstrap)
+            if (node.host, node.port) not in taken
+        ]
+        if not candidates:
+            return math.inf
+        best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
+        best.want(nursery, now_ms)
+        return best.delay_ms(now_ms)
+
+    def close_idle(self, now_ms: float) -> float:
+        """Closes connections that nobody used for long.
+
+        Returns:
+            how long until the next one counts as idle.
+        """
+        next_ms = math.inf
+        for link in self:
+            idle_in_ms = link.idle_in_ms(now_ms)
+            if idle_in_ms <= 0:
+                link.close()
+            else:
+                next_ms = min(next_ms, idle_in_ms)
+        return next_ms

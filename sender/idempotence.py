@@ -1,0 +1,178 @@
+"""Exactly once per partition without transactions: producer id, epoch, and whose turn it is. Pure.
+
+`Idempotence` is the accumulator's gate: it numbers batches when they are drained and holds back those whose
+turn has not come. The sender tells it what became of each. Decisions and their reasons:
+``docs/decisions/idempotence.md``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.model.errors import IllegalStateError
+from splashdam.model.values import TopicPartition
+from splashdam.sender.partition_sequences import Identity, PartitionSequences
+
+LAST_EPOCH = 32_767
+
+
+class IdState(Enum):
+    """Whether the producer has an identity."""
+
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+
+
+class IdEvent(Enum):
+    """What can happen to the producer's identity."""
+
+    REQUEST = auto()
+    """InitProducerId was sent."""
+    GRANT = auto()
+    """The broker gave a producer id and epoch."""
+    REFUSE = auto()
+    """It did not, or no answer came."""
+    BUMP = auto()
+    """The epoch was raised, here, without asking anybody."""
+    EXHAUST = auto()
+    """There is no higher epoch: a new producer id is needed."""
+
+
+TRANSITIONS: dict[tuple[IdState, IdEvent], IdState] = {
+    (IdState.UNINITIALIZED, IdEvent.REQUEST): IdState.INITIALIZING,
+    (IdState.INITIALIZING, IdEvent.GRANT): IdState.READY,
+    (IdState.INITIALIZING, IdEvent.REFUSE): IdState.UNINITIALIZED,
+    (IdState.READY, IdEvent.BUMP): IdState.READY,
+    (IdState.READY, IdEvent.EXHAUST): IdState.UNINITIALIZED,
+}
+
+
+class Idempotence:
+    """Identity and sequence numbers of one producer.
+
+    Attributes:
+        state: whether there is an identity.
+        identity: the present one; partitions take it over when nothing of them is in flight.
+        bumps: how often the epoch was raised.
+    """
+
+    def __init__(self) -> None:
+        self.state = IdState.UNINITIALIZED
+        self.identity = Identity(-1, -1)
+        self.bumps = 0
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._troubled: dict[TopicPartition, PartitionSequences] = {}
+
+    @property
+    def wants_id(self) -> bool:
+        """Whether somebody should ask for a producer id."""
+        return self.state is IdState.UNINITIALIZED
+
+    def requested(self) -> None:
+        """InitProducerId is on its way."""
+        self._advance(IdEvent.REQUEST)
+
+    def granted(self, producer_id: int, epoch: int) -> None:
+        """The broker answered InitProducerId."""
+        self._advance(IdEvent.GRANT)
+        self.identity = Identity(producer_id, epoch)
+
+    def refused_id(self) -> None:
+        """The broker did not give an id; it may be asked again."""
+        self._advance(IdEvent.REFUSE)
+
+    def admits(self, batch: ProducerBatch) -> bool:
+        """Whether the head of a queue may be sent now."""
+        partition = self._partitions.get(batch.topic_partition)
+        if batch.sequenced:
+            return partition is not None and partition.admits_retry(batch)
+        if partition is None:
+            return self.state is IdState.READY
+        if not partition.in_flight and self.state is not IdState.READY:
+            return False
+        return partition.admits_new()
+
+    def drained(self, batch: ProducerBatch) -> None:
+        """Numbers a new batch; one that was sent before keeps its numbers."""
+        if batch.sequenced:
+            return
+        partition = self._partitions.get(batch.topic_partition)
+        if partition is None:
+            partition = self._partitions[batch.topic_partition] = PartitionSequences(self.identity)
+        elif not partition.in_flight and partition.identity != self.identity:
+            partition.start_over(self.identity)
+        partition.number(batch)
+
+    def delivered(self, batch: ProducerBatch) -> None:
+        """The broker has the batch."""
+        self._partitions[batch.topic_partition].confirm(batch)
+
+    def refused(self, batch: ProducerBatch) -> None:
+        """The broker certainly did not write the batch, and it is given up."""
+        self._in_trouble(batch).refuse(batch, keep=False)
+
+    def lost(self, batch: ProducerBatch) -> None:
+        """The batch is given up, and it may have been written."""
+        self._in_trouble(batch).lose(batch)
+
+    def abandoned(self, batch: ProducerBatch) -> None:
+        """The application was told that it failed; until its answer comes nothing new is sent."""
+        self._in_trouble(batch).unresolved = True
+
+    def out_of_sequence(self, batch: ProducerBatch) -> bool:
+        """The broker expected another number, or does not know the producer; the batch will be sent again.
+
+        Returns:
+            True if there is a gap, so that it needs a new identity; False if something before it failed and
+            goes first.
+        """
+        if not self._partitions[batch.topic_partition].is_lowest(batch):
+            return False
+        self._in_trouble(batch).refuse(batch, keep=True)
+        return True
+
+    def divided(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """The batch was split into ``parts``, which share its numbers."""
+        self._partitions[batch.topic_partition].replace(batch, parts)
+
+    def settle(self) -> None:
+        """Gives a new identity to the partitions that need one and can take it: raises the epoch once for
+        all.
+
+        Called once per turn of the sender, since nobody may be numbered anew while it is on the wire.
+        """
+        due = []
+        for topic_partition, partition in list(self._troubled.items()):
+            if partition.settle():
+                due.append(partition)
+            elif not partition.troubled():
+                del self._troubled[topic_partition]
+        if due and self._raise_epoch(due):
+            for partition in due:
+                partition.start_over(self.identity)
+            self._troubled = {key: value for key, value in self._troubled.items() if value.troubled()}
+
+    def _raise_epoch(self, due: list[PartitionSequences]) -> bool:
+        if self.state is not IdState.READY:
+            return False
+        if all(partition.identity != self.identity for partition in due):
+            return True  # the present identity is new to all of them
+        if self.identity.epoch >= LAST_EPOCH:
+            self._advance(IdEvent.EXHAUST)
+            return False
+        self._advance(IdEvent.BUMP)
+        self.identity = self.identity._replace(epoch=self.identity.epoch + 1)
+        self.bumps += 1
+        return True
+
+    def _in_trouble(self, batch: ProducerBatch) -> PartitionSequences:
+        partition = self._troubled[batch.topic_partition] = self._partitions[batch.topic_partition]
+        return partition
+
+    def _advance(self, event: IdEvent) -> None:
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise IllegalStateError(f"a producer identity that is {self.state.name} cannot {event.name}")
+        self.state = state

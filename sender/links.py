@@ -1,0 +1,249 @@
+"""Connections to brokers: one task per broker, connected when needed, reconnected with backoff."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol, TypeVar
+
+import trio
+
+from splashdam.model.cluster import Node
+from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError
+from splashdam.net.clock import Clock
+from splashdam.net.connect import Connect
+from splashdam.net.connection import Connection
+from splashdam.net.pending import PendingResponse
+from splashdam.sender.backoff import Backoff
+from splashdam.sender.settings import SenderSettings
+from splashdam.wire.message import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+
+class LinkState(Enum):
+    """Where a link is in its life."""
+
+    IDLE = auto()
+    CONNECTING = auto()
+    READY = auto()
+
+
+class LinkEvent(Enum):
+    """What can happen to a link."""
+
+    CONNECT = auto()
+    OPEN = auto()
+    LOSE = auto()
+
+
+TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
+    (LinkState.IDLE, LinkEvent.CONNECT): LinkState.CONNECTING,
+    (LinkState.CONNECTING, LinkEvent.OPEN): LinkState.READY,
+    (LinkState.CONNECTING, LinkEvent.LOSE): LinkState.IDLE,
+    (LinkState.READY, LinkEvent.LOSE): LinkState.IDLE,
+}
+
+
+class LinkOwner(Protocol):
+    """Who hears of links that opened, closed or can send again."""
+
+    def link_changed(self) -> None:
+        """Something can be sent that could not before."""
+        ...
+
+    def link_lost(self, node: Node, error: BaseException) -> None:
+        """A connection could not be made, or broke."""
+        ...
+
+
+class BrokerLink:
+    """The way to one broker.
+
+    Args:
+        node: which one.
+        connect: makes streams.
+        clock: for backoff and deadlines.
+        settings: timeouts and limits.
+        owner: hears of changes.
+        random: for jitter.
+
+    Attributes:
+        node: which one.
+        state: see ``LinkState``.
+        last_error: why the last connection failed or was lost, None if it was not.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        connect: Connect,
+        clock: Clock,
+        settings: SenderSettings,
+        owner: LinkOwner,
+        random: Callable[[], float],
+    ) -> None:
+        self.node = node
+        self.state = LinkState.IDLE
+        self.last_error: BaseException | None = None
+        self._connect = connect
+        self._clock = clock
+        self._settings = settings
+        self._owner = owner
+        self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
+        self._connection: Connection | None = None
+        self._retry_at_ms = -math.inf
+        self._used_at_ms = -math.inf
+        self._handed_over = False
+        self._scope = trio.CancelScope()
+
+    @property
+    def failures(self) -> int:
+        """Attempts to connect that failed since the last one that did not."""
+        return self._backoff.failures
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being made, written or answered."""
+        return self._handed_over or self.in_flight > 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answers."""
+        return 0 if self._connection is None else self._connection.in_flight
+
+    @property
+    def sendable(self) -> bool:
+        """Whether a request would be written at once."""
+        return self._connection is not None and not self._handed_over and self._connection.can_send
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether it will be sendable soon, if nothing goes wrong."""
+        return self.state is LinkState.CONNECTING or self._handed_over or self.sendable
+
+    def delay_ms(self, now_ms: float) -> float:
+        """How long until time alone makes it usable; infinity if an event has to come first."""
+        if self.state is LinkState.IDLE:
+            return max(0.0, self._retry_at_ms - now_ms)
+        if self._connection is not None and self._connection.throttled_ms > 0:
+            return self._connection.throttled_ms
+        return math.inf
+
+    def want(self, nursery: trio.Nursery, now_ms: float) -> None:
+        """Somebody wants to send: connects, unless that is under way or backing off."""
+        if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
+            self._advance(LinkEvent.CONNECT)
+            nursery.start_soon(self._serve)
+
+    def hand_over(self) -> None:
+        """The caller has a request for it: nobody else may send before that one is written."""
+        self._handed_over = True
+
+    async def submit(
+        self,
+        request_cls: type[Request[R]],
+        build: Callable[[int], Request[R]],
+        *,
+        expect_response: bool = True,
+    ) -> PendingResponse[R]:
+        """Builds and writes the request that `hand_over` announced.
+
+        Args:
+            request_cls: the kind of request.
+            build: makes it for the newest version that both sides speak.
+            expect_response: False where the broker does not answer (``acks=0``).
+
+        Raises:
+            UnsupportedVersionError: there is no such version.
+            KafkaError: ``build`` refused, or the request was not sent whole and the connection is lost.
+        """
+        try:
+            if self._connection is None:
+                raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
+            version = self._connection.version_for(request_cls)
+            return await self._connection.submit(build(version), version, expect_response=expect_response)
+        finally:
+            self._used_at_ms = self._clock.now_ms()
+            self._handed_over = False
+            self._owner.link_changed()
+
+    def idle_in_ms(self, now_ms: float) -> float:
+        """How long until the connection counts as idle; infinity if it is in use, or there is none."""
+        if self.state is not LinkState.READY or self.busy:
+            return math.inf
+        return max(0.0, self._used_at_ms + self._settings.connections_max_idle_ms - now_ms)
+
+    def close(self) -> None:
+        """Ends the connection; its requests fail. The link can be used again."""
+        self._scope.cancel()
+
+    async def _serve(self) -> None:
+        failure: BaseException | None = None
+        with trio.CancelScope() as self._scope:
+            try:
+                failure = await self._serve_connection(await self._open_stream())
+            except (KafkaError, OSError) as error:
+                failure = error
+        self._lost(failure)
+
+    async def _open_stream(self) -> trio.abc.Stream:
+        timeout_ms = self._settings.connection_setup_timeout_ms
+        with trio.move_on_after(timeout_ms / 1000):
+            return await self._connect(self.node.host, self.node.port)
+        raise KafkaConnectionError(f"cannot connect to {self.node}: no answer within {timeout_ms:g} ms")
+
+    async def _serve_connection(self, stream: trio.abc.Stream) -> KafkaError | None:
+        settings = self._settings
+        connection = Connection(
+            stream,
+            clock=self._clock,
+            client_id=settings.client_id,
+            request_timeout_ms=settings.request_timeout_ms,
+            max_in_flight_requests=settings.max_in_flight_requests_per_connection,
+            max_response_bytes=settings.receive_message_max_bytes,
+            peer=str(self.node),
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connection.run)
+            refusal = await self._negotiate(connection)
+            if refusal is None:
+                self._opened(connection)
+            else:
+                await connection.aclose()
+        return refusal or connection.closed_by
+
+    async def _negotiate(self, connection: Connection) -> KafkaError | None:
+        timeout_ms = self._settings.connection_setup_timeout_ms
+        with trio.move_on_after(timeout_ms / 1000):
+            try:
+                await connection.negotiate(self._settings.software_name, self._settings.software_version)
+            except KafkaError as error:
+                return error
+            return None
+        return KafkaConnectionError(f"{self.node} did not say what it speaks within {timeout_ms:g} ms")
+
+    def _opened(self, connection: Connection) -> None:
+        self._advance(LinkEvent.OPEN)
+        self._connection = connection
+        self._used_at_ms = self._clock.now_ms()
+        self._backoff.reset()
+        self.last_error = None
+        self._owner.link_changed()
+
+    def _lost(self, error: BaseException | None) -> None:
+        self._advance(LinkEvent.LOSE)
+        self._connection = None
+        if error is not None:
+            self.last_error = error
+            self._retry_at_ms = self._clock.now_ms() + self._backoff.next_ms()
+            self._owner.link_lost(self.node, error)
+        self._owner.link_changed()
+
+    def _advance(self, event: LinkEvent) -> None:
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise IllegalStateError(f"the link to {self.node} that is {self.state.name} cannot {event.name}")
+        self.state = state

@@ -1,0 +1,205 @@
+"""What the sender knows of the cluster, which topics it has to know, and when to ask again. Pure.
+
+Semantics are those of Java's ``ProducerMetadata``: refresh by age, a topic is forgotten when it was not used
+for a while (KIP-526), and repeated questions that bring nothing new come at growing intervals (KIP-580).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from splashdam.model.broker_errors import error_class
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.values import TopicPartition
+from splashdam.sender.backoff import Backoff
+from splashdam.sender.metadata_reading import read_cluster
+from splashdam.wire.messages.metadata import MetadataResponse
+
+logger = logging.getLogger("splashdam.sender")
+
+
+class MetadataWaiter:
+    """One who waits for the next answer; what ``add_waiter`` returns."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Callable[[], None]) -> None:
+        self.waiter = waiter
+
+
+class Metadata:
+    """The cluster as the last answer showed it. Guarded like the accumulator; ``cluster`` is read without.
+
+    Args:
+        max_age_ms: asked for again after this time.
+        max_idle_ms: a topic that was not used for this time is forgotten.
+        retry_backoff_ms: wait before asking again; doubles up to the maximum while nothing new comes.
+        retry_backoff_max_ms: longest such wait.
+        random: answers numbers from 0 to 1.
+
+    Attributes:
+        cluster: the present snapshot; another object after every answer.
+        last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_age_ms: float = 300_000,
+        max_idle_ms: float = 300_000,
+        retry_backoff_ms: float = 100,
+        retry_backoff_max_ms: float = 1_000,
+        random: Callable[[], float],
+    ) -> None:
+        self.cluster = ClusterMetadata()
+        self.last_failure = ""
+        self._max_age_ms = max_age_ms
+        self._max_idle_ms = max_idle_ms
+        self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
+        self._last_used_ms: dict[str, float] = {}
+        self._requested: frozenset[str] | None = None  # of the question that is on its way
+        self._wanted = False  # somebody asked, and the question has not been sent yet
+        self._stale = False  # the last answer did not help, or none came
+        self._not_before_ms = -math.inf
+        self._asked_at_ms = -math.inf
+        self._waiters: list[MetadataWaiter] = []
+
+    def request_topic(self, topic: str, now_ms: float) -> None:
+        """The topic is about to be used, and ``cluster`` does not show what is needed of it.
+
+        A topic that was not asked for before is asked for at once; the caller wakes the sender.
+        """
+        known = topic in self._last_used_ms
+        self._last_used_ms[topic] = now_ms
+        self._wanted = True
+        if not known:
+            self._not_before_ms = now_ms
+
+    def request_update(self) -> None:
+        """What we know is out of date; ask as soon as the backoff allows, if anybody needs it."""
+        self._stale = True
+
+    def request_missing(self, topics: Iterable[str], now_ms: float) -> None:
+        """Batches wait for these topics, whose partitions have no known leader."""
+        self.touch(topics, now_ms)
+        if self._requested is None:  # else the answer may bring it
+            self._stale = True
+
+    def touch(self, topics: Iterable[str], now_ms: float) -> None:
+        """These topics are in use."""
+        for topic in topics:
+            self._last_used_ms[topic] = now_ms
+
+    @property
+    def interested(self) -> bool:
+        """Whether any topic is in use: without one the cluster is left alone."""
+        return bool(self._last_used_ms)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._waiters)
+
+    def due_in_ms(self, now_ms: float, *, needed: bool) -> float:
+        """How long until the next question: 0 for now, infinity if none is due or one is on its way.
+
+        Args:
+            now_ms: the monotonic clock.
+            needed: batches or callers wait for what it brings. If not, a cluster that does not answer, or
+            that
+                has nothing new to say, is asked again only after ``max_age_ms``.
+        """
+        if self._requested is not None or not self._last_used_ms:
+            return math.inf
+        at_once = self._wanted or (self._stale and needed)
+        asked_for_ms = now_ms if at_once else self._asked_at_ms + self._max_age_ms
+        return max(0.0, max(asked_for_ms, self._not_before_ms) - now_ms)
+
+    def begin(self, now_ms: float, in_use: Iterable[str]) -> list[str]:
+        """A question is being sent now; idle topics are forgotten, but not those ``in_use``.
+
+        Returns:
+            the topics to ask for, sorted.
+        """
+        self.touch(in_use, now_ms)
+        oldest_ms = now_ms - self._max_idle_ms
+        self._last_used_ms = {topic: at for topic, at in self._last_used_ms.items() if at > oldest_ms}
+        self._requested = frozenset(self._last_used_ms)
+        self._wanted = self._stale = False
+        self._asked_at_ms = now_ms
+        return sorted(self._requested)
+
+    def apply(self, response: MetadataResponse, now_ms: float) -> None:
+        """The answer is there. The caller runs `take_waiters` outside the guard."""
+        before = self.cluster
+        requested = self._requested or frozenset()
+        self.cluster = read_cluster(response, before, keep=self._last_used_ms.keys() - requested)
+        self._requested = None
+        self.last_failure = self._complaints(requested)
+        if self._last_used_ms.keys() - requested:
+            self._wanted = True  # a topic came into use while the question was on its way
+        if self.cluster != before and not self.last_failure:
+            self._backoff.reset()
+        self._not_before_ms = now_ms + self._backoff.next_ms()
+
+    def failed(self, reason: str, now_ms: float) -> None:
+        """The question brought no answer."""
+        self._requested = None
+        self._stale = True
+        self._not_before_ms = now_ms + self._backoff.next_ms()
+        self.last_failure = reason
+
+    def note_failure(self, reason: str) -> None:
+        """A broker could not be reached; told to those who wait in vain."""
+        self.last_failure = reason
+
+    def apply_leader(self, topic_partition: TopicPartition, leader: Node, leader_epoch: int) -> None:
+        """A broker named the new leader in its answer (KIP-951); an older epoch than ours is ignored."""
+        topic = self.cluster.topics.get(topic_partition.topic)
+        known = self.cluster.partition(topic_partition)
+        if topic is None or known is None or leader_epoch <= known.leader_epoch:
+            return
+        partitions = list(topic.partitions)
+        partitions[topic_partition.partition] = attrs.evolve(
+            known, leader=leader.node_id, leader_epoch=leader_epoch
+        )
+        topics = {**self.cluster.topics, topic.name: attrs.evolve(topic, partitions=tuple(partitions))}
+        nodes = {**self.cluster.nodes, leader.node_id: leader}
+        self.cluster = attrs.evolve(self.cluster, nodes=nodes, topics=topics)
+
+    def add_waiter(self, waiter: Callable[[], None]) -> MetadataWaiter:
+        """Calls ``waiter`` once, after the next answer. It must not block."""
+        handle = MetadataWaiter(waiter)
+        self._waiters.append(handle)
+        return handle
+
+    def remove_waiter(self, handle: MetadataWaiter) -> None:
+        """Waits no more. Repeating it does nothing."""
+        if handle in self._waiters:
+            self._waiters.remove(handle)
+
+    def take_waiters(self) -> list[MetadataWaiter]:
+        """Everybody who waits; to be run with `run_waiters` outside the guard."""
+        taken, self._waiters = self._waiters, []
+        return taken
+
+    def _complaints(self, requested: Iterable[str]) -> str:
+        texts = []
+        for topic in sorted(requested):
+            info = self.cluster.topics.get(topic)
+            if info is not None and info.error_code:
+                texts.append(f"topic {topic!r}: {error_class(info.error_code).__doc__} [{info.error_code}]")
+        return " ".join(texts)
+
+
+def run_waiters(waiters: Iterable[MetadataWaiter]) -> None:
+    """Calls them; one that raises does not keep the others from being called."""
+    for handle in waiters:
+        try:
+            handle.waiter()
+        except Exception:
+            logger.exception("a waiter for metadata raised")

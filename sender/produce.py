@@ -1,0 +1,82 @@
+"""ProduceRequests: batches of one node into one request, and its answer back to the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.model.broker_errors import UnsupportedCompressionTypeError
+from splashdam.model.cluster import Node
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.values import TopicPartition
+from splashdam.record.compression import Codec, Compression
+from splashdam.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+FIRST_WITH_ZSTD = 7
+
+
+def build_request(
+    batches: Iterable[ProducerBatch], *, acks: int, timeout_ms: float, compression: Compression
+) -> ProduceRequest:
+    """Seals the batches and groups them by topic; records go into the request by reference."""
+    topics: dict[str, TopicProduceData] = {}
+    for batch in batches:
+        topic, partition = batch.topic_partition
+        data = topics.get(topic)
+        if data is None:
+            data = topics[topic] = TopicProduceData(name=topic)
+        records = batch.seal(compression)
+        data.partition_data.append(PartitionProduceData(index=partition, records=records))
+    return ProduceRequest(acks=acks, timeout_ms=int(timeout_ms), topic_data=[*topics.values()])
+
+
+def check_codec(compression: Compression, version: int) -> None:
+    """Refuses what this version of Produce cannot carry.
+
+    Raises:
+        UnsupportedCompressionTypeError: zstd, below version 7 (brokers before 2.1).
+    """
+    if compression.codec is Codec.ZSTD and version < FIRST_WITH_ZSTD:
+        raise UnsupportedCompressionTypeError(
+            f"the broker speaks Produce v{version} at most; zstd needs v{FIRST_WITH_ZSTD} (Kafka 2.1)"
+        )
+
+
+def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+    """The answer for each partition that the response names."""
+    return {
+        TopicPartition(topic.name, each.index): each
+        for topic in response.responses
+        for each in topic.partition_responses
+    }
+
+
+def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:
+    """What ``acks=0`` is answered with: nothing is known but that it was written to the socket."""
+    return PartitionProduceResponse(index=batch.topic_partition.partition, base_offset=-1)
+
+
+def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProduceResponse:
+    """A failed request as if the broker had answered; a lost connection or illegal answer is code 13."""
+    code, text = int(ErrorCode.NETWORK_EXCEPTION), str(error)
+    if isinstance(error, BrokerResponseError):
+        code, text = error.code, text.partition("] ")[2]  # the class puts "[code name] " in front again
+    return PartitionProduceResponse(
+        index=batch.topic_partition.partition, error_code=code, base_offset=-1, error_message=text
+    )
+
+
+def new_leader(answer: PartitionProduceResponse, response: ProduceResponse) -> Node | None:
+    """The leader that the broker named instead of itself, with its address (KIP-951)."""
+    leader_id = answer.current_leader.leader_id
+    for endpoint in response.node_endpoints:
+        if endpoint.node_id == leader_id >= 0:
+            return Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+    return None

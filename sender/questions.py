@@ -1,0 +1,145 @@
+"""What a sender has to ask any broker before it can send: the cluster's metadata, and a producer id."""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.sender.backoff import Backoff
+from splashdam.sender.completion import Completion
+from splashdam.sender.context import SenderContext
+from splashdam.sender.directory import LinkDirectory
+from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.links import BrokerLink
+from splashdam.sender.metadata import run_waiters
+from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+_UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class Questions:
+    """Asks when it is due, through whatever link can send, and never twice at the same time."""
+
+    def __init__(
+        self,
+        context: SenderContext,
+        links: LinkDirectory,
+        completion: Completion,
+        idempotence: Idempotence | None,
+    ) -> None:
+        self._context = context
+        self._links = links
+        self._completion = completion
+        self._idempotence = idempotence
+        settings = context.settings
+        self._id_backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, context.random)
+        self._id_not_before_ms = -math.inf
+
+    def ask(self, nursery: trio.Nursery, now_ms: float) -> float:
+        """Starts what is due. The guard is held.
+
+        Returns:
+            how long until something is due, or can be tried again.
+        """
+        metadata_ms = self._metadata_due_ms(now_ms)
+        if metadata_ms <= 0:
+            metadata_ms = self._ask_metadata(nursery, now_ms)
+        id_ms = self._id_due_ms(now_ms)
+        if id_ms <= 0:
+            id_ms = self._ask_id(nursery, now_ms)
+        return min(metadata_ms, id_ms)
+
+    def _metadata_due_ms(self, now_ms: float) -> float:
+        metadata = self._context.metadata
+        needed = self._context.accumulator.has_incomplete or metadata.has_waiters
+        return metadata.due_in_ms(now_ms, needed=needed)
+
+    def _ask_metadata(self, nursery: trio.Nursery, now_ms: float) -> float:
+        link = self._links.any_sendable()
+        if link is None:
+            return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
+        topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
+        link.hand_over()
+        nursery.start_soon(self._learn_cluster, link, topics)
+        return math.inf
+
+    async def _learn_cluster(self, link: BrokerLink, topics: list[str]) -> None:
+        context = self._context
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=context.settings.allow_auto_create_topics,
+        )
+        waiters = []
+        try:
+            response = await self._answer_to(link, request)
+        except KafkaError as error:
+            with context.guard:
+                context.metadata.failed(f"no metadata from {link.node}: {error}", context.clock.now_ms())
+        else:
+            with context.guard:
+                context.metadata.apply(response, context.clock.now_ms())
+                waiters = context.metadata.take_waiters()
+                self._links.update(context.metadata.cluster)
+        run_waiters(waiters)
+        context.wakeup.notify()
+
+    @staticmethod
+    async def _answer_to(link: BrokerLink, request: MetadataRequest) -> MetadataResponse:
+        pending = await link.submit(MetadataRequest, lambda _version: request)
+        response = await pending.wait()
+        if response.error_code:
+            raise error_for(response.error_code)
+        return response
+
+    def _id_due_ms(self, now_ms: float) -> float:
+        idempotence = self._idempotence
+        if idempotence is None or not idempotence.wants_id or not self._context.metadata.interested:
+            return math.inf
+        if self._id_backoff.failures and not self._context.accumulator.has_incomplete:
+            return math.inf  # it was refused; the next record asks again
+        return max(0.0, self._id_not_before_ms - now_ms)
+
+    def _ask_id(self, nursery: trio.Nursery, now_ms: float) -> float:
+        link = self._links.any_sendable()
+        if link is None:
+            return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
+        assert self._idempotence is not None
+        self._idempotence.requested()
+        link.hand_over()
+        nursery.start_soon(self._learn_id, link, self._idempotence)
+        return math.inf
+
+    async def _learn_id(self, link: BrokerLink, idempotence: Idempotence) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=_UNUSED_TRANSACTION_TIMEOUT_MS
+        )
+        try:
+            pending = await link.submit(InitProducerIdRequest, lambda _version: request)
+            response = await pending.wait()
+            if response.error_code:
+                raise error_for(response.error_code, _refusal(response))
+        except KafkaError as error:
+            self._id_refused(idempotence, error)
+        else:
+            with self._context.guard:
+                idempotence.granted(response.producer_id, response.producer_epoch)
+                self._id_backoff.reset()
+        self._completion.run_finished()
+        self._context.wakeup.notify()
+
+    def _id_refused(self, idempotence: Idempotence, error: KafkaError) -> None:
+        with self._context.guard:
+            idempotence.refused_id()
+            self._id_not_before_ms = self._context.clock.now_ms() + self._id_backoff.next_ms()
+            self._completion.last_failure = error
+            if isinstance(error, BrokerResponseError) and not error.retriable:
+                self._completion.abort_unsent(error)
+
+
+def _refusal(response: InitProducerIdResponse) -> str:
+    kind = error_class(response.error_code)
+    return f"no producer id for idempotence: {(kind.__doc__ or '').strip()} {kind.remedy}".strip()

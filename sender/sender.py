@@ -1,0 +1,217 @@
+"""The trio task that drains the accumulator into ProduceRequests.
+
+``step`` does one turn: it decides with the guard held, and then starts what is to be done; ``run`` loops it
+and sleeps in between, until time or an event makes another turn worth while. Every request is a task of its
+own, which settles its batches when the answer is there.
+"""
+
+from __future__ import annotations
+
+import math
+import random as random_module
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+
+import trio
+
+from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.results import DrainGate, OpenGate
+from splashdam.model.cluster import Node
+from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.net.clock import Clock
+from splashdam.net.connect import Connect
+from splashdam.sender.completion import Completion
+from splashdam.sender.context import SenderContext
+from splashdam.sender.directory import LinkDirectory
+from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.links import BrokerLink, LinkState
+from splashdam.sender.metadata import Metadata
+from splashdam.sender.questions import Questions
+from splashdam.sender.settings import SenderSettings
+from splashdam.sender.shipping import Shipping
+from splashdam.sender.statistics import Counters, SenderStatistics
+from splashdam.sender.wakeup import Wakeup
+
+
+class Sender:
+    """Sends what an accumulator holds.
+
+    Args:
+        settings: see ``SenderSettings``.
+        accumulator: where the batches come from.
+        metadata: what is known of the cluster; the sender keeps it up to date.
+        connect: makes streams to brokers.
+        clock: the same one the application's threads read.
+        guard: held around every use of accumulator, metadata and idempotence, here and in the application's
+            threads. Re-entrant. Waiters run without it.
+        wakeup: how the application's threads wake this task.
+        random: answers numbers from 0 to 1, for jitter.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: SenderSettings,
+        accumulator: RecordAccumulator,
+        metadata: Metadata,
+        connect: Connect,
+        clock: Clock,
+        guard: AbstractContextManager[object],
+        wakeup: Wakeup,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        self._context = SenderContext(
+            settings=settings,
+            accumulator=accumulator,
+            metadata=metadata,
+            clock=clock,
+            guard=guard,
+            wakeup=wakeup,
+            counters=Counters(),
+            random=random,
+        )
+        self._connect = connect
+        self._idempotence = Idempotence() if settings.enable_idempotence else None
+        self._gate: DrainGate = self._idempotence or OpenGate()
+        self._completion = Completion(self._context, self._idempotence)
+        self._links = LinkDirectory(settings.bootstrap, self._make_link)
+        self._shipping = Shipping(self._context, self._completion)
+        self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
+        self._nursery: trio.Nursery | None = None
+        self._closing = False
+        self._forced: BaseException | None = None
+
+    @property
+    def fatal_error(self) -> KafkaError | None:
+        """Why nothing can be sent any more, for example 31; None while the producer is of use."""
+        return self._completion.fatal
+
+    def statistics(self) -> SenderStatistics:
+        """Totals and present values; from any thread."""
+        links = list(self._links)
+        return self._context.counters.snapshot(
+            epoch_bumps=0 if self._idempotence is None else self._idempotence.bumps,
+            connections=sum(link.state is LinkState.READY for link in links),
+            in_flight_requests=sum(link.in_flight for link in links),
+        )
+
+    async def run(self) -> None:
+        """Sends until closed; whatever is left then fails. Returns with nothing open and nobody waiting."""
+        try:
+            async with self.serving():
+                while not self._finished():
+                    delay_ms = await self.step()
+                    if not self._finished():
+                        await self._context.wakeup.wait(_rounded(delay_ms))
+        finally:
+            self._give_up(self._forced or IllegalStateError("the producer was closed before this was sent"))
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Where `step` can be called: holds the tasks of links and requests, and ends them on the way out."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
+
+    async def step(self) -> float:
+        """One turn: expires, decides, starts requests. Does not wait for anything.
+
+        Returns:
+            milliseconds until the next turn makes sense, if nothing wakes the sender before.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._nursery is None:
+            raise IllegalStateError("step() is called inside `async with sender.serving()`")
+        context = self._context
+        context.counters.turns += 1
+        now_ms = context.clock.now_ms()
+        with context.guard:
+            self._completion.expire(now_ms)
+            if self._completion.fatal is not None:
+                self._completion.abort(self._completion.fatal)
+            if self._idempotence is not None:
+                self._idempotence.settle()
+            delays_ms = (
+                self._questions.ask(self._nursery, now_ms),
+                self._send_ready(self._nursery, now_ms),
+                self._completion.next_expiry_ms(now_ms),
+                self._links.close_idle(now_ms),
+            )
+        self._completion.run_finished()
+        return min(delays_ms)
+
+    def initiate_close(self) -> None:
+        """From any thread: takes no more records, sends what there is, then ends `run`."""
+        with self._context.guard:
+            self._context.accumulator.close()
+        self._closing = True
+        self._context.wakeup.wake()
+
+    def force_close(self, error: BaseException) -> None:
+        """From any thread: ends `run` now; everything unsent or unanswered fails with ``error``."""
+        self._forced = error
+        self._context.wakeup.wake()
+
+    def link_changed(self) -> None:
+        """A link can do what it could not before."""
+        self._context.wakeup.notify()
+
+    def link_lost(self, node: Node, error: BaseException) -> None:
+        """A broker could not be reached, or the connection to it broke."""
+        with self._context.guard:
+            self._context.metadata.note_failure(f"{node}: {error}")
+            self._context.metadata.request_update()
+        self._completion.last_failure = error
+
+    def _finished(self) -> bool:
+        return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
+
+    def _send_ready(self, nursery: trio.Nursery, now_ms: float) -> float:
+        context = self._context
+        cluster = context.metadata.cluster
+        check = context.accumulator.ready(cluster, now_ms, self._gate)
+        if check.unknown_leader_topics:
+            context.metadata.request_missing(check.unknown_leader_topics, now_ms)
+        delay_ms = check.next_check_ms
+        sendable: dict[int, BrokerLink] = {}
+        for node_id in check.nodes:
+            link = self._links.link_to(cluster.nodes[node_id])
+            if link.sendable:
+                sendable[node_id] = link
+            else:
+                link.want(nursery, now_ms)
+                delay_ms = min(delay_ms, link.delay_ms(now_ms))
+        drained = context.accumulator.drain(
+            cluster, sendable, context.settings.max_request_size, now_ms, self._gate
+        )
+        for node_id, batches in drained.items():
+            context.metadata.touch((batch.topic_partition.topic for batch in batches), now_ms)
+            self._completion.begin(batches)
+            sendable[node_id].hand_over()
+            nursery.start_soon(self._shipping.ship, sendable[node_id], batches)
+        return delay_ms
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._context.guard:
+            self._context.accumulator.close()
+            self._completion.abort(error)
+            self._completion.drop_in_flight(error)
+        self._completion.run_finished()
+
+    def _make_link(self, node: Node) -> BrokerLink:
+        return BrokerLink(
+            node,
+            connect=self._connect,
+            clock=self._context.clock,
+            settings=self._context.settings,
+            owner=self,
+            random=self._context.random,
+        )
+
+
+def _rounded(delay_ms: float) -> float:
+    """Whole milliseconds, at least one: what is due in a fraction of that must not make the task spin."""
+    return delay_ms if math.isinf(delay_ms) else max(1.0, math.ceil(delay_ms))

@@ -1,0 +1,94 @@
+"""One ProduceRequest from its batches to their answers: a task each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.model.errors import KafkaConnectionError, KafkaError
+from splashdam.model.values import TopicPartition
+from splashdam.sender.completion import Completion
+from splashdam.sender.context import SenderContext
+from splashdam.sender.links import BrokerLink
+from splashdam.sender.produce import (
+    answer_of_failure,
+    answer_of_silence,
+    answers_by_partition,
+    build_request,
+    check_codec,
+    new_leader,
+)
+from splashdam.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+
+Answers = dict[TopicPartition, PartitionProduceResponse]
+
+
+class Shipping:
+    """Sends batches over links and settles them."""
+
+    def __init__(self, context: SenderContext, completion: Completion) -> None:
+        self._context = context
+        self._completion = completion
+
+    async def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
+        """Seals and sends the batches, waits for the answer and settles each batch."""
+        try:
+            answers = await self._exchange(link, batches)
+        except KafkaError as error:
+            answers = {batch.topic_partition: answer_of_failure(batch, error) for batch in batches}
+        self._settle(batches, answers)
+
+    async def _exchange(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> Answers:
+        context = self._context
+        expect_response = context.settings.acks != 0
+        pending = await link.submit(
+            ProduceRequest, lambda version: self._request(batches, version), expect_response=expect_response
+        )
+        context.counters.requests_sent += 1
+        context.counters.batches_sent += len(batches)
+        context.counters.bytes_sent += sum(batch.size_bytes for batch in batches)
+        if not expect_response:
+            return {batch.topic_partition: answer_of_silence(batch) for batch in batches}
+        response = await pending.wait()
+        context.counters.answers += 1
+        context.counters.latency_ms_total += context.clock.now_ms() - pending.sent_at_ms
+        return self._answers(batches, response)
+
+    def _request(self, batches: Sequence[ProducerBatch], version: int) -> ProduceRequest:
+        settings = self._context.settings
+        check_codec(settings.compression, version)
+        return build_request(
+            batches,
+            acks=settings.acks,
+            timeout_ms=settings.request_timeout_ms,
+            compression=settings.compression,
+        )
+
+    def _answers(self, batches: Sequence[ProducerBatch], response: ProduceResponse) -> Answers:
+        answers = answers_by_partition(response)
+        for batch in batches:
+            answer = answers.get(batch.topic_partition)
+            if answer is None:
+                silence = KafkaConnectionError("the broker's answer does not name this partition")
+                answers[batch.topic_partition] = answer_of_failure(batch, silence)
+            elif answer.error_code:
+                self._follow_leader(batch, answer, response)
+        return answers
+
+    def _follow_leader(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse
+    ) -> None:
+        leader = new_leader(answer, response)
+        if leader is not None:
+            with self._context.guard:
+                self._context.metadata.apply_leader(
+                    batch.topic_partition, leader, answer.current_leader.leader_epoch
+                )
+
+    def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
+        now_ms = self._context.clock.now_ms()
+        with self._context.guard:
+            for batch in batches:
+                self._completion.settle(batch, answers[batch.topic_partition], now_ms)
+        self._completion.run_finished()
+        self._context.wakeup.notify()
