@@ -260,8 +260,8 @@ cdef int check_capacity(object capacity_bytes) except -1:
 
 def record_size_upper_bound(key, value, headers):
     """See ``_kernel_py.record_size_upper_bound``."""
-    key = as_blob(key, "key")
-    value = as_blob(value, "value")
+    key = as_blob(key, "key or value")
+    value = as_blob(value, "key or value")
     headers = as_pairs(headers)
     return RECORD_OVERHEAD_BYTES + blob_size(key) + blob_size(value) + headers_size(headers)
 

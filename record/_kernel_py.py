@@ -23,6 +23,7 @@ MAX_BATCH_BYTES = 0x7FFFFFFF
 RECORD_OVERHEAD_BYTES = 21
 """Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
 
+_FITS_ONE_BYTE = 64  # varints below this
 _NULL = b"\x01"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -169,13 +170,13 @@ def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: H
     Raises:
         TypeError: an argument has the wrong type.
     """
-    size = RECORD_OVERHEAD_BYTES + len(NO_HEADERS if headers is None else encode_headers(headers))
-    for what, data in (("key", key), ("value", value)):
+    size = RECORD_OVERHEAD_BYTES + (1 if headers is None else len(encode_headers(headers)))
+    for data in (key, value):
         if data is None:
             size += 1
         else:
-            length = len(data) if type(data) is bytes else len(as_bytes(data, what))
-            size += size_of_varint(length) + length
+            length = len(data if type(data) is bytes else as_bytes(data, "key or value"))
+            size += length + (1 if length < _FITS_ONE_BYTE else size_of_varint(length))
     return size
 
 

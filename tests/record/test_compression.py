@@ -1,0 +1,311 @@
+"""The codecs by themselves: framing, levels, limits, and what happens without their libraries."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import resource
+import struct
+import sys
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
+from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, compress, decompress
+
+PACKING = [codec for codec in Codec if codec is not Codec.NONE]
+TEXT = b"".join(b'{"id":%d,"name":"user-%d"}' % (index, index % 97) for index in range(20_000))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("size", [0, 1, 100, 32_768, 32_769, 65_536, 400_000])
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_there_and_back(codec: Codec, size: int, wrap: type) -> None:
+    """Text and noise of sizes around the codecs' blocks, in every kind of bytes."""
+    for data in (TEXT[:size], random.Random(size).randbytes(size)):
+        packed = compress(wrap(data), Compression(codec))
+        assert isinstance(packed, bytes)
+        assert decompress(codec, wrap(packed), max_bytes=len(data)) == data
+
+
+@given(data=st.binary(max_size=2000), codec=st.sampled_from(Codec))
+def test_anything_comes_back(data: bytes, codec: Codec) -> None:
+    """Whatever the bytes."""
+    assert decompress(codec, compress(data, Compression(codec))) == data
+
+
+# What the bytes look like
+
+
+def test_gzip_is_one_plain_member() -> None:
+    """No name, no time: the same input makes the same bytes."""
+    packed = compress(TEXT, Compression(Codec.GZIP))
+    assert packed[:4] == b"\x1f\x8b\x08\x00"
+    assert packed[4:8] == bytes(4)
+    assert gzip.decompress(packed) == TEXT
+
+
+def test_snappy_is_xerials_stream() -> None:
+    """Header with versions 1 and 1, then blocks of 32 KiB with their lengths."""
+    packed = compress(TEXT[:40_000], Compression(Codec.SNAPPY))
+    assert packed[:16] == bytes.fromhex("82 534e41505059 00 00000001 00000001")
+    (size,) = struct.unpack_from(">i", packed, 16)
+    assert bytes(cramjam.snappy.decompress_raw(packed[20 : 20 + size])) == TEXT[:32_768]
+
+
+def test_snappy_without_a_header() -> None:
+    """A bare block is read too."""
+    bare = bytes(cramjam.snappy.compress_raw(TEXT[:1000]))
+    assert decompress(Codec.SNAPPY, bare) == TEXT[:1000]
+
+
+def test_snappy_with_other_version_numbers() -> None:
+    """Some producers write them the other way round."""
+    packed = bytearray(compress(b"data", Compression(Codec.SNAPPY)))
+    packed[8:16] = bytes.fromhex("01000000 01000000")
+    assert decompress(Codec.SNAPPY, packed) == b"data"
+
+
+def test_lz4_is_a_frame_that_kafka_reads() -> None:
+    """Independent blocks of 64 KiB, no checksums, no size: what Kafka's own reader demands."""
+    info = lz4.frame.get_frame_info(compress(TEXT, Compression(Codec.LZ4)))
+    assert info["block_size"] == 65_536
+    assert not info["block_linked"]
+    assert not info["content_checksum"]
+    assert not info["block_checksum"]
+    assert not info["content_size"]
+
+
+def test_zstd_frames() -> None:
+    """Several frames, with and without their size and checksum, are one stream."""
+    known = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
+    unknown = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
+    assert decompress(Codec.ZSTD, known + unknown + known) == TEXT * 3
+
+
+# Levels and names
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", -100, 22)])
+def test_levels_matter(codec: str, low: int, high: int) -> None:
+    """More effort makes fewer bytes."""
+    cheap, dear = (compress(TEXT, Compression.parse(codec, level)) for level in (low, high))
+    assert len(dear) < len(cheap)
+
+
+def test_default_levels() -> None:
+    """gzip 6 and zstd 3, as in Kafka."""
+    assert compress(TEXT, Compression.parse("gzip")) == compress(TEXT, Compression.parse("gzip", 6))
+    assert compress(TEXT, Compression.parse("gzip")) == compress(TEXT, Compression.parse("gzip", -1))
+    assert compress(TEXT, Compression.parse("zstd")) == compress(TEXT, Compression.parse("zstd", 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("gzip", 0), ("gzip", 10), ("gzip", -2), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("zstd", -131073)],
+)
+def test_illegal_levels(name: str, level: int) -> None:
+    """The error names the codec's range."""
+    with pytest.raises(KafkaConfigurationError, match=rf"level {level}: {name} has -?\d+ to \d+"):
+        Compression.parse(name, level)
+
+
+@pytest.mark.parametrize("name", ["snappy", "none", None])
+def test_codecs_without_levels(name: str | None) -> None:
+    """A level that would do nothing is refused."""
+    with pytest.raises(KafkaConfigurationError, match="has no levels"):
+        Compression.parse(name, 3)
+
+
+def test_names() -> None:
+    """Kafka's names; None means none."""
+    names = {
+        "none": Codec.NONE,
+        "gzip": Codec.GZIP,
+        "snappy": Codec.SNAPPY,
+        "lz4": Codec.LZ4,
+        "zstd": Codec.ZSTD,
+    }
+    assert {name: Compression.parse(name).codec for name in names} == names
+    assert Compression.parse(None) == NO_COMPRESSION
+
+
+def test_unknown_names() -> None:
+    """The nearest right one is proposed."""
+    with pytest.raises(KafkaConfigurationError, match=r"one of none, gzip.*Did you mean 'snappy'"):
+        Compression.parse("snapy")
+
+
+# Missing libraries
+
+LIBRARIES = [(Codec.SNAPPY, "cramjam"), (Codec.LZ4, "lz4"), (Codec.ZSTD, "zstandard")]
+
+
+@pytest.mark.parametrize(("codec", "library"), LIBRARIES)
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch, codec: Codec, library: str) -> None:
+    """Every way in says which library is missing and how to get it."""
+    packed = compress(b"data", Compression(codec))
+    monkeypatch.setitem(sys.modules, library, None)
+    message = f"'{library}' is not installed .pip install splashdam.compression.."
+    with pytest.raises(KafkaConfigurationError, match=message):
+        Compression.parse(codec.name.lower())
+    with pytest.raises(UnsupportedCodecError, match=message):
+        compress(b"data", Compression(codec))
+    with pytest.raises(UnsupportedCodecError, match=message):
+        decompress(codec, packed)
+
+
+def test_gzip_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It and ``none`` always work."""
+    for _, library in LIBRARIES:
+        monkeypatch.setitem(sys.modules, library, None)
+    for name in ("none", "gzip"):
+        assert (
+            decompress(Compression.parse(name).codec, compress(b"data", Compression.parse(name))) == b"data"
+        )
+
+
+# Damage and bombs
+
+
+@pytest.mark.parametrize("codec", PACKING)
+@pytest.mark.parametrize("size", [1, 3000, 100_000])
+def test_cut_off(codec: Codec, size: int) -> None:
+    """No prefix of a stream passes for a whole one, and neither does more than it."""
+    packed = compress(TEXT[:size], Compression(codec))
+    # A xerial stream has no end mark: it may stop behind any whole block.
+    legal = {16} if codec is Codec.SNAPPY else set()
+    if codec is Codec.SNAPPY:
+        while (end := max(legal)) < len(packed):
+            legal.add(end + 4 + struct.unpack_from(">i", packed, end)[0])
+    step = max(1, len(packed) // 200)
+    for end in {*range(0, len(packed), step), len(packed) - 1} - legal:
+        if end or codec is not Codec.ZSTD:  # no frame at all is no data
+            with pytest.raises(CorruptMessageError, match=codec.name.lower()):
+                decompress(codec, packed[:end])
+    with pytest.raises(CorruptMessageError, match=codec.name.lower()):
+        decompress(codec, packed + b"more")
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.binary(max_size=400))
+def test_noise(codec: Codec, data: bytes) -> None:
+    """Any bytes: content within the limit, or ``CorruptMessageError``."""
+    prefix = compress(b"x" * 50, Compression(codec))[:18]
+    for packed in (data, prefix + data):
+        try:
+            assert len(decompress(codec, packed, max_bytes=1000)) <= 1000
+        except CorruptMessageError:
+            continue
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_limit_is_exact(codec: Codec) -> None:
+    """As much as the limit passes, one byte more does not."""
+    for size in (1, 100, 32_768, 70_000, 300_000):
+        packed = compress(TEXT[:size], Compression(codec))
+        assert len(decompress(codec, packed, max_bytes=size)) == size
+        with pytest.raises(CorruptMessageError, match="limit"):
+            decompress(codec, packed, max_bytes=size - 1)
+
+
+GIB_AS_VARINT = b"\x80\x80\x80\x80\x04"
+NO_BLOCKS = compress(b"", Compression(Codec.SNAPPY))
+ZSTD_START = b"\x28\xb5\x2f\xfd"
+ZSTD_BLOCK = b"\x19\0\0abc"
+LIES = {
+    "snappy block that claims a GiB": (Codec.SNAPPY, GIB_AS_VARINT + b"\0a"),
+    "snappy block in a stream that claims a GiB": (
+        Codec.SNAPPY,
+        NO_BLOCKS + struct.pack(">i", 7) + GIB_AS_VARINT + b"\0a",
+    ),
+    "xerial block length beyond the data": (Codec.SNAPPY, NO_BLOCKS + struct.pack(">i", 2**31 - 1) + b"abc"),
+    "negative xerial block length": (Codec.SNAPPY, NO_BLOCKS + struct.pack(">i", -1) + b"abc"),
+    "zstd frame that claims 16 TiB": (
+        Codec.ZSTD,
+        ZSTD_START + b"\xe0" + struct.pack("<Q", 1 << 44) + ZSTD_BLOCK,
+    ),
+    "zstd frame that claims a GiB": (
+        Codec.ZSTD,
+        ZSTD_START + b"\xe0" + struct.pack("<Q", 1 << 30) + ZSTD_BLOCK,
+    ),
+    "zstd block of a reserved kind": (Codec.ZSTD, ZSTD_START + b"\x20\x03\x1f\0\0abc"),
+    "lz4 frame that claims a GiB": (
+        Codec.LZ4,
+        lz4.frame.compress_begin(lz4.frame.create_compression_context(), source_size=1 << 30),
+    ),
+}
+
+
+def test_what_the_lies_are_made_of() -> None:
+    """With its true size the zstd frame is right."""
+    assert decompress(Codec.ZSTD, ZSTD_START + b"\xe0" + struct.pack("<Q", 3) + ZSTD_BLOCK) == b"abc"
+
+
+@pytest.mark.parametrize(("codec", "packed"), LIES.values(), ids=LIES)
+def test_lies(codec: Codec, packed: bytes) -> None:
+    """A length that the data claims for itself is not believed, however high the limit is."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CorruptMessageError):
+        decompress(codec, packed, max_bytes=1 << 50)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+ZEROS = bytes(20_000_000)
+BOMBS: dict[str, tuple[Codec, Callable[[], bytes]]] = {
+    "gzip": (Codec.GZIP, lambda: zlib.compress(ZEROS, 9, 31)),
+    "snappy": (Codec.SNAPPY, lambda: compress(ZEROS, Compression(Codec.SNAPPY))),
+    "bare snappy": (Codec.SNAPPY, lambda: bytes(cramjam.snappy.compress_raw(ZEROS))),
+    "lz4": (Codec.LZ4, lambda: lz4.frame.compress(ZEROS, store_size=False)),
+    "lz4 that names its size": (Codec.LZ4, lambda: lz4.frame.compress(ZEROS, store_size=True)),
+    "zstd": (Codec.ZSTD, lambda: zstandard.compress(ZEROS)),
+    "zstd of unknown size": (
+        Codec.ZSTD,
+        lambda: zstandard.ZstdCompressor(write_content_size=False).compress(ZEROS),
+    ),
+}
+
+
+@pytest.mark.parametrize(("codec", "make"), BOMBS.values(), ids=BOMBS)
+def test_bombs(codec: Codec, make: Callable[[], bytes]) -> None:
+    """Twenty million bytes out of a few: refused at a hundred thousand, and held at no time."""
+    packed = make()
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptMessageError):
+            decompress(codec, packed, max_bytes=100_000)
+        assert tracemalloc.get_traced_memory()[1] < 500_000 + 2 * len(packed)
+    finally:
+        tracemalloc.stop()
+    assert len(decompress(codec, packed, max_bytes=len(ZEROS))) == len(ZEROS)
+
+
+def test_threads_do_not_share_contexts() -> None:
+    """Many threads compress and decompress with one level at once."""
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        data = random.Random(seed).randbytes(20_000) + TEXT[: 1000 * seed]
+        try:
+            for _ in range(30):
+                assert decompress(Codec.ZSTD, compress(data, Compression(Codec.ZSTD, 1))) == data
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(max(4, os.cpu_count() or 0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

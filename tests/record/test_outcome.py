@@ -1,0 +1,342 @@
+"""What became of a batch: the table of its life, results per record, waiters, splits."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from splashdam.model.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from splashdam.model.values import TopicPartition
+from splashdam.record import outcome_table
+from splashdam.record.kernel import FAILED, PENDING, SPLIT, SUCCEEDED
+
+TP = TopicPartition("t", 3)
+ERROR = KafkaError("no")
+
+
+def outcome_in(kernel: ModuleType, state: int) -> Any:
+    outcome = kernel.BatchOutcome(TP)
+    if state == SUCCEEDED:
+        outcome.succeed(100, -1)
+    elif state == FAILED:
+        outcome.fail(ERROR)
+    elif state == SPLIT:
+        outcome.split([0, 5], [kernel.BatchOutcome(TP)])
+    return outcome
+
+
+EVENTS: dict[str, Callable[[ModuleType, Any], None]] = {
+    "succeed": lambda _, outcome: outcome.succeed(7, 8),
+    "fail": lambda _, outcome: outcome.fail(KafkaError("other")),
+    "split": lambda kernel, outcome: outcome.split([0, 2], [kernel.BatchOutcome(TP)]),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("state", [PENDING, SUCCEEDED, FAILED, SPLIT])
+def test_the_table(kernel: ModuleType, state: int, event: str) -> None:
+    """Every event in every state does what the table says: leads on, is ignored, or is refused by name."""
+    outcome = outcome_in(kernel, state)
+    assert outcome.state == state
+    if (state, event) in outcome_table.TABLE:
+        EVENTS[event](kernel, outcome)
+        leads_to = outcome_table.TABLE[state, event]
+        assert outcome.state == (state if leads_to is None else leads_to)
+        if leads_to is None:
+            assert (outcome.base_offset, outcome.error) == (-1, ERROR)
+    else:
+        name = outcome_table.STATE_NAMES[state]
+        with pytest.raises(IllegalStateError, match=f"'{event}' is not legal for a batch that is {name}"):
+            EVENTS[event](kernel, outcome)
+        assert outcome.state == state
+
+
+def test_a_new_outcome(kernel: ModuleType) -> None:
+    """Nothing is known."""
+    outcome = kernel.BatchOutcome(TP)
+    assert outcome.topic_partition is TP
+    assert not outcome.done()
+    assert (outcome.base_offset, outcome.log_append_time_ms, outcome.error) == (-1, -1, None)
+    assert outcome.error_of(0) is None
+    with pytest.raises(IllegalStateError, match="t-3 is not done"):
+        outcome.offset_of(0)
+
+
+def test_success(kernel: ModuleType) -> None:
+    """Offsets count up from the base."""
+    outcome = kernel.BatchOutcome(TP)
+    outcome.succeed(2**40, 1234)
+    assert outcome.done()
+    assert (outcome.base_offset, outcome.log_append_time_ms) == (2**40, 1234)
+    assert outcome.offset_of(9) == 2**40 + 9
+    assert outcome.error_of(9) is None
+
+
+def test_success_without_offsets(kernel: ModuleType) -> None:
+    """Where the broker does not tell, no record has one."""
+    outcome = kernel.BatchOutcome(TP)
+    outcome.succeed(-1, -1)
+    assert outcome.offset_of(0) == outcome.offset_of(5) == -1
+
+
+def test_failure_of_all(kernel: ModuleType) -> None:
+    """Every record raises the error."""
+    outcome = outcome_in(kernel, FAILED)
+    assert outcome.done()
+    assert outcome.error is outcome.error_of(3) is ERROR
+    with pytest.raises(KafkaError, match="no"):
+        outcome.offset_of(3)
+
+
+def test_failure_with_errors_of_records(kernel: ModuleType) -> None:
+    """Records that are named have their own error."""
+    outcome = kernel.BatchOutcome(TP)
+    outcome.fail(ERROR, {2: KafkaError("mine")})
+    with pytest.raises(KafkaError, match="mine"):
+        outcome.offset_of(2)
+    assert outcome.error_of(1) is ERROR
+
+
+def test_raising_again_does_not_pile_up(kernel: ModuleType) -> None:
+    """An error that many records raise does not collect their frames."""
+    outcome = outcome_in(kernel, FAILED)
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(KafkaError) as caught:
+            outcome.offset_of(0)
+        lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(lengths) == 1
+
+
+# Waiters
+
+
+class Calls(list[str]):
+    """Makes waiters that note their name when called."""
+
+    def waiter(self, name: str) -> Callable[[], None]:
+        return lambda: self.append(name)
+
+
+def test_waiters_run_once_and_in_order(kernel: ModuleType) -> None:
+    """Completion does not run them, ``run_waiters`` does, a second one finds none."""
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+    assert outcome.add_waiter(calls.waiter("record"), 3) is not None
+    assert outcome.add_waiter(calls.waiter("batch")) is not None
+    outcome.succeed(0, -1)
+    assert calls == []
+    outcome.run_waiters()
+    outcome.run_waiters()
+    assert calls == ["record", "batch"]
+
+
+@pytest.mark.parametrize("state", [SUCCEEDED, FAILED])
+def test_late_waiters_are_refused(kernel: ModuleType, state: int) -> None:
+    """Who comes after the end acts by itself."""
+    outcome, calls = outcome_in(kernel, state), Calls()
+    assert outcome.add_waiter(calls.waiter("late")) is None
+    assert outcome.add_waiter(calls.waiter("late"), 1) is None
+    outcome.run_waiters()
+    assert calls == []
+
+
+def test_removed_waiters_do_not_run(kernel: ModuleType) -> None:
+    """Removing is by handle, may be repeated, and leaves the others."""
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+    same = calls.waiter("same")
+    handles = [outcome.add_waiter(same) for _ in range(3)]
+    outcome.remove_waiter(handles[1])
+    outcome.remove_waiter(handles[1])
+    outcome.succeed(0, -1)
+    outcome.run_waiters()
+    outcome.remove_waiter(handles[0])
+    assert calls == ["same", "same"]
+
+
+def test_a_waiter_removes_another(kernel: ModuleType) -> None:
+    """One that was taken already but not called yet is not called any more."""
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+    handles: list[Any] = []
+    outcome.add_waiter(lambda: outcome.remove_waiter(handles[0]))
+    handles.append(outcome.add_waiter(calls.waiter("removed")))
+    outcome.add_waiter(calls.waiter("stays"))
+    outcome.fail(ERROR)
+    outcome.run_waiters()
+    assert calls == ["stays"]
+
+
+def test_a_waiter_that_raises(kernel: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook gets the exception, the others run."""
+    seen: list[Exception] = []
+    monkeypatch.setattr(outcome_table, "on_waiter_error", seen.append)
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+    outcome.add_waiter(lambda: 1 // 0)
+    outcome.add_waiter(calls.waiter("next"))
+    outcome.succeed(0, -1)
+    outcome.run_waiters()
+    assert calls == ["next"]
+    assert [type(error) for error in seen] == [ZeroDivisionError]
+
+
+def test_without_a_hook_errors_vanish(kernel: ModuleType) -> None:
+    """The room itself logs nothing."""
+    outcome = kernel.BatchOutcome(TP)
+    outcome.add_waiter(lambda: 1 // 0)
+    outcome.succeed(0, -1)
+    outcome.run_waiters()
+
+
+def test_an_interrupt_waits_for_the_others(kernel: ModuleType) -> None:
+    """Control-C in a waiter is raised, after everybody was called."""
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    outcome.add_waiter(interrupted)
+    outcome.add_waiter(calls.waiter("next"))
+    outcome.succeed(0, -1)
+    with pytest.raises(KeyboardInterrupt):
+        outcome.run_waiters()
+    assert calls == ["next"]
+
+
+def test_only_handles_are_removed(kernel: ModuleType) -> None:
+    """What is no handle is a mistake of the caller."""
+    with pytest.raises((TypeError, AttributeError)):
+        kernel.BatchOutcome(TP).remove_waiter(None)
+
+
+# Splits
+
+
+def split_in_two(kernel: ModuleType) -> tuple[Any, Any, Any]:
+    parent, first, second = (kernel.BatchOutcome(TP) for _ in range(3))
+    parent.split([0, 2, 5], [first, second])
+    return parent, first, second
+
+
+def test_results_come_from_the_parts(kernel: ModuleType) -> None:
+    """A record's result is that of the part it went to, through any number of splits."""
+    parent, first, second = split_in_two(kernel)
+    third, fourth = kernel.BatchOutcome(TP), kernel.BatchOutcome(TP)
+    second.split([0, 1, 3], [third, fourth])
+    first.succeed(10, 50)
+    third.fail(ERROR)
+    assert not parent.done()
+    fourth.succeed(20, 60)
+    assert parent.done()
+    assert [parent.offset_of(index) for index in (0, 1, 3, 4)] == [10, 11, 20, 21]
+    assert parent.error_of(2) is ERROR
+    assert parent.leaf_of(4) == (fourth, 1)
+    assert parent.leaf_of(1)[0].log_append_time_ms == 50
+
+
+@pytest.mark.parametrize("index", [-1, 5, 100])
+def test_records_that_were_not_there(kernel: ModuleType, index: int) -> None:
+    """A split knows how many records there were."""
+    parent, _, _ = split_in_two(kernel)
+    with pytest.raises(IllegalArgumentError, match=f"record {index} of a batch that held 5"):
+        parent.leaf_of(index)
+
+
+@pytest.mark.parametrize("bounds", [[], [0], [0, 2], [0, 2, 2], [1, 2, 5], [0, 5, 2], [0, 1, 2, 3]])
+def test_bounds_that_do_not_fit(kernel: ModuleType, bounds: list[int]) -> None:
+    """Two parts have three ascending bounds from 0; nothing changes otherwise."""
+    parent = kernel.BatchOutcome(TP)
+    with pytest.raises(IllegalArgumentError):
+        parent.split(bounds, [kernel.BatchOutcome(TP), kernel.BatchOutcome(TP)])
+    assert parent.state == PENDING
+
+
+def test_no_parts(kernel: ModuleType) -> None:
+    """A split has at least one part, and parts are pending."""
+    with pytest.raises(IllegalArgumentError):
+        kernel.BatchOutcome(TP).split([0], [])
+    with pytest.raises(IllegalArgumentError, match="not pending"):
+        kernel.BatchOutcome(TP).split([0, 1], [outcome_in(kernel, SUCCEEDED)])
+
+
+def test_waiters_move_along(kernel: ModuleType) -> None:
+    """A record's waiter is called with its part, the batch's with the last part."""
+    parent, first, second = (kernel.BatchOutcome(TP) for _ in range(3))
+    calls = Calls()
+    for name, index in (("r0", 0), ("all", -1), ("r4", 4)):
+        parent.add_waiter(calls.waiter(name), index)
+    parent.split([0, 2, 5], [first, second])
+    parent.run_waiters()
+    assert calls == []
+    second.succeed(0, -1)
+    second.run_waiters()
+    assert calls == ["r4"]
+    first.fail(ERROR)
+    first.run_waiters()
+    assert calls == ["r4", "r0", "all"]
+
+
+def test_waiters_added_after_a_split(kernel: ModuleType) -> None:
+    """They go to the part; where that is done they are refused."""
+    parent, first, second = split_in_two(kernel)
+    calls = Calls()
+    first.succeed(0, -1)
+    first.run_waiters()
+    assert parent.add_waiter(calls.waiter("r0"), 0) is None
+    assert parent.add_waiter(calls.waiter("r2"), 2) is not None
+    assert parent.add_waiter(calls.waiter("all")) is not None
+    second.succeed(0, -1)
+    second.run_waiters()
+    assert calls == ["r2", "all"]
+    assert parent.add_waiter(calls.waiter("late")) is None
+
+
+def test_waiters_of_a_part_that_is_split_again(kernel: ModuleType) -> None:
+    """Handles survive two moves: they are called once, or removed."""
+    parent, first, second, third = (kernel.BatchOutcome(TP) for _ in range(4))
+    calls = Calls()
+    parent.add_waiter(calls.waiter("r3"), 3)
+    removed = parent.add_waiter(calls.waiter("removed"), 4)
+    parent.add_waiter(calls.waiter("all"))
+    removed_all = parent.add_waiter(calls.waiter("removed all"))
+    parent.split([0, 5], [first])
+    first.split([0, 2, 5], [second, third])
+    parent.remove_waiter(removed)
+    parent.remove_waiter(removed_all)
+    for leaf in (third, second):
+        leaf.succeed(0, -1)
+        leaf.run_waiters()
+    assert calls == ["r3", "all"]
+
+
+# Future cells
+
+
+def test_a_cell(kernel: ModuleType) -> None:
+    """It is a place in a batch, and sizes."""
+    outcome = kernel.BatchOutcome(TP)
+    cell = kernel.FutureCell(outcome, 4, 2**45, 1, 2, 3)
+    assert cell.outcome is outcome
+    assert (cell.index, cell.timestamp_ms, cell.key_size, cell.value_size, cell.header_size) == (
+        4,
+        2**45,
+        1,
+        2,
+        3,
+    )
+    small = kernel.FutureCell(outcome=outcome, index=0, timestamp_ms=0)
+    assert (small.key_size, small.value_size, small.header_size) == (-1, -1, -1)
+
+
+def test_a_cell_is_done_with_its_record(kernel: ModuleType) -> None:
+    """After a split its own part counts, not the whole batch."""
+    parent, first, second = (kernel.BatchOutcome(TP) for _ in range(3))
+    cells = [kernel.FutureCell(parent, index, 0) for index in (1, 3)]
+    assert [cell.done() for cell in cells] == [False, False]
+    parent.split([0, 2, 5], [first, second])
+    second.fail(ERROR)
+    assert [cell.done() for cell in cells] == [False, True]
+    first.succeed(0, -1)
+    assert [cell.done() for cell in cells] == [True, True]

@@ -1,0 +1,219 @@
+"""Reading records: everything that was built comes back, and nothing hostile does harm."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
+from splashdam.model.errors import UnsupportedCodecError
+from splashdam.record.batch import parse_header, stamp_offset
+from splashdam.record.compression import Codec, Compression, compress
+from splashdam.record.reader import Record, read_records, validate_records
+from splashdam.record.sealing import build_batch, seal
+from splashdam.record.varint import encode_varint
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+BLOB = st.none() | st.binary(max_size=100)
+HEADERS = st.none() | st.lists(
+    st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=40)), max_size=3
+)
+RECORDS = st.lists(st.tuples(INT64, BLOB, BLOB, HEADERS), min_size=1, max_size=8)
+SAMPLE = [(1000 + i, b"k%d" % i, b"value" * i, [("h", b"1"), ("n", None)] * (i % 2)) for i in range(20)]
+
+
+def as_read(records: list[Any], base_offset: int = 0) -> list[Record]:
+    return [
+        Record(base_offset + index, timestamp, key, value, tuple(headers or ()))
+        for index, (timestamp, key, value, headers) in enumerate(records)
+    ]
+
+
+@given(records=RECORDS, codec=st.sampled_from(Codec), base_offset=st.integers(0, 2**62))
+def test_what_was_built_comes_back(
+    kernel: ModuleType, records: list[Any], codec: Codec, base_offset: int
+) -> None:
+    """Any records, any codec, both twins; timestamps of the whole 64 bits."""
+    buffer = kernel.BatchBuffer(50_000)
+    for record in records:
+        assert buffer.try_append(*record)
+    sealed = seal(buffer, Compression(codec))
+    stamp_offset(sealed, 0, base_offset, 0)
+    assert read_records(sealed) == as_read(records, base_offset)
+    assert validate_records(sealed) == max(record[0] for record in records)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_from_any_position(wrap: type) -> None:
+    """The batch may stand anywhere, with anything behind it."""
+    data = wrap(b"before" + build_batch(SAMPLE) + b"behind")
+    assert read_records(data, 6) == as_read(SAMPLE)
+    assert validate_records(data, 6) == 1019
+
+
+def raw_batch(body: bytes, count: int, **fields: int) -> bytes:
+    """A batch around any bytes; neither they nor the checksum need be right."""
+    header = parse_header(build_batch([(1000, None, None, None)]))._replace(
+        batch_length=49 + len(body), record_count=count, last_offset_delta=max(count - 1, 0), **fields
+    )
+    return struct.pack(">qiibIhiqqqhii", *header) + body
+
+
+def raw_record(*parts: bytes | int) -> bytes:
+    body = b"\0" + b"".join(part if isinstance(part, bytes) else encode_varint(part) for part in parts)
+    return encode_varint(len(body)) + body
+
+
+def test_the_smallest_record() -> None:
+    """What ``raw_record`` makes is a record when its parts are right."""
+    assert read_records(raw_batch(raw_record(5, 0, -1, -1, 0), 1)) == [Record(0, 1005, None, None, ())]
+
+
+def test_timestamps_wrap() -> None:
+    """A delta that leads out of 64 bits comes round, as in Java."""
+    (record,) = read_records(raw_batch(raw_record(1, 0, -1, -1, 0), 1, base_timestamp=2**63 - 1))
+    assert record.timestamp_ms == -(2**63)
+
+
+def test_an_emptied_batch() -> None:
+    """Compaction may leave a header without records; a producer may not send one."""
+    empty = raw_batch(b"", 0)
+    assert read_records(empty) == []
+    with pytest.raises(InvalidRecordError, match="0 records"):
+        validate_records(empty)
+
+
+HUGE = 2**31 - 1
+DAMAGED = {
+    "record longer than the batch": (encode_varint(HUGE) + bytes(20), 1),
+    "negative record length": (encode_varint(-2) + bytes(20), 1),
+    "record shorter than its fields": (encode_varint(3) + bytes(20), 1),
+    "record longer than its fields": (raw_record(0, 0, -1, -1, 0, b"x"), 1),
+    "key longer than the record": (raw_record(0, 0, HUGE, b"xyz"), 1),
+    "key length below null": (raw_record(0, 0, -2, -1, 0), 1),
+    "value longer than the record": (raw_record(0, 0, -1, 5, b"four"), 1),
+    "value that reaches into the next": (raw_record(0, 0, -1, 8, b"") + raw_record(0, 1, -1, -1, 0), 2),
+    "more headers than bytes": (raw_record(0, 0, -1, -1, HUGE), 1),
+    "negative header count": (raw_record(0, 0, -1, -1, -1, b"xx"), 1),
+    "null header key": (raw_record(0, 0, -1, -1, 1, -1, -1), 1),
+    "header key that is not UTF-8": (raw_record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
+    "header value longer than the record": (raw_record(0, 0, -1, -1, 1, 1, b"k", HUGE), 1),
+    "length of more than 32 bits": (b"\xff" * 9 + b"\x01" + bytes(9), 1),
+    "timestamp of more than 64 bits": (raw_record(b"\xff" * 10 + b"\x01", 0, -1, -1, 0), 1),
+    "number without an end": (raw_record(0, 0, -1, -1, b"\x80"), 1),
+    "number without an end at the end of all": (b"\x80" * 3 + b"\x80" * 4, 1),
+    "bytes behind the last record": (raw_record(0, 0, -1, -1, 0) + b"\0", 1),
+    "fewer records than counted": (raw_record(0, 0, -1, -1, 0) + bytes(7), 2),
+    "a count beyond everything": (raw_record(0, 0, -1, -1, 0), HUGE),
+    "nothing at all": (b"", 1),
+}
+
+
+@pytest.mark.parametrize(("body", "count"), DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_hostile_lengths(body: bytes, count: int, codec: Codec) -> None:
+    """Each is refused by name of the batch, and costs no memory that a length claims."""
+    batch = raw_batch(compress(body, Compression(codec)), count, attributes=int(codec))
+    with peak_below(300_000), pytest.raises(CorruptMessageError, match="offset 0:"):
+        read_records(batch)
+    if count < HUGE:
+        with pytest.raises(InvalidRecordError, match="offset 0:"):
+            validate_records(batch)
+
+
+@contextmanager
+def peak_below(limit_bytes: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit_bytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("deltas", [[1], [0, 2], [0, 0], [1, 0], [-1, 0]])
+def test_offsets_that_do_not_count_up(deltas: list[int]) -> None:
+    """A reader takes them as they are (compaction leaves gaps), a leader does not."""
+    body = b"".join(raw_record(0, delta, -1, -1, 0) for delta in deltas)
+    batch = raw_batch(body, len(deltas), base_offset=10)
+    assert [record.offset for record in read_records(batch)] == [10 + delta for delta in deltas]
+    with pytest.raises(InvalidRecordError, match=r"a record has offset \d+, due is 1\d"):
+        validate_records(batch)
+
+
+def test_gaps_left_by_compaction() -> None:
+    """Fewer records than offsets are read; a producer may not send them."""
+    batch = bytearray(raw_batch(raw_record(0, 3, -1, -1, 0), 1))
+    struct.pack_into(">i", batch, 23, 9)
+    assert [record.offset for record in read_records(batch)] == [3]
+    with pytest.raises(InvalidRecordError, match="1 records, but the last offset delta is 9"):
+        validate_records(batch)
+
+
+def test_append_time_counts_for_all() -> None:
+    """With LogAppendTime every record has the batch's time, also for the broker's check."""
+    batch = raw_batch(raw_record(5, 0, -1, -1, 0), 1, attributes=8, max_timestamp=777)
+    assert read_records(batch)[0].timestamp_ms == validate_records(batch) == 777
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.data())
+def test_bit_flips(codec: Codec, data: st.DataObject) -> None:
+    """Damage that the checksum would find: records, or one of the two errors; never anything else."""
+    batch = bytearray(build_batch(SAMPLE, Compression(codec)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        records = read_records(batch, max_bytes=100_000)
+    except (CorruptMessageError, UnsupportedCodecError):
+        return
+    assert len(records) <= len(SAMPLE)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_truncation(codec: Codec) -> None:
+    """Cut anywhere, also with a length that is cut to match, a batch is refused."""
+    batch = build_batch(SAMPLE, Compression(codec))
+    for end in range(len(batch)):
+        cut = bytearray(batch[:end])
+        with pytest.raises(CorruptMessageError):
+            read_records(cut)
+        if end >= 61:
+            struct.pack_into(">i", cut, 8, end - 12)
+            with pytest.raises(CorruptMessageError):
+                read_records(cut)
+
+
+@given(body=st.binary(max_size=300), count=st.integers(0, 50), codec=st.sampled_from(Codec))
+def test_noise(body: bytes, count: int, codec: Codec) -> None:
+    """Any bytes in the place of records, packed or said to be packed."""
+    for content in (body, compress(body, Compression(codec))):
+        try:
+            read_records(raw_batch(content, count, attributes=int(codec)), max_bytes=10_000)
+        except CorruptMessageError:
+            continue
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_bombs(codec: Codec) -> None:
+    """A batch that unpacks to more than the limit is refused before it has."""
+    batch = build_batch([(0, None, bytes(5_000_000), None)], Compression(codec))
+    with peak_below(600_000), pytest.raises(CorruptMessageError, match="100000"):
+        read_records(batch, max_bytes=100_000)
+    assert len(read_records(batch, max_bytes=5_000_100)[0].value or b"") == 5_000_000
+
+
+@pytest.mark.parametrize("wrong", [{"batch_length": 10**6}, {"magic": 1}])
+def test_validation_of_a_damaged_header(wrong: dict[str, int]) -> None:
+    """What is wrong with the header is corruption, not a wrong record."""
+    header = parse_header(build_batch(SAMPLE))._replace(**wrong)
+    with pytest.raises(CorruptMessageError):
+        validate_records(struct.pack(">qiibIhiqqqhii", *header) + bytes(100))
