@@ -34,10 +34,10 @@ def failures_reported() -> Iterator[None]:
     except (KafkaError, OSError) as error:
         raise click.ClickException(explained(error)) from error
     except BaseExceptionGroup as group:
-        error = _only_error(group)
-        if not isinstance(error, KafkaError | OSError) or isinstance(error, BrokenPipeError):
-            raise error from None
-        raise click.ClickException(explained(error)) from group
+        only = _only_error(group)
+        if isinstance(only, BrokenPipeError) or not isinstance(only, KafkaError | OSError):
+            raise only from None
+        raise click.ClickException(explained(only)) from group
 
 
 def _only_error(error: BaseException) -> BaseException:
