@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.dispatch import dispatch
+from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.sending import Outbox
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
-from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_response
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class ClientConnection:
             await trio.aclose_forcefully(self._stream)
 
     async def _serve(self) -> None:
-        decoder = FrameDecoder(self._broker.settings.socket_request_max_bytes)
+        receiver = FrameReceiver(self._stream, self._broker.settings.socket_request_max_bytes)
         self._progressed()
-        while data := await self._stream.receive_some(decoder.wanted_bytes):
+        while (frames := await receiver.receive()) is not None:
             self._progressed()
-            for frame in decoder.feed(data):
+            for frame in frames:
                 await self._answer(frame)
             await self._outbox.flush()
 

@@ -61,6 +61,25 @@ async def _send_file(
         progressed()
 
 
+async def _send_now(stream: trio.abc.SendStream, data: Buffer) -> None:
+    """Sends a small answer, on a socket without passing through the scheduler if the system takes it at once.
+
+    That turn costs more than the rest of a small produce. The connection reads before it answers again, so other
+    tasks are not kept waiting.
+    """
+    if type(stream) is not trio.SocketStream:
+        await stream.send_all(data)
+        return
+    try:
+        sent = os.write(stream.socket.fileno(), data)
+    except BlockingIOError:
+        sent = 0
+    except OSError as error:
+        raise trio.BrokenResourceError(f"sending: {error}") from error
+    if sent < len(data):
+        await stream.send_all(memoryview(data)[sent:])
+
+
 async def _send_stepwise(stream: trio.abc.SendStream, data: Buffer, progressed: Callable[[], None]) -> None:
     with memoryview(data) as view:
         for start in range(0, len(view), _STEP_BYTES):
@@ -115,7 +134,7 @@ class Outbox:
 
     async def _send_small(self, small: list[Buffer]) -> None:
         if small:
-            await self._stream.send_all(small[0] if len(small) == 1 else b"".join(small))
+            await _send_now(self._stream, small[0] if len(small) == 1 else b"".join(small))
             self._progressed()
             small.clear()
 
