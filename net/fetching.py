@@ -1,0 +1,123 @@
+"""Fetch requests and what their answers hold: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import attrs
+
+from splashdam.model.broker_errors import CorruptMessageError, error_for
+from splashdam.model.values import TopicPartition
+from splashdam.record.batch import BatchHeader, crc_ok, iter_headers
+from splashdam.record.reader import Record, read_records
+from splashdam.wire.fields import NO_UUID
+from splashdam.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+class FetchLimits(Protocol):
+    """The part of the settings that goes into a request."""
+
+    @property
+    def max_wait_ms(self) -> int:
+        """How long the broker may wait."""
+        ...
+
+    @property
+    def min_bytes(self) -> int:
+        """For how many bytes it waits."""
+        ...
+
+    @property
+    def max_bytes(self) -> int:
+        """Most bytes of the answer."""
+        ...
+
+    @property
+    def max_partition_bytes(self) -> int:
+        """Most bytes of one partition."""
+        ...
+
+
+@attrs.frozen
+class FetchedPartition:
+    """News of one partition.
+
+    Attributes:
+        topic_partition: which one.
+        records: from the asked offset on; control records are left out.
+        next_offset: where to read on; it may be beyond the last record here.
+        high_watermark: the offset up to which records are committed.
+    """
+
+    topic_partition: TopicPartition
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+
+
+def fetch_request(
+    topic: str, topic_id: bytes, positions: Mapping[int, int], limits: FetchLimits, version: int
+) -> tuple[FetchRequest, int]:
+    """A sessionless request and the version to send it in: topic ids are used only where one is known."""
+    if topic_id == NO_UUID:
+        version = min(version, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
+    partitions = [
+        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=limits.max_partition_bytes)
+        for number, offset in positions.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=partitions)],
+    )
+    return request, version
+
+
+def read_fetch_response(
+    response: FetchResponse, topic: str, positions: Mapping[int, int]
+) -> list[FetchedPartition]:
+    """The partitions of a one-topic answer that have news.
+
+    Raises:
+        BrokerResponseError: the answer or one of its partitions has an error.
+        CorruptMessageError: a batch is damaged.
+    """
+    if response.error_code:
+        raise error_for(response.error_code, f"fetch of {topic!r}")
+    fetched = []
+    for answer in response.responses:
+        for data in answer.partitions:
+            where = TopicPartition(topic, data.partition_index)
+            found = _read_partition(data, where, positions[data.partition_index])
+            if found.next_offset > positions[data.partition_index]:
+                fetched.append(found)
+    return fetched
+
+
+def _read_partition(data: PartitionData, where: TopicPartition, position: int) -> FetchedPartition:
+    if data.error_code:
+        raise error_for(data.error_code, f"fetch of {where} at offset {position}")
+    batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+    records: list[Record] = []
+    next_offset = position
+    for start, header in iter_headers(batches):
+        _check(batches, start, header, where)
+        if not header.is_control:
+            records += [each for each in read_records(batches, start) if each.offset >= position]
+        next_offset = header.next_offset
+    return FetchedPartition(where, records, next_offset, data.high_watermark)
+
+
+def _check(batches: memoryview, start: int, header: BatchHeader, where: TopicPartition) -> None:
+    if not crc_ok(batches, start, header):
+        raise CorruptMessageError(f"{where}: the batch at offset {header.base_offset} fails its checksum")
