@@ -32,7 +32,13 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option(
     "--partition", type=click.IntRange(0), help="Send to this partition; by default the key decides."
 )
-@click.option("--compression", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="Codec of the batches.",
+)
 @property_option("producer")
 def produce(
     *,

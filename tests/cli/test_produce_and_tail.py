@@ -184,6 +184,14 @@ def test_unknown_topic(broker: EmbeddedBroker) -> None:
         assert "unheard-of" in done.stderr.decode()
 
 
+def test_unknown_partition(broker: EmbeddedBroker) -> None:
+    """A partition that does not exist is named at once."""
+    produce(broker, "two", b"x\n")
+    done = run("tail", "two", "-b", broker.bootstrap_servers, "--partition", "7")
+    assert done.returncode == 1
+    assert "two has no partition 7" in done.stderr.decode()
+
+
 def test_interrupted_produce_delivers_what_it_has_read(broker: EmbeddedBroker) -> None:
     """Ctrl-C while waiting for input: what was read is delivered, the status is 130."""
     produce(broker, "partial", b"before\n", "--partition", "0")

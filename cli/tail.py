@@ -1,0 +1,170 @@
+"""``splashdam tail``: every record of a topic becomes a line of output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import attrs
+import click
+import trio
+
+from splashdam.cli.failures import INTERRUPTED, failures_reported
+from splashdam.cli.parameters import bootstrap_servers_option
+from splashdam.cli.rendering import FORMATS, Render
+from splashdam.client.local import ADDRESS, Lease, local_address
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.clock import SystemClock
+from splashdam.net.connect import Connect, TcpConnect
+from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
+from splashdam.net.fetching import FetchedPartition
+
+SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
+"""A broker that is away for longer ends the reading with a message."""
+
+
+@click.command()
+@click.argument("topic")
+@bootstrap_servers_option
+@click.option(
+    "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."
+)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read this partition only; repeatable. By default all are read, in no order between them.",
+)
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the reading began.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    default="value",
+    show_default=True,
+    help="value: the value as it is; full: with place, time and key; json: everything, an object for each.",
+)
+def tail(
+    *,
+    topic: str,
+    bootstrap_servers: str,
+    from_beginning: bool,
+    partitions: Sequence[int],
+    max_messages: int | None,
+    exit_at_end: bool,
+    format_name: str,
+) -> None:
+    """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C."""
+    reading = Reading(
+        topic=topic,
+        partitions=partitions,
+        start=EARLIEST if from_beginning else LATEST,
+        exit_at_end=exit_at_end,
+        lines_left=max_messages,
+        render=FORMATS[format_name],
+        output=sys.stdout.buffer,
+    )
+    try:
+        with failures_reported(), _cluster(bootstrap_servers) as (addresses, connect):
+            trio.run(_read, reading, addresses, connect)
+    except BrokenPipeError:
+        _forget_output()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _cluster(bootstrap_servers: str) -> Iterator[tuple[list[tuple[str, int]], Connect]]:
+    """Where to begin, and how to connect: TCP, or a broker in this process for ``embedded:DIR``."""
+    local = local_address(bootstrap_servers)
+    if local is None:
+        yield parse_bootstrap_servers(bootstrap_servers), TcpConnect()
+        return
+    lease = Lease(local)
+    try:
+        yield [ADDRESS], lease.connect()
+    finally:
+        lease.release()
+
+
+def _forget_output() -> None:
+    """Our reader has seen enough, as ``head`` has: no failure, and nothing is left to flush at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+async def _read(reading: Reading, addresses: Sequence[tuple[str, int]], connect: Connect) -> None:
+    async with open_fetch_client(
+        addresses, connect=connect, clock=SystemClock(), settings=SETTINGS
+    ) as client:
+        await reading.run(client)
+
+
+@attrs.define(kw_only=True)
+class Reading:
+    """One run of the command.
+
+    Attributes:
+        topic: what to read.
+        partitions: which of its partitions; none means all.
+        start: `EARLIEST` or `LATEST`.
+        exit_at_end: whether to stop where the topic ends at the beginning.
+        lines_left: how many records are still wanted, None for all.
+        render: makes a line of a record.
+        output: where the lines go.
+    """
+
+    topic: str
+    partitions: Sequence[int]
+    start: int
+    exit_at_end: bool
+    lines_left: int | None
+    render: Render
+    output: BinaryIO
+
+    async def run(self, client: FetchClient) -> None:
+        """Reads until there is enough.
+
+        Raises:
+            KafkaError: the topic or a partition does not exist, or the cluster cannot be read.
+            BrokenPipeError: nobody reads the output any more.
+        """
+        partitions = await self._chosen(client)
+        positions = await client.offsets(self.topic, partitions, self.start)
+        ends = await client.offsets(self.topic, partitions, LATEST) if self.exit_at_end else {}
+        if self.start == LATEST and not self.exit_at_end:
+            click.echo(f"following {self.topic} from its end", err=True)
+        while self.lines_left != 0:
+            positions = {
+                number: offset
+                for number, offset in positions.items()
+                if offset < ends.get(number, offset + 1)
+            }
+            if not positions:
+                return
+            for news in await client.fetch(self.topic, positions):
+                self._write(news, ends.get(news.topic_partition.partition))
+                positions[news.topic_partition.partition] = news.next_offset
+
+    async def _chosen(self, client: FetchClient) -> list[int]:
+        existing = await client.partitions(self.topic)
+        missing = set(self.partitions) - set(existing)
+        if missing:
+            raise IllegalArgumentError(
+                f"{self.topic} has no partition {min(missing)}; it has {len(existing)}, numbered from 0"
+            )
+        return sorted(set(self.partitions)) or existing
+
+    def _write(self, news: FetchedPartition, end: int | None) -> None:
+        for record in news.records:
+            if self.lines_left == 0 or (end is not None and record.offset >= end):
+                break
+            self.output.write(self.render(news.topic_partition, record) + b"\n")
+            if self.lines_left is not None:
+                self.lines_left -= 1
+        self.output.flush()
