@@ -107,18 +107,9 @@ class BatchBuffer:
 
         count = self.record_count
         delta = timestamp_ms - self.base_timestamp_ms if count else 0
-        body = b"".join(
-            (
-                b"\x00",
-                ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta),
-                ENCODED[count] if count < TABLE_SIZE else encode_varint(count),
-                key_head,
-                key,
-                value_head,
-                value,
-                encoded_headers,
-            )
-        )
+        delta_part = ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta)
+        index_part = ENCODED[count] if count < TABLE_SIZE else encode_varint(count)
+        body = b"".join((b"\x00", delta_part, index_part, key_head, key, value_head, value, encoded_headers))
         size = len(body)
         length = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
         start = self.size_bytes

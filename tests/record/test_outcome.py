@@ -309,34 +309,3 @@ def test_waiters_of_a_part_that_is_split_again(kernel: ModuleType) -> None:
         leaf.succeed(0, -1)
         leaf.run_waiters()
     assert calls == ["r3", "all"]
-
-
-# Future cells
-
-
-def test_a_cell(kernel: ModuleType) -> None:
-    """It is a place in a batch, and sizes."""
-    outcome = kernel.BatchOutcome(TP)
-    cell = kernel.FutureCell(outcome, 4, 2**45, 1, 2, 3)
-    assert cell.outcome is outcome
-    assert (cell.index, cell.timestamp_ms, cell.key_size, cell.value_size, cell.header_size) == (
-        4,
-        2**45,
-        1,
-        2,
-        3,
-    )
-    small = kernel.FutureCell(outcome=outcome, index=0, timestamp_ms=0)
-    assert (small.key_size, small.value_size, small.header_size) == (-1, -1, -1)
-
-
-def test_a_cell_is_done_with_its_record(kernel: ModuleType) -> None:
-    """After a split its own part counts, not the whole batch."""
-    parent, first, second = (kernel.BatchOutcome(TP) for _ in range(3))
-    cells = [kernel.FutureCell(parent, index, 0) for index in (1, 3)]
-    assert [cell.done() for cell in cells] == [False, False]
-    parent.split([0, 2, 5], [first, second])
-    second.fail(ERROR)
-    assert [cell.done() for cell in cells] == [False, True]
-    first.succeed(0, -1)
-    assert [cell.done() for cell in cells] == [True, True]
