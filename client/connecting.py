@@ -21,10 +21,13 @@ class TrackedConnect:
     Args:
         connect: makes the streams.
         socket_options: ``(level, option, value)`` for each socket, where the streams have one.
+
+    Attributes:
+        connect: as above; may be exchanged before the first connection.
     """
 
     def __init__(self, connect: Connect, socket_options: Sequence[tuple[int, int, Any]] = ()) -> None:
-        self._connect = connect
+        self.connect = connect
         self._socket_options = tuple(socket_options)
         self._streams: weakref.WeakSet[trio.abc.Stream] = weakref.WeakSet()
 
@@ -34,9 +37,9 @@ class TrackedConnect:
         Raises:
             KafkaConnectionError: there is no connection.
         """
-        if exiting() and isinstance(self._connect, TcpConnect):
+        if exiting() and isinstance(self.connect, TcpConnect):
             host = _resolve_here(host, port)
-        stream = await self._connect(host, port)
+        stream = await self.connect(host, port)
         if isinstance(stream, trio.SocketStream):
             self._set_options(stream, address_text(host, port))
         self._streams.add(stream)

@@ -6,8 +6,12 @@ So a producer that nobody uses any more is collected although its loop still run
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -16,16 +20,23 @@ from splashdam.client.connecting import TrackedConnect
 from splashdam.client.guard import Guard
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
-from splashdam.client.lifecycle import Event, State
+from splashdam.client.lifecycle import Event, State, next_state
+from splashdam.client.report import FlushReport, report_on
 from splashdam.client.settings import ProducerSettings
-from splashdam.client.waiters import SENDER_THREADS, Latch
+from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
+from splashdam.client.wiring import make_accumulator, make_metadata, sender_settings
+from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
-from splashdam.sender.metadata import Metadata
+from splashdam.record.kernel import BatchOutcome
+from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 logger = logging.getLogger("splashdam.client")
+
+FORCED_SECONDS = 0.1
+"""How long a loop that was told to end at once may take for it, before nobody waits for it any more."""
 
 
 class ProducerCore:
@@ -39,6 +50,7 @@ class ProducerCore:
 
     Attributes:
         state: see ``lifecycle.py``.
+        connect: opens connections, and knows them.
         finished: opens when the loop has ended and every future is done.
     """
 
@@ -55,42 +67,50 @@ class ProducerCore:
         self.state = State.NEW
         self.finished = Latch()
         self.guard = Guard()
-        self.wakeup = Wakeup()
-        self._pid = os.getpid()
-        self._crash: BaseException | None = None
-        self._scope: trio.CancelScope | None = None
-        self._connect = TrackedConnect(connect, settings.socket_options)
-        sender_settings = _sender_settings(settings, addresses)
-        self.accumulator = _accumulator(settings)
-        self.metadata = Metadata(sender_settings)
+        self.accumulator = make_accumulator(settings)
+        self.metadata = make_metadata(settings)
+        self._wakeup = Wakeup()
+        self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
-            settings=sender_settings,
+            settings=sender_settings(settings, addresses),
             accumulator=self.accumulator,
             metadata=self.metadata,
-            connect=self._connect,
+            connect=self.connect,
             clock=clock,
             guard=self.guard,
-            wakeup=self.wakeup,
+            wakeup=self._wakeup,
         )
         self.intake = RecordIntake(
             settings=settings,
             accumulator=self.accumulator,
             metadata=self.metadata,
             guard=self.guard,
-            wake=self.wakeup.wake,
+            wake=self._wakeup.wake,
             clock=clock,
         )
         self.intake.refuse = self._refusal
         self.late = LateRecords(self.intake)
+        self._pid = os.getpid()
+        self._crash: BaseException | None = None
+        self._forced: KafkaError | None = None
+        self._abandoned = trio.Event()
+        self._errands: deque[Callable[[], object]] = deque()
+        self._errand_wakeup = Wakeup()
         process.keep_watch(self)
 
-    async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The loop: sends until the producer is closed. It never raises what the sender raises."""
+    def start(self) -> None:
+        """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
         self._advance(Event.START)
+        self.intake.refuse = None
+
+    async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
         SENDER_THREADS.enter()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.late.run)
+                nursery.start_soon(self._end_when_abandoned)
+                nursery.start_soon(self._run_errands)
                 task_status.started()
                 await self.sender.run()
                 nursery.cancel_scope.cancel()
@@ -100,3 +120,178 @@ class ProducerCore:
         finally:
             SENDER_THREADS.leave()
             self._finish()
+
+    def begin_flush(self) -> list[BatchOutcome]:
+        """Makes everything sendable at once, and names what a flush has to wait for.
+
+        Raises:
+            IllegalStateError: called where the wait would be for ever: in the sender's thread, or in a signal
+                handler or ``__del__`` that has interrupted a ``send``; or in a forked child.
+        """
+        self.refuse_if_foreign()
+        SENDER_THREADS.refuse("flush()")
+        if self.guard.interrupted():
+            raise IllegalStateError(
+                "flush() would wait for ever here: this signal handler or __del__ has interrupted a send()"
+            )
+        late = self.late.outcomes()
+        with self.guard:
+            outcomes = self.accumulator.begin_flush()
+        self._wakeup.wake()
+        return outcomes + late
+
+    def flush_report(self, outcomes: Sequence[BatchOutcome], timeout: float | None) -> FlushReport:
+        """What became of ``outcomes``; logged if some are pending, since few callers look."""
+        report = report_on(outcomes)
+        if report.pending:
+            name = self.settings.client_id
+            logger.warning(
+                "%s: %d batches are pending after flush(timeout=%s)", name, report.pending, timeout
+            )
+        return report
+
+    def end_flush(self) -> None:
+        """Ends a ``begin_flush``."""
+        with self.guard:
+            self.accumulator.end_flush()
+
+    def begin_close(self) -> None:
+        """Takes no more records and lets the loop end once it has delivered what there is. Never waits."""
+        new = self.state is State.NEW
+        self._advance(Event.CLOSE)
+        if self.state is State.FOREIGN:
+            return
+        self.intake.refuse = self._refusal
+        run_waiters(self.metadata.take_waiters())  # who waits for a topic is told that it is over
+        if new:
+            self._finish()
+        elif (
+            self.guard.interrupted()
+        ):  # closing takes the guard, and its holder is in the middle of something
+            self.in_loop(self.sender.initiate_close)
+        else:
+            self.sender.initiate_close()
+
+    def force_close(self, why: str) -> None:
+        """Ends the loop at once, which fails what is not delivered. Never waits."""
+        if self.state is State.CLOSING:
+            self._forced = KafkaError(
+                f"the producer was closed {why}, before this record was acknowledged; it may have been written"
+            )
+            self.sender.force_close(self._forced)
+
+    def fail_what_is_left(self) -> None:
+        """After ``force_close``: does here what the loop has not done, because a callback keeps it."""
+        if self._forced is not None and not self.finished.opened:
+            self._abort(self._forced)
+
+    def abandon(self) -> None:
+        """Nobody refers to the producer any more: closes it within ``exit_timeout_ms``, without waiting here.
+
+        This is called by the garbage collector, in any thread, also inside the guard.
+        """
+        if self.state in (State.CLOSED, State.FOREIGN):
+            return
+        self.begin_close()
+        self.in_loop(self._abandoned.set)
+
+    def begin_close_at_exit(self) -> float:
+        """See ``process.Closable``."""
+        self.begin_close()
+        return self.settings.exit_timeout_ms / 1000
+
+    def finish_close_at_exit(self, timeout: float) -> None:
+        """See ``process.Closable``."""
+        if not wait_in_thread(self.finished, timeout):
+            self._give_up("by the exit of the interpreter")
+            wait_in_thread(self.finished, FORCED_SECONDS)
+
+    def become_foreign(self) -> None:
+        """See ``process.Closable``."""
+        self.guard.lock = threading.RLock()  # its holder may be a thread that does not exist here
+        self.guard.depth = 0
+        self.state = next_state(self.state, Event.FORK)
+        self.intake.refuse = self._refusal
+        self.connect.close_in_child()
+
+    def refuse_if_foreign(self) -> None:
+        """Raises in a forked child.
+
+        Raises:
+            IllegalStateError: this is a copy; the producer itself lives in the parent.
+        """
+        if self.state is State.FOREIGN:
+            raise self._refusal()
+
+    def _refusal(self) -> BaseException:
+        """Why no record is taken now."""
+        if self.state is State.FOREIGN:
+            return IllegalStateError(
+                f"this producer belongs to process {self._pid}, this is process {os.getpid()}:"
+                " create the producer in the worker, after the fork"
+            )
+        if self.state is State.NEW:
+            return IllegalStateError("the producer is not running; use `async with`")
+        if self._crash is not None:
+            return IllegalStateError(f"the producer has stopped: {self._crash!r}")
+        return IllegalStateError("the producer is closed")
+
+    def in_loop(self, act: Callable[[], object]) -> None:
+        """Has ``act`` called in the loop, between the steps of all its tasks; here, if the loop has ended."""
+        self._errands.append(act)
+        self._errand_wakeup.wake()
+        if self.finished.opened:
+            self._do_errands()
+
+    async def _run_errands(self) -> None:
+        while True:
+            await self._errand_wakeup.wait(math.inf)
+            self._do_errands()
+
+    def _do_errands(self) -> None:
+        while self._errands:
+            with suppress(IndexError):  # the loop has ended, and two threads are at it
+                self._errands.popleft()()
+
+    def _advance(self, event: Event) -> None:
+        self.state = next_state(self.state, event)
+
+    async def _end_when_abandoned(self) -> None:
+        await self._abandoned.wait()
+        await trio.sleep(self.settings.exit_timeout_ms / 1000)
+        self._give_up("because nobody referred to it any more")
+
+    def _give_up(self, why: str) -> None:
+        """Ends without a caller who could be told, so it is logged: once, with a count."""
+        left = self.accumulator.statistics().incomplete_batches + self.late.waiting
+        logger.warning(
+            "%s: %d batches were not delivered: the producer was closed %s. Call close() or use `with`",
+            self.settings.client_id,
+            left,
+            why,
+        )
+        self.force_close(why)
+
+    def never_ran(self) -> None:
+        """No thread could be started for it."""
+        self._finish()
+
+    def _finish(self) -> None:
+        """No loop any more: whatever is left fails, so that nobody waits for ever."""
+        self.intake.refuse = self._refusal
+        self._advance(Event.FINISH)
+        error = self._forced or self._refusal()
+        self._abort(error)
+        self.late.fail_all(error)
+        run_waiters(self.metadata.take_waiters())
+        self.intake.close_serializers()
+        self.finished.open()
+        self._do_errands()
+        process.forget(self)
+
+    def _abort(self, error: BaseException) -> None:
+        with self.guard:
+            self.accumulator.close()
+            outcomes = self.accumulator.abort_incomplete(error)
+        for outcome in outcomes:
+            outcome.run_waiters()

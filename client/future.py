@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
@@ -15,6 +15,7 @@ from splashdam.record.kernel import BatchOutcome, FutureCell
 logger = logging.getLogger("splashdam.client")
 
 
+@final
 class RecordFuture(FutureCell):
     """The delivery of one record. Methods and attributes are kafka-python's, and it can be awaited.
 
@@ -73,7 +74,7 @@ class RecordFuture(FutureCell):
         """
         if not self.done():
             SENDER_THREADS.refuse("get()")
-            if not wait_in_thread(_Subscription(self.outcome, self.index), timeout) and not self.done():
+            if not wait_in_thread(Subscription(self.outcome, self.index), timeout) and not self.done():
                 raise KafkaTimeoutError(
                     f"the record for {self.outcome.topic_partition} was not acknowledged within {timeout} s;"
                     " it is still on its way"
@@ -82,7 +83,7 @@ class RecordFuture(FutureCell):
 
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
         if not self.done():
-            yield from wait_in_task(_Subscription(self.outcome, self.index))
+            yield from wait_in_task(Subscription(self.outcome, self.index))
         return self._result()
 
     def add_callback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
@@ -134,7 +135,7 @@ class RecordFuture(FutureCell):
         )
 
 
-class _Subscription:
+class Subscription:
     """One record of a batch as something to wait for."""
 
     __slots__ = ("index", "outcome")

@@ -18,7 +18,7 @@ from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
 from splashdam.client.partitioners import DefaultPartitioner, PartitionFunction, partition_function
 from splashdam.client.routes import RouteTable, TopicRoute
-from splashdam.client.serializers import SerializerHeaders, serialize_function
+from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs
@@ -107,7 +107,7 @@ class RecordIntake:
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
         given = (key, value)
-        pairs: SerializerHeaders | None = None
+        pairs: HeaderPairs | None = None
         size_bytes = 0
         if headers is not None or self._serializes:
             key, value, pairs = self._serialized(topic, key, value, headers)
@@ -207,7 +207,7 @@ class RecordIntake:
 
     def _serialized(
         self, topic: str, key: Any, value: Any, headers: Any
-    ) -> tuple[Any, Any, SerializerHeaders | None]:
+    ) -> tuple[Any, Any, HeaderPairs | None]:
         pairs = header_pairs(headers)
         if self._serialize_key is not None:
             key = self._serialize_key(topic, pairs, key)
@@ -230,6 +230,6 @@ def plain_bytes(data: Any, what: str) -> bytes:
     return bytes(data)
 
 
-def _headers_limit(pairs: SerializerHeaders) -> int:
+def _headers_limit(pairs: HeaderPairs) -> int:
     """Bytes that headers take at most in a record."""
     return sum(4 * len(key) + len(value or b"") + 10 for key, value in pairs)

@@ -42,7 +42,9 @@ class ClusterView:
         return frozenset(self._cluster.available_partitions(topic)) if count else None
 
 
-PartitionFunction: TypeAlias = Callable[[str, Any, Buffer | None, Any, Buffer | None, ClusterView], int]
+PartitionFunction: TypeAlias = Callable[
+    [str, Any, Buffer | None, Any, Buffer | None, ClusterView], int | None
+]
 """What every accepted partitioner is turned into."""
 
 
@@ -193,7 +195,7 @@ def partition_function(partitioner: Any) -> PartitionFunction:
     Raises:
         KafkaConfigurationError: it is none of these.
     """
-    method = None if isinstance(partitioner, type) else getattr(partitioner, "partition", None)
+    method: Any = None if isinstance(partitioner, type) else getattr(partitioner, "partition", None)
     arguments = 0 if method is None else positional_count(method)
     if arguments == 3:
         return lambda topic, _key, key_bytes, _value, _bytes, cluster: method(topic, key_bytes, cluster)

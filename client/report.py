@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import attrs
 
-from splashdam.record.kernel import BatchOutcome
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.record.kernel import FAILED, PENDING, SPLIT, SUCCEEDED, BatchOutcome
 
 
 @attrs.frozen
@@ -31,16 +35,25 @@ class FlushReport:
 
 
 def report_on(outcomes: Iterable[BatchOutcome]) -> FlushReport:
-    """Counts what became of ``outcomes`` up to now."""
-    delivered = failed = pending = 0
+    """Counts what became of ``outcomes`` up to now; of a batch that was split, its parts."""
+    states: Counter[int] = Counter()
     errors: dict[type[BaseException], BaseException] = {}
     for outcome in outcomes:
-        error = _error(outcome)
-        if error is not None:
-            failed += 1
-            errors.setdefault(type(error), error)
-        elif outcome.done():
-            delivered += 1
-        else:
-            pending += 1
-    return FlushReport(delivered, failed, pending, tuple(errors.values()))
+        for leaf in _leaves(outcome):
+            states[leaf.state] += 1
+            if leaf.error is not None:
+                errors.setdefault(type(leaf.error), leaf.error)
+    return FlushReport(states[SUCCEEDED], states[FAILED], states[PENDING], tuple(errors.values()))
+
+
+def _leaves(outcome: BatchOutcome) -> Iterator[BatchOutcome]:
+    """The outcomes that decide: itself, or those of its parts, found record by record."""
+    last = None
+    with suppress(IllegalArgumentError):  # past the last record
+        for index in itertools.count():
+            leaf, _ = outcome.leaf_of(index)
+            if leaf is not last:
+                last = leaf
+                yield leaf
+            if outcome.state != SPLIT:
+                return

@@ -36,6 +36,8 @@ class TopicRoute:
         self.partitions = tuple(TopicPartition(topic, number) for number in range(self.count))
         self._drawn_from = list(cluster.available_partitions(topic)) or list(range(self.count))
         self._draw = draw
+        self.sticky: TopicPartition
+        self.sticky_bytes: int
         if before is not None and before.sticky.partition in self._drawn_from:
             self.sticky = self.partitions[before.sticky.partition]
             self.sticky_bytes = before.sticky_bytes

@@ -139,7 +139,10 @@ class ProducerSettings:
         doc="Level for gzip, -1 or 1 to 9; default: the codec's own",
     )
     compression_lz4_level: int | None = option(
-        None, check=_optional_whole_number(1), parse=int, doc="Level for lz4, 1 to 17; default: the codec's own"
+        None,
+        check=_optional_whole_number(1),
+        parse=int,
+        doc="Level for lz4, 1 to 17; default: the codec's own",
     )
     compression_zstd_level: int | None = option(
         None,
@@ -167,7 +170,9 @@ class ProducerSettings:
         doc="How long send waits for memory and for a topic's metadata, both together",
     )
     max_request_size: int = option(
-        1024 * 1024, check=whole_number(1), doc="Most bytes of a request, and of one record before compression"
+        1024 * 1024,
+        check=whole_number(1),
+        doc="Most bytes of a request, and of one record before compression",
     )
     partitioner: Any = option(
         DefaultPartitioner(),

@@ -1,0 +1,214 @@
+"""``AsyncKafkaProducer``: the producer for trio programs. It lives in the loop of its ``async with`` block."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import trio
+
+from splashdam.client.base import ProducerBase
+from splashdam.client.core import ProducerCore
+from splashdam.client.driving import Deadline, drive_in_trio
+from splashdam.client.future import RecordFuture, Subscription
+from splashdam.client.lifecycle import State
+from splashdam.client.local import ADDRESS, Lease, local_address
+from splashdam.client.report import FlushReport
+from splashdam.client.settings_rules import producer_settings
+from splashdam.client.waiters import wait_in_trio
+from splashdam.client.wiring import make_tcp_connect
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.clock import Clock, SystemClock
+from splashdam.net.connect import Connect
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from splashdam.client.options import ProducerOptions
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
+
+
+class AsyncKafkaProducer(ProducerBase):
+    """Sends records to Kafka from trio tasks::
+
+        async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
+            future = await producer.send("orders", b"value", key=b"key")
+            metadata = await future
+
+    All methods are called in the loop of the ``async with`` block. Its end delivers what is left; if the block is
+    cancelled, what is left fails at once.
+
+    Args:
+        connect: how connections are opened; default: TCP, or to the embedded broker.
+        clock: what deadlines and timestamps are read from; default: the machine's. Give the one that
+            ``trio.run`` has, so that virtual time works.
+        options: as for ``KafkaProducer``.
+
+    Raises:
+        KafkaConfigurationError: as for ``KafkaProducer``.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: Connect | None = None,
+        clock: Clock | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._settings = settings = producer_settings(options)
+        self._local = local_address(settings.bootstrap_servers)
+        self._lease: Lease | None = None
+        self._core = core = ProducerCore(
+            settings,
+            addresses=[ADDRESS] if self._local else parse_bootstrap_servers(settings.bootstrap_servers),
+            connect=connect or make_tcp_connect(settings),
+            clock=clock or SystemClock(),
+        )
+        self._submit = core.intake.submit
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+
+    async def send(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
+
+        It is a checkpoint when it waits, and once per batch (which lets the sender's task run), not per record.
+        While it waits it can be cancelled, and nothing is queued then; afterwards cancelling does not unsend.
+
+        Arguments, result and errors are those of ``KafkaProducer.send``.
+        """
+        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
+        if type(result) is RecordFuture:
+            return result
+        core = self._core
+        if core.guard.interrupted():
+            return core.late.add(result)
+        future = await drive_in_trio(result, core.clock)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return future
+
+    def send_nowait(  # noqa: PLR0917 (as send)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """As ``send``, but never waits; the way to send from a delivery callback.
+
+        Raises:
+            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. A topic's metadata are
+                asked for by the first call, so that a later one finds them.
+        """
+        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
+        if type(result) is RecordFuture:
+            return result
+        return self._settle_nowait(result)
+
+    async def prepare(self, topic: str) -> None:
+        """Waits for the topic's metadata now, so that the first ``send`` does not.
+
+        Raises:
+            KafkaTimeoutError: they did not come within ``max_block_ms``; the text says why.
+            BrokerResponseError: the cluster refuses the topic.
+            IllegalStateError: the producer is closed.
+        """
+        await self.partitions_for(topic)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Numbers of the topic's partitions. Waits for its metadata; raises as ``prepare``."""
+        route = await drive_in_trio(self._lookup(topic), self._core.clock)
+        return set(range(route.count))
+
+    async def flush(self, timeout: float | None = None) -> FlushReport:
+        """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
+
+        Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
+        them, and each future has its own.
+
+        Args:
+            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up it
+                returns, and the report says what is pending.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+            ValueError: ``timeout`` is negative.
+        """
+        core = self._core
+        deadline = Deadline(core.clock, timeout)
+        outcomes = core.begin_flush()
+        try:
+            with trio.move_on_after(deadline.left_or_infinite()):
+                for outcome in outcomes:
+                    await wait_in_trio(Subscription(outcome, -1))
+                await trio.lowlevel.checkpoint()
+        finally:
+            core.end_flush()
+        return core.flush_report(outcomes, timeout)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Takes no more records and delivers what is there. Closing again does nothing.
+
+        What is not delivered when the time is up, or when this is cancelled, fails.
+
+        Args:
+            timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with
+                ``delivery_timeout_ms``.
+
+        Raises:
+            ValueError: ``timeout`` is negative.
+        """
+        core = self._core
+        deadline = Deadline(core.clock, timeout)
+        core.begin_close()
+        if core.state is State.FOREIGN:
+            return
+        try:
+            with trio.move_on_after(deadline.left_or_infinite()):
+                await wait_in_trio(core.finished)
+        finally:
+            if not core.finished.opened:
+                core.force_close(f"with timeout={timeout}")
+                with trio.CancelScope(shield=True):
+                    await wait_in_trio(core.finished)
+
+    @property
+    def embedded_broker(self) -> EmbeddedBroker | None:
+        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
+
+        It is there inside the ``async with`` block.
+        """
+        return None if self._lease is None else self._lease.broker
+
+    async def __aenter__(self) -> Self:
+        if self._local is not None:
+            # The broker has a thread of its own; starting it reads its directory, which may take a while.
+            self._lease = await trio.to_thread.run_sync(Lease, self._local)
+            self._core.connect.connect = self._lease.connect()
+        self._nursery_manager = trio.open_nursery()
+        nursery = await self._nursery_manager.__aenter__()
+        self._core.start()
+        await nursery.start(self._core.main)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._nursery_manager is not None
+        try:
+            await self.close(0 if isinstance(error, trio.Cancelled) else None)
+        finally:
+            # The block's own exception is not shown to the nursery, which would wrap it into a group.
+            await self._nursery_manager.__aexit__(None, None, None)
+            if self._lease is not None:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._lease.release)

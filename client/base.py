@@ -1,0 +1,98 @@
+"""What the blocking and the trio producer have in common: options, figures, and what a process may do to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from splashdam.client.admission import Admission
+from splashdam.client.core import ProducerCore
+from splashdam.client.future import RecordFuture
+from splashdam.client.lookup import TopicLookup
+from splashdam.client.metrics import Metrics, metrics_of
+from splashdam.client.properties import load_properties
+from splashdam.client.settings import ProducerSettings
+from splashdam.client.settings_rules import options_from_properties
+from splashdam.model.errors import WouldBlock
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
+
+
+class ProducerBase:
+    """Not for use by itself."""
+
+    _core: ProducerCore
+    _settings: ProducerSettings
+
+    @classmethod
+    def from_properties(cls, source: Mapping[str, str] | str | os.PathLike[str], /, **options: Any) -> Self:
+        """Makes a producer from Kafka's dotted names.
+
+        Args:
+            source: a mapping, or the path of a ``.properties`` file as Kafka's own tools read it.
+            options: further options by their Python names; they win over the properties.
+
+        Raises:
+            KafkaConfigurationError: the file cannot be read, or a property is unknown (the nearest right name
+                is given), not supported, or does not parse.
+        """
+        return cls(**{**options_from_properties(load_properties(source)), **options})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All options with their values, as the constructor takes them. A copy; it can be pickled."""
+        return attrs.asdict(self._settings, recurse=False)
+
+    @property
+    def embedded_broker(self) -> EmbeddedBroker | None:
+        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one."""
+        raise NotImplementedError
+
+    def metrics(self) -> Metrics:
+        """Figures by group and name, as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+        """
+        core = self._core
+        core.refuse_if_foreign()
+        with core.guard:
+            accumulator = core.accumulator.statistics()
+        return metrics_of(core.sender.statistics(), accumulator)
+
+    def bootstrap_connected(self) -> bool:
+        """Whether a connection to any broker is open. Connections are made when they are first needed.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+        """
+        self._core.refuse_if_foreign()
+        return self._core.sender.statistics().connections > 0
+
+    def _lookup(self, topic: str) -> TopicLookup:
+        core = self._core
+        deadline_ms = core.clock.now_ms() + self._settings.max_block_ms
+        return TopicLookup(core.intake, topic, None, deadline_ms)
+
+    def _settle_nowait(self, admission: Admission) -> RecordFuture:
+        core = self._core
+        if core.guard.interrupted():
+            return core.late.add(admission)
+        future = admission.step()
+        if future is not None:
+            return future
+        admission.cancel()
+        what = "" if admission.waits_for is None else admission.waits_for.what
+        raise WouldBlock(what, f"a record for topic {admission.topic!r} would have to wait for {what}")
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: create the producer in the worker, from `producer.config`"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._settings.client_id} {self._core.state.name.lower()}>"

@@ -1,0 +1,243 @@
+"""``KafkaProducer``: the blocking producer, with kafka-python's methods."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import trio
+
+from splashdam.client import process
+from splashdam.client.admission import Admission
+from splashdam.client.base import ProducerBase
+from splashdam.client.core import FORCED_SECONDS, ProducerCore
+from splashdam.client.driving import Deadline, drive_in_thread
+from splashdam.client.future import RecordFuture, Subscription
+from splashdam.client.lifecycle import State
+from splashdam.client.local import ADDRESS, Lease, local_address
+from splashdam.client.report import FlushReport
+from splashdam.client.settings_rules import producer_settings
+from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
+from splashdam.client.wiring import make_tcp_connect
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.clock import SystemClock
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from splashdam.client.options import ProducerOptions
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
+
+
+class KafkaProducer(ProducerBase):
+    """Sends records to Kafka from any number of threads.
+
+    ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it as a
+    context manager, or call ``close``: that delivers what is left. One that is neither closed nor referred to any
+    more closes itself within ``exit_timeout_ms``, and so does one that is open when the interpreter exits.
+
+    Args:
+        options: see ``ProducerSettings`` for all of them. Names are kafka-python's; Kafka's dotted names go
+            through ``from_properties``.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not supported, or
+            contradicts another one.
+        IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter exits.
+
+    The constructor connects to nobody and returns at once.
+    """
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        process.refuse_at_exit()
+        clock = SystemClock()
+        self._settings = settings = producer_settings(options)
+        local = local_address(settings.bootstrap_servers)
+        self._lease = lease = None if local is None else Lease(local)
+        addresses = [ADDRESS] if lease else parse_bootstrap_servers(settings.bootstrap_servers)
+        connect = lease.connect() if lease else make_tcp_connect(settings)
+        self._core = core = ProducerCore(settings, addresses=addresses, connect=connect, clock=clock)
+        self._submit = core.intake.submit
+        self._thread = threading.Thread(
+            target=_run, args=(core, clock, lease), name=f"{settings.client_id}-network-thread", daemon=True
+        )
+        core.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            core.never_ran()
+            if lease is not None:
+                lease.release()
+            raise
+        # Not at exit: there all producers are closed together, in process.py.
+        weakref.finalize(self, core.abandon).atexit = False
+
+    def send(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
+
+        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be brought
+        in at once is brought in soon after, in order.
+
+        Args:
+            topic: name of the topic.
+            value: its bytes, or what ``value_serializer`` takes; None is a tombstone and needs a key.
+            key: its bytes, or what ``key_serializer`` takes; equal keys go to the same partition.
+            headers: ``(str, bytes or None)`` pairs in a list or tuple, or a dict.
+            partition: where it goes; default: the partitioner decides.
+            timestamp_ms: milliseconds since the epoch; default: now.
+
+        Returns:
+            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the topic,
+            it has failed already.
+
+        Raises:
+            KafkaTimeoutError: the topic's metadata did not come within ``max_block_ms``; the text says why.
+            BufferExhaustedError: ``buffer_memory`` stayed full for ``max_block_ms``. A KafkaTimeoutError.
+            MessageTooLargeError: the record is larger than ``max_request_size``.
+            IllegalStateError: the producer is closed, or this is a forked child.
+            TypeError, ValueError: an argument is not what it must be; see each.
+            Exception: what a serializer or partitioner raised.
+        """
+        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
+        if type(result) is RecordFuture:
+            return result
+        return self._settle(result)
+
+    def send_nowait(  # noqa: PLR0917 (as send)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """As ``send``, but never waits.
+
+        Raises:
+            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. A topic's metadata are
+                asked for by the first call, so that a later one finds them.
+        """
+        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
+        if type(result) is RecordFuture:
+            return result
+        return self._settle_nowait(result)
+
+    def prepare(self, topic: str) -> None:
+        """Waits for the topic's metadata now, so that the first ``send`` does not.
+
+        Raises:
+            KafkaTimeoutError: they did not come within ``max_block_ms``; the text says why.
+            BrokerResponseError: the cluster refuses the topic.
+            IllegalStateError: the producer is closed, or this is its own thread.
+        """
+        self.partitions_for(topic)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """Numbers of the topic's partitions. Waits for its metadata; raises as ``prepare``."""
+        lookup = self._lookup(topic)
+        route = lookup.step()
+        if route is None:
+            SENDER_THREADS.refuse("partitions_for()")
+            route = drive_in_thread(lookup, self._core.clock)
+        return set(range(route.count))
+
+    def flush(self, timeout: float | None = None) -> FlushReport:
+        """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
+
+        Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
+        them, and each future has its own.
+
+        Args:
+            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up it
+                returns, and the report says what is pending.
+
+        Raises:
+            IllegalStateError: called in a callback, or in a signal handler or ``__del__`` that has interrupted a
+                ``send``, where it would wait for ever.
+            ValueError: ``timeout`` is negative.
+        """
+        core = self._core
+        deadline = Deadline(core.clock, timeout)
+        outcomes = core.begin_flush()
+        try:
+            if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome in outcomes):
+                callbacks_have_run = Latch()
+                core.in_loop(callbacks_have_run.open)
+                wait_in_thread(callbacks_have_run, deadline.left())
+        finally:
+            core.end_flush()
+        return core.flush_report(outcomes, timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Takes no more records, delivers what is there, and ends the background thread.
+
+        What is not delivered when the time is up fails. It is closed afterwards in any case; closing again does
+        nothing. In a callback it does not wait: what is not delivered fails at once, as with ``timeout=0``.
+
+        Args:
+            timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with
+                ``delivery_timeout_ms``.
+
+        Raises:
+            ValueError: ``timeout`` is negative.
+        """
+        core = self._core
+        deadline = Deadline(core.clock, timeout)
+        core.begin_close()
+        if core.state is State.FOREIGN or core.guard.interrupted():
+            return
+        if SENDER_THREADS.here():
+            core.force_close("in a callback")
+            return
+        if timeout == 0 or not wait_in_thread(core.finished, deadline.left()):
+            core.force_close(f"with timeout={timeout}")
+            wait_in_thread(core.finished, FORCED_SECONDS)
+            core.fail_what_is_left()
+        left = deadline.left()
+        self._thread.join(left if left is None else max(left, FORCED_SECONDS))
+
+    @property
+    def embedded_broker(self) -> EmbeddedBroker | None:
+        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
+
+        Its ``bootstrap_servers`` is the address for other clients, if it was started with ``?port=…``.
+        """
+        return None if self._lease is None else self._lease.broker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settle(self, admission: Admission) -> RecordFuture:
+        """Goes on where the straight way ended: waits here if that is possible, else lets the loop do it."""
+        core = self._core
+        if core.guard.interrupted():
+            return core.late.add(admission)
+        if SENDER_THREADS.here():
+            future = None if core.late.waiting else admission.step()
+            return future or core.late.add(admission)
+        return drive_in_thread(admission, core.clock)
+
+
+def _run(core: ProducerCore, clock: SystemClock, lease: Lease | None) -> None:
+    """The background thread. It refers to the core, not to the producer."""
+    try:
+        trio.run(core.main, clock=clock)
+    finally:
+        if lease is not None:
+            lease.release()

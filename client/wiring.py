@@ -1,0 +1,73 @@
+"""The parts of a producer, made from its settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.client.settings import ProducerSettings
+from splashdam.client.settings_rules import compression
+from splashdam.net.connect import TcpConnect
+from splashdam.sender.metadata import Metadata
+from splashdam.sender.settings import SenderSettings
+
+
+def make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
+    """Batches and memory as ``settings`` want them."""
+    return RecordAccumulator(
+        batch_bytes=settings.batch_size,
+        linger_ms=settings.linger_ms,
+        buffer_memory=settings.buffer_memory,
+        compression=compression(settings),
+        delivery_timeout_ms=settings.delivery_timeout_ms,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        random=random.random,
+    )
+
+
+def make_metadata(settings: ProducerSettings) -> Metadata:
+    """An empty picture of the cluster."""
+    return Metadata(
+        max_age_ms=settings.metadata_max_age_ms,
+        max_idle_ms=settings.metadata_max_idle_ms,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        random=random.random,
+    )
+
+
+def make_tcp_connect(settings: ProducerSettings) -> TcpConnect:
+    """Connections by TCP."""
+    return TcpConnect(
+        timeout_ms=settings.socket_connection_setup_timeout_ms,
+        send_buffer_bytes=settings.send_buffer_bytes,
+        receive_buffer_bytes=settings.receive_buffer_bytes,
+    )
+
+
+def sender_settings(settings: ProducerSettings, addresses: Iterable[tuple[str, int]]) -> SenderSettings:
+    """What the sender has to be told."""
+    return SenderSettings(
+        bootstrap=addresses,  # type: ignore[arg-type]  # mypy does not solve attrs' converter=tuple
+        client_id=str(settings.client_id),
+        acks=int(settings.acks),
+        enable_idempotence=settings.enable_idempotence,
+        max_in_flight_requests_per_connection=settings.max_in_flight_requests_per_connection,
+        request_timeout_ms=settings.request_timeout_ms,
+        retries=settings.retries,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        reconnect_backoff_ms=settings.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
+        connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+        connections_max_idle_ms=settings.connections_max_idle_ms,
+        receive_message_max_bytes=settings.receive_message_max_bytes,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+        metadata_max_idle_ms=settings.metadata_max_idle_ms,
+        max_request_size=settings.max_request_size,
+        allow_auto_create_topics=settings.allow_auto_create_topics,
+        compression=compression(settings),
+        delivery_timeout_ms=settings.delivery_timeout_ms,
+    )
