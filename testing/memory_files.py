@@ -1,0 +1,328 @@
+"""Files in memory that forget what was not synced, tear writes and fail on demand.
+
+``MemoryFiles`` takes the place of the disk below a log. Two ends of a process are told apart: ``kill`` loses
+nothing that was written (the operating system lives on), ``crash`` keeps what was synced, and of the rest a
+part that is left to chance: a prefix of the bytes, some of them zeros, and a prefix of the new names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from random import Random
+
+import attrs
+import trio
+
+from splashdam.embedded_broker.storage.files import (
+    BytesSlice,
+    DirectoryEntry,
+    FileSlice,
+    LogFile,
+)
+from splashdam.embedded_broker.storage.log_file import storage_errors
+from splashdam.model.errors import IllegalStateError
+from splashdam.model.values import Buffer
+
+
+class PowerCutError(Exception):
+    """The power went at this operation; every later one fails the same way until ``crash`` or ``kill``."""
+
+
+@attrs.define
+class Fault:
+    """Operations that change something fail.
+
+    Attributes:
+        error_number: the ``errno`` of the failure; None cuts the power.
+        after: so many such operations still succeed.
+        times: so many then fail; None means all from then on.
+        landed_bytes: of a failing write, so many bytes reach the file.
+    """
+
+    error_number: int | None
+    after: int = 0
+    times: int | None = 1
+    landed_bytes: int = 0
+
+
+class _Inode:
+    """A file's bytes: as written, and as a power cut leaves them."""
+
+    def __init__(self, data: bytes = b"", *, is_synced: bool = False) -> None:
+        self.data = bytearray(data)
+        self.synced = data if is_synced else b""
+
+    def sync(self) -> None:
+        self.synced = bytes(self.data)
+
+    def after_crash(self, random: Random | None) -> _Inode:
+        if random is None or self.data == self.synced:
+            return _Inode(self.synced, is_synced=True)
+        if not self.data.startswith(self.synced) and random.random() < 0.5:
+            return _Inode(self.synced, is_synced=True)  # a truncation was lost
+        kept = min(len(self.synced), len(self.data))
+        survived = random.randint(kept, len(self.data))
+        sound = random.randint(kept, survived)  # the length may be on disk before the bytes are
+        return _Inode(bytes(self.data[:sound]) + bytes(survived - sound), is_synced=True)
+
+
+@attrs.define
+class _Names:
+    """A tree of names: which file or directory each path is."""
+
+    files: dict[str, _Inode] = attrs.field(factory=dict)
+    directories: set[str] = attrs.field(factory=lambda: {"/"})
+
+    def apply(self, change: _Change) -> None:
+        kind, path, target = change.kind, change.path, change.target
+        if kind == "link" and isinstance(target, _Inode):
+            self.files[path] = target
+        elif kind == "make_directory":
+            self.directories.add(path)
+        elif kind == "rename" and isinstance(target, str):
+            moved = {name: inode for name, inode in self.files.items() if _is_within(name, path)}
+            for name, inode in moved.items():
+                del self.files[name]
+                self.files[target + name[len(path) :]] = inode
+            inside = {name for name in self.directories if _is_within(name, path)}
+            self.directories = (self.directories - inside) | {target + name[len(path) :] for name in inside}
+        elif kind == "remove":
+            self.files = {name: inode for name, inode in self.files.items() if not _is_within(name, path)}
+            self.directories = {name for name in self.directories if not _is_within(name, path)}
+
+
+@attrs.frozen
+class _Change:
+    """One change of names, not durable before its directory is synced."""
+
+    kind: str
+    path: str
+    target: _Inode | str | None = None
+
+
+def _is_within(name: str, path: str) -> bool:
+    return name == path or name.startswith(path + "/")
+
+
+class MemoryFiles:
+    """A ``Files`` in memory.
+
+    Args:
+        capacity_bytes: of the disk; a write beyond it lands as far as it fits and fails with ENOSPC.
+
+    Attributes:
+        operations: how many operations so far changed something; a test can fail each of them in turn.
+    """
+
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        self.operations = 0
+        self.capacity_bytes = capacity_bytes
+        self._names = _Names()
+        self._durable = _Names()
+        self._pending: list[_Change] = []
+        self._fault: Fault | None = None
+        self._locked: set[str] = set()
+
+    # --- what tests do --------------------------------------------------------------------------------------
+
+    def inject(self, fault: Fault) -> None:
+        """Makes operations fail from now on, as ``fault`` says."""
+        self._fault = attrs.evolve(fault)
+
+    def heal(self) -> None:
+        """Ends the injected fault."""
+        self._fault = None
+
+    def kill(self) -> None:
+        """Ends the process: locks and open files go, every written byte stays."""
+        self._restart(self._names, lambda inode: _Inode(bytes(inode.data), is_synced=True))
+
+    def crash(self, random: Random | None = None) -> None:
+        """Cuts the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
+        names = self._durable
+        for change in self._pending[: random.randint(0, len(self._pending)) if random else 0]:
+            names.apply(change)
+        names.files = {
+            path: inode for path, inode in names.files.items() if os.path.dirname(path) in names.directories
+        }
+        self._restart(names, lambda inode: inode.after_crash(random))
+
+    def _restart(self, names: _Names, survivor: Callable[[_Inode], _Inode]) -> None:
+        self._names = _Names(
+            {path: survivor(inode) for path, inode in names.files.items()}, set(names.directories)
+        )
+        self._durable = _Names(dict(self._names.files), set(self._names.directories))
+        self._pending.clear()
+        self._locked.clear()
+        self._fault = None
+
+    # --- Files ----------------------------------------------------------------------------------------------
+
+    def open_log(self, path: str, *, create: bool = False) -> LogFile:
+        with storage_errors("open", path):
+            inode = self._names.files.get(path)
+            if inode is None:
+                if not create:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                inode = _Inode()
+                self._change(_Change("link", path, inode))
+        return MemoryLogFile(self, inode, path)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        inode = self._names.files.get(path)
+        return None if inode is None else bytes(inode.data)
+
+    def size_bytes(self, path: str) -> int | None:
+        inode = self._names.files.get(path)
+        return None if inode is None else len(inode.data)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        with storage_errors("write", path):
+            temporary = _Inode()
+            self._change(_Change("link", path + ".tmp", temporary))
+            self.write(temporary, (data,), 0)
+            if sync:
+                self.sync(temporary)
+            self._change(_Change("rename", path + ".tmp", path))
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        names = self._names
+        entries = [(name, False) for name in names.files] + [(name, True) for name in names.directories]
+        return sorted(
+            DirectoryEntry(os.path.basename(name), is_directory)
+            for name, is_directory in entries
+            if os.path.dirname(name) == path and name != path
+        )
+
+    def make_directory(self, path: str) -> None:
+        with storage_errors("make directory", path):
+            if path not in self._names.directories:
+                self.make_directory(os.path.dirname(path))
+                self._change(_Change("make_directory", path))
+
+    def rename(self, old: str, new: str) -> None:
+        with storage_errors("rename", old):
+            self._change(_Change("rename", old, new))
+
+    def unlink(self, path: str) -> None:
+        with storage_errors("remove", path):
+            if path in self._names.files:
+                self._change(_Change("remove", path))
+
+    def remove_tree(self, path: str) -> None:
+        with storage_errors("remove", path):
+            if path in self._names.directories:
+                self._change(_Change("remove", path))
+
+    def sync_directory(self, path: str) -> None:
+        with storage_errors("sync", path):
+            self._operate()
+        for change in [change for change in self._pending if os.path.dirname(change.path) == path]:
+            self._durable.apply(change)
+            self._pending.remove(change)
+
+    def lock(self, path: str) -> MemoryLock:
+        if path in self._locked:
+            raise IllegalStateError(f"{path} is in use by another broker of this process")
+        self._locked.add(path)
+        return MemoryLock(self._locked, path)
+
+    # --- what open files do ---------------------------------------------------------------------------------
+
+    def write(self, inode: _Inode, buffers: Sequence[Buffer], position: int) -> int:
+        """Writes at a position, as far as faults and the capacity allow; returns the bytes written."""
+        data = b"".join(buffers)
+        try:
+            self._operate()
+        except (OSError, PowerCutError):
+            if self._fault is not None and self._fault.landed_bytes:
+                inode.data[position:] = data[: self._fault.landed_bytes]
+                if self._fault.error_number is None:
+                    self._fault.landed_bytes = 0  # without power nothing lands any more
+            raise
+        room = len(data) if self.capacity_bytes is None else max(0, self.capacity_bytes - self._used_bytes())
+        inode.data[position:] = data[:room]
+        if data and not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return min(len(data), room)
+
+    def truncate(self, inode: _Inode, end: int) -> None:
+        """Cuts a file, or fails."""
+        self._operate()
+        del inode.data[end:]
+
+    def sync(self, inode: _Inode) -> None:
+        """Makes a file's bytes durable, or fails."""
+        self._operate()
+        inode.sync()
+
+    def _change(self, change: _Change) -> None:
+        self._operate()
+        self._names.apply(change)
+        self._pending.append(change)
+
+    def _used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self._names.files.values())
+
+    def _operate(self) -> None:
+        """Counts an operation, and fails it where a fault says so."""
+        self.operations += 1
+        fault = self._fault
+        if fault is None:
+            return
+        if fault.after > 0:
+            fault.after -= 1
+            return
+        if fault.error_number is None:
+            raise PowerCutError
+        if fault.times is not None:
+            if fault.times == 0:
+                return
+            fault.times -= 1
+        raise OSError(fault.error_number, os.strerror(fault.error_number))
+
+
+class MemoryLock:
+    """A directory of a ``MemoryFiles`` held for one broker."""
+
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+class MemoryLogFile(LogFile):
+    """A ``LogFile`` in memory; ``sync`` happens inline, so that virtual time stays true."""
+
+    def __init__(self, files: MemoryFiles, inode: _Inode, path: str) -> None:
+        super().__init__(path, len(inode.data))
+        self._files = files
+        self._inode = inode
+
+    async def sync(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sync_now()
+
+    def slice(self, position: int, count: int) -> FileSlice:
+        return BytesSlice(self.read(position, count))
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def _write_at(self, buffers: Sequence[Buffer], position: int) -> int:
+        return self._files.write(self._inode, buffers, position)
+
+    def _read_at(self, position: int, count: int) -> bytes:
+        return bytes(self._inode.data[position : position + count])
+
+    def _truncate_to(self, end: int) -> None:
+        self._files.truncate(self._inode, end)
+
+    def _sync(self) -> None:
+        self._files.sync(self._inode)

@@ -1,0 +1,117 @@
+"""The files that forget, tear and fail: their own rules."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import IllegalStateError
+from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+
+
+def filled(files: MemoryFiles) -> None:
+    """``/d/a`` with ``safe`` synced, name and all, and ``lost`` behind it."""
+    files.make_directory("/d")
+    files.sync_directory("/")
+    file = files.open_log("/d/a", create=True)
+    file.append([b"safe"])
+    file.sync_now()
+    files.sync_directory("/d")
+    file.append([b"lost"])
+
+
+def test_a_kill_loses_nothing() -> None:
+    """The operating system lives on."""
+    files = MemoryFiles()
+    filled(files)
+    files.kill()
+    assert files.read_bytes("/d/a") == b"safelost"
+
+
+def test_a_crash_drops_what_was_not_synced() -> None:
+    """Bytes and names alike."""
+    files = MemoryFiles()
+    filled(files)
+    files.open_log("/d/b", create=True).sync_now()
+    files.crash()
+    assert files.read_bytes("/d/a") == b"safe"
+    assert files.read_bytes("/d/b") is None
+
+
+def test_a_crash_left_to_chance_keeps_any_prefix_and_tears() -> None:
+    """Over many crashes every length occurs, and tails of zeros; the synced part is always there."""
+    seen = set()
+    for seed in range(200):
+        files = MemoryFiles()
+        filled(files)
+        files.crash(Random(seed))
+        data = files.read_bytes("/d/a")
+        assert data is not None
+        assert data.startswith(b"safe")
+        seen.add(data[4:])
+    assert {b"", b"l", b"lo", b"los", b"lost", b"\0\0\0\0", b"lo\0\0"} <= seen
+
+
+def test_a_file_in_a_directory_that_was_lost_is_lost() -> None:
+    """Syncing a directory does not make its own name durable."""
+    files = MemoryFiles()
+    files.make_directory("/d")
+    files.write_atomic("/d/a", b"1")
+    files.crash()
+    assert files.read_bytes("/d/a") is None
+
+
+def test_faults_wait_strike_and_end() -> None:
+    """``after`` operations pass, ``times`` fail, then all is well."""
+    files = MemoryFiles()
+    file = files.open_log("/a", create=True)
+    files.inject(Fault(errno.EIO, after=1, times=2, landed_bytes=1))
+    file.append([b"1"])
+    with pytest.raises(KafkaStorageError, match="Input/output"):
+        file.append([b"22"])  # the write fails, and so does cutting off what has landed
+    assert files.read_bytes("/a") == b"12"
+    file.append([b"3"])
+    assert files.read_bytes("/a") == b"13"
+
+
+def test_without_power_nothing_works_until_the_restart() -> None:
+    """A power cut is no error that code could handle."""
+    files = MemoryFiles()
+    file = files.open_log("/a", create=True)
+    files.inject(Fault(None, landed_bytes=2))
+    for _ in range(2):
+        with pytest.raises(PowerCutError):
+            file.append([b"1234"])
+    assert files.read_bytes("/a") == b"12"
+    files.kill()
+    assert files.read_bytes("/a") == b"12"
+
+
+def test_a_full_disk_takes_what_fits() -> None:
+    """The rest is an error; space that was freed can be used."""
+    files = MemoryFiles(capacity_bytes=10)
+    file = files.open_log("/a", create=True)
+    file.append([b"12345678"])
+    with pytest.raises(KafkaStorageError, match="2 of 3 bytes"):
+        file.append([b"abc"])
+    file.append([b"ab"])
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        file.append([b"c"])
+    file.truncate(0)
+    file.append([b"c"])
+
+
+def test_a_lock_is_exclusive_and_ends_with_the_process() -> None:
+    """As on disk."""
+    files = MemoryFiles()
+    files.make_directory("/d")
+    lock = files.lock("/d")
+    with pytest.raises(IllegalStateError, match="in use"):
+        files.lock("/d")
+    lock.release()
+    files.lock("/d")
+    files.kill()
+    files.lock("/d").release()
