@@ -23,7 +23,7 @@ from operator import index as as_int
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.record import outcome_table
 from splashdam.record.headers import as_bytes, checked_headers
-from splashdam.record.outcome import AllOf, check_parts, raise_error
+from splashdam.record.outcome import AllOf, check_parts
 from splashdam.record.outcome_table import next_state
 
 cdef extern from "Python.h":
@@ -116,7 +116,8 @@ cdef object as_pairs(object headers):
 
     Every key's UTF-8 form is made here, so that writing it later cannot fail.
     """
-    cdef Py_ssize_t position, size
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
     cdef object pair, value
     if headers is None:
         return None
@@ -138,7 +139,8 @@ cdef object as_pairs(object headers):
 cdef Py_ssize_t headers_size(object headers) except -1:
     cdef Py_ssize_t count = header_count(headers)
     cdef Py_ssize_t total = varint_size(count)
-    cdef Py_ssize_t position, size
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
     cdef object pair
     for position in range(count):
         pair = pair_at(headers, position)
@@ -149,7 +151,8 @@ cdef Py_ssize_t headers_size(object headers) except -1:
 
 cdef uint8_t *put_headers(uint8_t *out, object headers) except NULL:
     cdef Py_ssize_t count = header_count(headers)
-    cdef Py_ssize_t position, size
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
     cdef const char *key
     cdef object pair
     out = put_varint(out, count)
@@ -189,9 +192,14 @@ cdef class BatchBuffer:
         memset(self._start, 0, HEADER_BYTES)
 
     cdef int allocate(self, Py_ssize_t capacity_bytes) except -1:
+        """New memory, with what is in the old one."""
         cdef object memory = PyByteArray_FromStringAndSize(NULL, capacity_bytes)
-        self._pin = memoryview(memory)
-        self._start = <uint8_t *>PyByteArray_AS_STRING(memory)
+        cdef object pin = memoryview(memory)  # the last line that may run a finalizer
+        cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(memory)
+        if self._start is not NULL:
+            memcpy(start, self._start, self.size_bytes)
+        self._start = start
+        self._pin = pin
         self.capacity_bytes = capacity_bytes
         return 0
 
@@ -238,12 +246,9 @@ cdef class BatchBuffer:
 
     def reserve(self, capacity_bytes):
         """See ``_kernel_py.BatchBuffer.reserve``."""
-        cdef object old_pin = self._pin  # keeps the old memory until it is copied
-        cdef uint8_t *old = self._start
         if capacity_bytes > self.capacity_bytes:
             check_capacity(capacity_bytes)
             self.allocate(capacity_bytes)
-            memcpy(self._start, old, self.size_bytes)
 
     def view(self):
         """See ``_kernel_py.BatchBuffer.view``."""
@@ -451,8 +456,9 @@ cdef class BatchOutcome:
         leaf, index = self.leaf_of(index)
         if leaf.state == PENDING:
             raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
-        if leaf.state == FAILED:
-            raise_error(leaf.error_of(index))
+        error = leaf.error_of(index)
+        if error is not None:
+            raise error.with_traceback(None)
         return -1 if leaf.base_offset < 0 else leaf.base_offset + <int64_t>index
 
 

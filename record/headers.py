@@ -57,15 +57,13 @@ def as_bytes(data: Any, what: str) -> bytes:
     return view.tobytes()
 
 
-def encode_headers(headers: HeaderPairs | None) -> bytes:
+def encode_headers(headers: HeaderPairs) -> bytes:
     """The header part of a record: count, then key and value of each.
 
     Raises:
         TypeError: as ``checked_headers``.
         UnicodeEncodeError: a key holds a lone surrogate.
     """
-    if headers is None:
-        return NO_HEADERS
     if type(headers) is list:
         headers = tuple(headers)
     if type(headers) is not tuple or not all(map(_is_exact_pair, headers)):

@@ -241,8 +241,9 @@ class BatchOutcome:
         leaf, index = self.leaf_of(index)
         if leaf.state == PENDING:
             raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
-        if leaf.state == FAILED:
-            raise_error(leaf.error_of(index))
+        error = leaf.error_of(index)
+        if error is not None:
+            raise error.with_traceback(None)  # the frames that raised it before would pile up in it
         return -1 if leaf.base_offset < 0 else leaf.base_offset + index
 
 
@@ -253,12 +254,6 @@ def check_parts(bounds: Sequence[int], states: Sequence[int]) -> None:
         raise IllegalArgumentError(f"bounds {list(bounds)} do not divide a batch into {len(states)} parts")
     if any(state != PENDING for state in states):
         raise IllegalArgumentError("a child of a split is not pending")
-
-
-def raise_error(error: BaseException | None) -> None:
-    """Raises a stored error, without the frames that raised it before: they would pile up in it."""
-    if error is not None:
-        raise error.with_traceback(None)
 
 
 class FutureCell:

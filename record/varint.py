@@ -30,5 +30,5 @@ def encode_varint(value: int) -> bytes:
 
 
 def size_of_varint(value: int) -> int:
-    """Bytes that ``encode_varint`` makes of a value that is not negative."""
-    return max(1, ((value << 1).bit_length() + 6) // 7)
+    """Bytes that ``encode_varint`` makes of a value above 0."""
+    return ((value << 1).bit_length() + 6) // 7

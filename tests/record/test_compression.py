@@ -94,6 +94,16 @@ def test_zstd_frames() -> None:
     assert decompress(Codec.ZSTD, known + unknown + known) == TEXT * 3
 
 
+def test_zstd_frames_that_tell_less() -> None:
+    """Limit and cut-off end are seen without a size in the frame, and with a checksum behind it."""
+    unknown = zstandard.ZstdCompressor(write_content_size=False).compress(b"x")
+    with pytest.raises(CorruptMessageError, match="limit of 0"):
+        decompress(Codec.ZSTD, unknown, max_bytes=0)
+    summed = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
+    with pytest.raises(CorruptMessageError, match="cut off"):
+        decompress(Codec.ZSTD, summed[:-1])
+
+
 # Levels and names
 
 

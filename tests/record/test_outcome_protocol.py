@@ -1,6 +1,6 @@
 """The Python twin's protocol between adder and completer, with the other thread put exactly where it hurts.
 
-In CPython a switch of threads at these places is rare enough to escape any number of runs; here it is certain.
+CPython switches threads at these places too rarely for any number of runs; here it is certain.
 """
 
 from __future__ import annotations
