@@ -23,7 +23,7 @@ from itertools import pairwise
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record import outcome_table
-from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, next_state
+from splashdam.record.outcome_table import PENDING, SPLIT, next_state
 
 
 class Handle:

@@ -277,6 +277,18 @@ def test_upper_bound(kernel: ModuleType, record: Any) -> None:
     assert buffer.size_bytes - before <= bound
 
 
+@pytest.mark.parametrize(
+    ("size", "length_bytes"), [(0, 1), (63, 1), (64, 2), (8191, 2), (8192, 3), (1 << 20, 4)]
+)
+def test_upper_bound_at_the_edges_of_varints(kernel: ModuleType, size: int, length_bytes: int) -> None:
+    """21, one byte each for what is null or empty, and length and bytes of what is not."""
+    data = bytes(size)
+    expected = 21 + 1 + 1 + length_bytes + size
+    assert kernel.record_size_upper_bound(data, None, None) == expected
+    assert kernel.record_size_upper_bound(None, bytearray(data), ()) == expected
+    assert kernel.record_size_upper_bound(None, None, [("", data)]) == expected + 1
+
+
 @given(records=st.lists(RECORD, max_size=8), capacity=st.integers(61, 1500))
 def test_twins_agree(twins: tuple[ModuleType, ModuleType], records: list[Any], capacity: int) -> None:
     """Whatever is appended, both make the same bytes and the same decisions."""
