@@ -286,7 +286,7 @@ def test_upper_bound_at_the_edges_of_varints(kernel: ModuleType, size: int, leng
     expected = 21 + 1 + 1 + length_bytes + size
     assert kernel.record_size_upper_bound(data, None, None) == expected
     assert kernel.record_size_upper_bound(None, bytearray(data), ()) == expected
-    assert kernel.record_size_upper_bound(None, None, [("", data)]) == expected + 1
+    assert kernel.record_size_upper_bound(None, None, [("", data)]) == expected + 2
 
 
 @given(records=st.lists(RECORD, max_size=8), capacity=st.integers(61, 1500))
