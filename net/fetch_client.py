@@ -211,7 +211,7 @@ class FetchClient:
     async def _fetch_once(
         self, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int]
     ) -> list[FetchedPartition]:
-        """One round: news of some leaders counts more than the failure of another; the next round meets it."""
+        """One round: news of some leaders counts more than a failure of another; the next round meets it."""
         fetched: list[FetchedPartition] = []
         failures: list[RetriableError] = []
 

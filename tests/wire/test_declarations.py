@@ -1,0 +1,144 @@
+"""Every declaration against Kafka's own schemas, field by field, for the versions declared here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oracles import shared
+from wire_values import MESSAGES
+
+from splashdam.wire.fields import NO_UUID, ArrayType, Field, StructType, WireType
+from splashdam.wire.message import Message, Struct
+from splashdam.wire.registry import API_KEYS
+from splashdam.wire.versions import Versions
+
+EXPECTED_VERSIONS = {
+    "Produce": (3, 11),
+    "Fetch": (4, 17),
+    "ListOffsets": (1, 10),
+    "Metadata": (0, 13),
+    "FindCoordinator": (0, 6),
+    "ApiVersions": (0, 4),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "InitProducerId": (0, 5),
+}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Kafka's schema of a message, without its comments."""
+    text = shared(f"kafka-messages/{name}.json").read_text()
+    schema: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return schema
+
+
+def snake(name: str) -> str:
+    """Kafka's field name as Python writes it."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def clipped(text: str | None, valid: range) -> list[int]:
+    """The versions of a schema's range that are declared here."""
+    versions = Versions.parse(text or "none")
+    return [version for version in valid if version in versions]
+
+
+def schema_default(field: dict[str, Any], structs: dict[str, Any]) -> object:
+    """A field's default as `Field.default` holds it, by the rules of Kafka's message generator."""
+    kind, default = field["type"], field.get("default")
+    if default == "null" or (kind == "records" and default is None):
+        return None
+    if kind.startswith("[]"):
+        return []
+    if kind in structs:
+        return "a new instance"
+    zero = {"bool": False, "string": "", "uuid": NO_UUID}.get(kind, 0)
+    if default is None or kind in ("string", "uuid"):
+        return default or zero
+    return default in (True, "true") if kind == "bool" else int(str(default), 0)
+
+
+def type_text(kind: WireType) -> str:
+    """A declared type as the schema writes it."""
+    if isinstance(kind, ArrayType):
+        return "[]" + type_text(kind.element)
+    return kind.cls.__name__ if isinstance(kind, StructType) else kind.name
+
+
+def inner_struct(kind: WireType) -> type[Struct] | None:
+    """The structure inside a declared type."""
+    element = kind.element if isinstance(kind, ArrayType) else kind
+    return element.cls if isinstance(element, StructType) else None
+
+
+def pairs(
+    declared: type[Struct], fields: list[dict[str, Any]], valid: range, structs: dict[str, Any], where: str
+) -> Iterator[tuple[str, Field, dict[str, Any]]]:
+    """Declared and schema fields side by side, all levels; fails where one has no partner."""
+    schema_fields = [field for field in fields if clipped(field["versions"], valid)]
+    names = [snake(field["name"]) for field in schema_fields]
+    assert [field.name for field in declared.FIELDS] == names, where
+    for ours, theirs in zip(declared.FIELDS, schema_fields, strict=True):
+        yield f"{where}.{ours.name}", ours, theirs
+        inner = inner_struct(ours.type)
+        if inner is not None:
+            below = theirs.get("fields") or structs[theirs["type"].removeprefix("[]")]
+            yield from pairs(inner, below, valid, structs, f"{where}.{ours.name}")
+
+
+def struct_fields(schema: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The fields of every structure that a schema defines, by its name."""
+    found = {each["name"]: each["fields"] for each in schema.get("commonStructs", [])}
+    waiting = [*schema["fields"], *(field for fields in found.values() for field in fields)]
+    while waiting:
+        field = waiting.pop()
+        if "fields" in field:
+            found[field["type"].removeprefix("[]")] = field["fields"]
+            waiting += field["fields"]
+    return found
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.NAME)
+def test_declaration_is_kafkas(cls: type[Message]) -> None:
+    """Name, order, type, versions, nullability, tag, default, ignorable: all as in Kafka's schema."""
+    schema = schema_of(cls.NAME)
+    structs = struct_fields(schema)
+    assert schema["apiKey"] == cls.API_KEY
+    assert list(cls.VERSIONS) == clipped(schema["validVersions"], cls.VERSIONS)
+    for where, ours, theirs in pairs(cls, schema["fields"], cls.VERSIONS, structs, cls.NAME):
+        assert type_text(ours.type) == theirs["type"], where
+        carried = clipped(theirs["versions"], cls.VERSIONS)
+        assert clipped(str(ours.versions), cls.VERSIONS) == carried, where
+        nullable = clipped(theirs.get("nullableVersions"), cls.VERSIONS)
+        assert clipped(str(ours.nullable), cls.VERSIONS) == nullable, where
+        assert ours.tag == theirs.get("tag"), where
+        assert theirs.get("taggedVersions", theirs["versions"]) == theirs["versions"], where
+        assert ours.ignorable == (str(theirs.get("ignorable", False)).lower() == "true"), where
+        default = "a new instance" if isinstance(ours.default, type) else ours.default
+        assert default == schema_default(theirs, structs), where
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.NAME)
+def test_flexible_versions_are_kafkas(cls: type[Message]) -> None:
+    """Compact types and tagged fields begin in Kafka's version."""
+    flexible = clipped(schema_of(cls.NAME)["flexibleVersions"], cls.VERSIONS)
+    assert [version for version in cls.VERSIONS if cls.is_flexible(version)] == flexible
+
+
+def test_declared_versions() -> None:
+    """Each API is declared in the versions that were promised."""
+    declared = {api.name: (api.versions[0], api.versions[-1]) for api in API_KEYS.values()}
+    assert declared == EXPECTED_VERSIONS
+
+
+def test_struct_names_are_kafkas() -> None:
+    """A structure has Kafka's name, in the module of its message."""
+    for cls in MESSAGES:
+        known = struct_fields(schema_of(cls.NAME))
+        for field in cls.FIELDS:
+            inner = inner_struct(field.type)
+            assert inner is None or inner.__name__ in known
