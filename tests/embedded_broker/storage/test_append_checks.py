@@ -1,0 +1,193 @@
+"""Everything a leader refuses: the right error, and nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
+
+from splashdam.embedded_broker.storage.append_checks import RecordErrors, check_batch
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import MAX_LONG, LogSettings
+from splashdam.model.broker_errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    OutOfOrderSequenceNumberError,
+    RecordListTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.record.batch import INT16, INT32, stamp_crc
+from splashdam.record.compression import Codec, Compression
+from splashdam.record.sealing import build_batch
+from splashdam.testing.memory_files import MemoryFiles
+
+ATTRIBUTES_AT, LAST_DELTA_AT, COUNT_AT = 21, 23, 57
+SETTINGS = LogSettings()
+
+
+@pytest.fixture
+def log() -> Log:
+    """A log with three records."""
+    log = open_log(MemoryFiles())
+    log.append_as_leader(batch(b"1", b"2", b"3"), now_ms=NOW_MS)
+    return log
+
+
+def altered(change: Callable[[bytearray], None], *values: bytes, **fields: int) -> bytes:
+    """A batch that was changed and given the right checksum again."""
+    data = bytearray(batch(*values or (b"v",), **fields))
+    change(data)
+    stamp_crc(data, 0, len(data))
+    return bytes(data)
+
+
+def with_attributes(bits: int) -> bytes:
+    return altered(lambda data: INT16.pack_into(data, ATTRIBUTES_AT, bits))
+
+
+def with_count(count: int, last_delta: int) -> bytes:
+    def change(data: bytearray) -> None:
+        INT32.pack_into(data, LAST_DELTA_AT, last_delta)
+        INT32.pack_into(data, COUNT_AT, count)
+
+    return altered(change)
+
+
+def with_byte(position: int, value: int) -> bytes:
+    data = bytearray(batch(b"v"))
+    data[position] = value
+    return bytes(data)
+
+
+REFUSED = {
+    "empty": (b"", CorruptMessageError),
+    "too short": (batch(b"v")[:60], CorruptMessageError),
+    "cut off": (batch(b"v")[:-1], CorruptMessageError),
+    "two batches": (batch(b"v") + batch(b"w"), InvalidRecordError),
+    "something behind": (batch(b"v") + b"x", InvalidRecordError),
+    "format 1": (with_byte(16, 1), InvalidRecordError),
+    "format 0": (with_byte(16, 0), InvalidRecordError),
+    "format 3": (with_byte(16, 3), CorruptMessageError),
+    "base offset 1": (with_byte(7, 1), InvalidRecordError),
+    "checksum": (with_byte(65, 0xFF), CorruptMessageError),
+    "no records": (with_count(0, 0), InvalidRecordError),
+    "fewer records than offsets": (with_count(1, 1), InvalidRecordError),
+    "a control batch": (with_attributes(0x20), InvalidRecordError),
+    "no producer in a transaction": (with_attributes(0x10), InvalidRecordError),
+    "no sequence": (altered(lambda data: None, producer_id=1, sequence=-1), InvalidRecordError),
+    "codec 5": (with_attributes(5), UnsupportedCompressionTypeError),
+    "codec 7": (with_attributes(7), UnsupportedCompressionTypeError),
+    "the broker's timestamps": (with_attributes(0x08), InvalidTimestampError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_batch_leaves_no_trace(log: Log, case: str) -> None:
+    """The error is Kafka's; offsets, files and the next append are as if it had never come."""
+    data, error = REFUSED[case]
+    size = log.segments[-1].size_bytes
+    with pytest.raises(error):
+        log.append_as_leader(memoryview(data), now_ms=NOW_MS)
+    assert (log.log_end_offset, log.segments[-1].size_bytes) == (3, size)
+    assert log.append_as_leader(batch(b"4"), now_ms=NOW_MS).base_offset == 3
+    assert [header.record_count for header in read_headers(log)] == [3, 1]
+
+
+def test_every_single_damaged_byte_is_refused_or_harmless() -> None:
+    """Flipping any bit is noticed, but for the leader epoch, which the broker sets anyway."""
+    data = batch(b"value", producer_id=1)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        if 12 <= position < 16:
+            check_batch(damaged, SETTINGS, NOW_MS)
+        else:
+            with pytest.raises(BrokerResponseError):
+                check_batch(damaged, SETTINGS, NOW_MS)
+
+
+def test_the_size_limit_is_exact() -> None:
+    """max.message.bytes is the largest size accepted."""
+    data = batch(b"v" * 100)
+    check_batch(data, LogSettings(max_message_bytes=len(data)), NOW_MS)
+    with pytest.raises(MessageTooLargeError, match=f"{len(data)} bytes is above"):
+        check_batch(data, LogSettings(max_message_bytes=len(data) - 1), NOW_MS)
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    """It would have no place."""
+    data = batch(b"v" * 100)
+    check_batch(data, LogSettings(segment_bytes=len(data)), NOW_MS)
+    with pytest.raises(RecordListTooLargeError, match=r"segment\.bytes"):
+        check_batch(data, LogSettings(segment_bytes=len(data) - 1), NOW_MS)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_compacted_topic_wants_keys(codec: Codec) -> None:
+    """The error names each record without one."""
+    records = [(NOW_MS, key, b"v", None) for key in (b"a", None, b"", None)]
+    data = build_batch(records, Compression(codec, None))
+    settings = LogSettings(cleanup_policy="compact, delete")
+    with pytest.raises(InvalidRecordError) as caught:
+        check_batch(data, settings, NOW_MS)
+    assert isinstance(caught.value, RecordErrors)
+    assert sorted(caught.value.record_errors) == [1, 3]
+    check_batch(build_batch(records[::2]), settings, NOW_MS)
+    check_batch(data, SETTINGS, NOW_MS)
+
+
+def test_timestamps_outside_the_limits_are_refused_by_record() -> None:
+    """Both limits count from the broker's clock; without limits records are not even decoded."""
+    settings = LogSettings(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+    times = [NOW_MS - 101, NOW_MS - 100, NOW_MS + 50, NOW_MS + 51]
+    data = build_batch([(time, b"k", b"v", None) for time in times])
+    with pytest.raises(InvalidTimestampError) as caught:
+        check_batch(data, settings, NOW_MS)
+    assert isinstance(caught.value, RecordErrors)
+    assert sorted(caught.value.record_errors) == [0, 3]
+    check_batch(data, SETTINGS, NOW_MS)
+    check_batch(data, attrs.evolve(settings, message_timestamp_type="LogAppendTime"), NOW_MS)
+
+
+def test_a_refused_sequence_leaves_no_trace(log: Log) -> None:
+    """Not even in what is remembered of the producer."""
+    log.append_as_leader(batch(b"a", producer_id=1), now_ms=NOW_MS)
+    for _ in range(2):
+        with pytest.raises(OutOfOrderSequenceNumberError):
+            log.append_as_leader(batch(b"c", producer_id=1, sequence=2), now_ms=NOW_MS)
+    assert log.append_as_leader(batch(b"b", producer_id=1, sequence=1), now_ms=NOW_MS).base_offset == 4
+
+
+def test_unknown_topic_options_are_refused_with_the_nearest() -> None:
+    """Names are Kafka's dotted ones."""
+    settings = LogSettings(segment_bytes=1000).with_configs({"index.interval.bytes": "7"})
+    assert (settings.segment_bytes, settings.index_interval_bytes) == (1000, 7)
+    with pytest.raises(KafkaConfigurationError, match=r"segment\.byte'.*segment\.bytes"):
+        settings.with_configs({"segment.byte": "1"})
+    with pytest.raises(KafkaConfigurationError, match="delete and compact"):
+        settings.with_configs({"cleanup.policy": "shred"})
+
+
+def test_no_limit_means_no_decoding() -> None:
+    """A batch whose records make no sense passes by its header, as the default limits ask."""
+    assert SETTINGS.message_timestamp_before_max_ms == MAX_LONG
+    data = altered(lambda data: data.__setitem__(61, 0xFF))
+    check_batch(data, SETTINGS, NOW_MS)
+    with pytest.raises(CorruptMessageError):
+        check_batch(data, LogSettings(cleanup_policy="compact"), NOW_MS)
+
+
+def test_the_directory_is_untouched_by_refusals() -> None:
+    """No file but those of the empty log."""
+    files = MemoryFiles()
+    log = open_log(files)
+    before = files.list_directory(DIRECTORY)
+    for data, error in REFUSED.values():
+        with pytest.raises(error):
+            log.append_as_leader(data, now_ms=NOW_MS)
+    assert files.list_directory(DIRECTORY) == before
