@@ -15,6 +15,9 @@ from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.connect import Connect, TcpConnect, address_text
 
 
+_TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
 class TrackedConnect:
     """Wraps another ``Connect``; knows its open streams.
 
@@ -40,9 +43,9 @@ class TrackedConnect:
         if exiting() and isinstance(self.connect, TcpConnect):
             host = _resolve_here(host, port)
         stream = await self.connect(host, port)
-        if isinstance(stream, trio.SocketStream):
-            self._set_options(stream, address_text(host, port))
         self._streams.add(stream)
+        if isinstance(stream, trio.SocketStream) and stream.socket.family in _TCP_FAMILIES:
+            self._set_options(stream, address_text(host, port))
         return stream
 
     def close_in_child(self) -> None:
@@ -58,6 +61,7 @@ class TrackedConnect:
             for level, option, value in self._socket_options:
                 stream.setsockopt(level, option, value)
         except OSError as error:
+            stream.socket.close()
             raise KafkaConnectionError(f"cannot set socket_options on {where}: {error}") from error
 
 
