@@ -17,7 +17,7 @@ from splashdam.embedded_broker.storage.leader_epochs import LeaderEpochs
 from splashdam.embedded_broker.storage.leftovers import finish_leftovers
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles, offset_of_name
 from splashdam.embedded_broker.storage.producer_state import ProducerStates
-from splashdam.embedded_broker.storage.replay import replay_batch, replay_segment
+from splashdam.embedded_broker.storage.replay import complete_batches, replay_batch, replay_segment
 from splashdam.embedded_broker.storage.segment import LOG, SEGMENT_SUFFIXES, LogSegment
 from splashdam.embedded_broker.storage.segment_list import SegmentList
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -200,6 +200,8 @@ class LogLoader:
     def _producers_at(self, offset: int) -> ProducerStates:
         """The state of everything below ``offset``: the newest snapshot, and the batches after it."""
         start, states = self._snapshots.load_newest(offset, self._log_start_offset)
+        if len(states):
+            complete_batches(states, self._segments, start)
         for segment, following in zip(self._segments, [*self._segments[1:], None], strict=True):
             if segment.base_offset >= offset:
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.index_file import IndexFile
@@ -54,6 +54,14 @@ class OffsetIndex:
         self._load()
         slot = bisect_right(self._offsets, min(offset - self.base_offset, MAX_RELATIVE_OFFSET))
         return self._positions[slot - 1] if slot else 0
+
+    def position_before(self, position: int, *, entries: int, max_bytes: int) -> int:
+        """Where to start in order to see what lies before ``position``: so many entries or bytes back."""
+        self._load()
+        end = bisect_left(self._positions, position)
+        nearest = bisect_left(self._positions, position - max_bytes)
+        slot = max(end - entries, nearest, 0)
+        return self._positions[slot] if 0 < slot < end else 0
 
     def append(self, last_offset: int, position: int) -> None:
         """Adds the batch that ends with ``last_offset`` and starts at ``position``."""

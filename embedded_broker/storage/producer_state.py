@@ -187,6 +187,15 @@ class ProducerStates:
             del self._entries[producer_id]
         return len(expired)
 
+    def complete_from(self, tail: ProducerStates) -> None:
+        """Fills in batches that a snapshot left out, from the states that the end of the log alone gives."""
+        for entry in self._entries.values():
+            seen = tail._entries.get(entry.producer_id)
+            if seen is None or seen.epoch != entry.epoch or not entry.batches:
+                continue
+            if seen.batches[-1].last_offset == entry.batches[-1].last_offset:
+                entry.batches = seen.batches
+
     def restart_clocks(self, now_ms: int) -> None:
         """Counts silence from now on, for producers known from files."""
         for entry in self._entries.values():

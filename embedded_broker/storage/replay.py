@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 
@@ -16,6 +16,7 @@ from splashdam.record.reader import read_records
 _MARKER_KEY = Struct(">hh")  # version, type
 _MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 _ABORT, _COMMIT = 0, 1
+_TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 2, 64, 8 * 1024 * 1024
 
 
 def replay_batch(
@@ -39,6 +40,30 @@ def replay_batch(
         return None
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     return states.end_transaction(header, header.base_offset, coordinator_epoch, is_aborted=kind == _ABORT)
+
+
+def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_to: int) -> None:
+    """Fills in the batches before the last one of each producer, which snapshots leave out.
+
+    A producer may have five batches in flight when its broker ends, so repeats of any of them must be known
+    after the next start. (Kafka knows the last alone.) They stand close to the end of the log: no more than
+    ``_TAIL_ENTRIES`` index entries and ``_TAIL_BYTES`` before ``up_to`` are looked at.
+
+    Raises:
+        CorruptMessageError: the log is damaged.
+        KafkaStorageError: it cannot be read.
+    """
+    tail = ProducerStates()
+    for segment in [segment for segment in segments if segment.base_offset < up_to][-_TAIL_SEGMENTS:]:
+        head = segment.find(up_to)
+        end = segment.size_bytes if head is None else head.position
+        start = segment.offset_index.position_before(end, entries=_TAIL_ENTRIES, max_bytes=_TAIL_BYTES)
+        for position, header in iter_headers(segment.log, start):
+            if position >= end:
+                break
+            if header.producer_id >= 0 and not header.is_control:
+                tail.record(header, header.base_offset, now_ms=0)
+    states.complete_from(tail)
 
 
 def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int, to_offset: int) -> None:

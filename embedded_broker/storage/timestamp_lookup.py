@@ -37,7 +37,7 @@ def find_timestamp(
         KafkaStorageError: the log cannot be read.
     """
     if timestamp_ms is None:
-        timestamp_ms = max(segment.max_timestamp for segment in segments.walk_from(from_offset))
+        timestamp_ms = max(_largest(segment, from_offset) for segment in segments.walk_from(from_offset))
         if timestamp_ms < 0:
             return None
     for segment in segments.walk_from(from_offset):
@@ -47,6 +47,20 @@ def find_timestamp(
                 if found is not None:
                     return found if found.offset < up_to else None
     return None
+
+
+def _largest(segment: LogSegment, from_offset: int) -> int:
+    """The largest timestamp of a segment from an offset on."""
+    if from_offset <= segment.base_offset:
+        return segment.max_timestamp
+    largest = -1  # what DeleteRecords took from the front may hold the segment's own largest
+    for head in segment.heads_from(from_offset):
+        if head.base_offset >= from_offset:
+            largest = max(largest, head.max_timestamp)
+        elif head.last_offset >= from_offset:
+            records = read_records(segment.log.read(head.position, head.size_bytes))
+            largest = max([largest, *(item.timestamp_ms for item in records if item.offset >= from_offset)])
+    return largest
 
 
 def _in_batch(segment: LogSegment, head: Head, timestamp_ms: int, from_offset: int) -> FoundRecord | None:
