@@ -2,21 +2,21 @@
 
 from collections import Counter
 
-from splashdam import EmbeddedBroker, KafkaProducer
+from splashdam import DefaultSerializer, EmbeddedBroker, KafkaProducer
 
 with (
     EmbeddedBroker("./data", num_partitions=6) as broker,
     KafkaProducer(
         bootstrap_servers=broker.bootstrap_servers,
-        key_serializer=str.encode,
-        value_serializer=str.encode,
+        key_serializer=DefaultSerializer(),  # text becomes UTF-8
+        value_serializer=DefaultSerializer(),
     ) as producer,
 ):
     print(f"partitions of the topic: {sorted(producer.partitions_for('visits'))}")
 
     # Records with the same key go to the same partition, in the order sent, also when one is sent again.
     # The place is murmur2(key) modulo the number of partitions: the one that Java, kafka-python, … compute.
-    for user in ("anna", "ben", "chloe"):
+    for user in ("anna", "dora", "hana"):
         places = {producer.send("visits", f"page {page}", key=user).get(10).partition for page in range(5)}
         print(f"{user}'s visits are in partition {places}")
 
