@@ -78,6 +78,7 @@ class RecordAccumulator:
             linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms, batch_bytes=batch_bytes
         )
         self._open = OpenBatches(batch_bytes, self._memory)
+        self._open_by_partition = self._open.by_partition  # one look-up less for each record
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._closed = False
@@ -115,7 +116,7 @@ class RecordAccumulator:
         if future is not None:
             if ticket is not None:
                 self._memory.cancel(ticket)
-            return Appended(future, self._queues.is_full(self._open.by_partition[topic_partition]))
+            return Appended(future, self._queues.is_full(self._open_by_partition[topic_partition]))
         if self._closed:
             raise IllegalStateError("the producer is closed")
         record = PendingRecord(timestamp_ms, key, value, headers)
@@ -133,7 +134,10 @@ class RecordAccumulator:
         batch = self._open.open(topic_partition, now_ms, needed_bytes, record)
         self._queues.append(batch)
         self._incomplete[batch] = None
-        return Appended(record.future(future_type, batch), True)
+        future = record.future(future_type, batch)
+        if needed_bytes > self.batch_bytes:
+            self._open.close(batch)  # above the limit already: it travels alone
+        return Appended(future, True)
 
     def try_append(
         self,
@@ -149,7 +153,7 @@ class RecordAccumulator:
 
         Nobody has to be woken after it.
         """
-        batch = self._open.by_partition.get(topic_partition)
+        batch = self._open_by_partition.get(topic_partition)
         if batch is None:
             return None
         buffer = batch.buffer
@@ -223,7 +227,6 @@ class RecordAccumulator:
         The parts keep its creation time and its memory, continue its sequence numbers, and are sent at once;
         no attempt is counted.
         """
-        batch.advance(BatchEvent.DIVIDE)
         parts = divide(batch, self.batch_bytes)
         self._finish(batch)
         for part in reversed(parts):

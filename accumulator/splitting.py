@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.accumulator.sequences import sequence_after
 from splashdam.model.errors import IllegalStateError
 from splashdam.record.batch import HEADER_BYTES
@@ -34,6 +34,7 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
         if batch.sequenced:
             part.base_sequence = sequence_after(batch.base_sequence, start)
         parts.append(part)
+    batch.advance(BatchEvent.DIVIDE)
     _share_charge(batch, parts)
     batch.outcome.split(bounds, [part.outcome for part in parts])
     return parts

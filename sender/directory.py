@@ -71,12 +71,10 @@ class LinkDirectory:
         """
         if any(link.hopeful for link in self):
             return math.inf
-        taken = {(link.node.host, link.node.port) for link in self if link.state is not LinkState.IDLE}
-        candidates = [
-            self.link_to(node)
-            for node in (*cluster.nodes.values(), *self._bootstrap)
-            if (node.host, node.port) not in taken
-        ]
+        addresses = {(node.host, node.port) for node in cluster.nodes.values()}
+        elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
+        links = [self.link_to(node) for node in (*cluster.nodes.values(), *elsewhere)]
+        candidates = [link for link in links if link.state is LinkState.IDLE]
         if not candidates:
             return math.inf
         best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
