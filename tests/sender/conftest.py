@@ -1,0 +1,130 @@
+"""A sender with everything around it, in memory and in virtual time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.results import Appended
+from splashdam.model.values import TopicPartition
+from splashdam.net.memory import MemoryNetwork
+from splashdam.record.kernel import FutureCell
+from splashdam.sender.metadata import Metadata
+from splashdam.sender.sender import Sender
+from splashdam.sender.settings import SenderSettings
+from splashdam.sender.wakeup import Wakeup
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.scripted_broker import ScriptedCluster
+
+ACCUMULATOR_DEFAULTS: dict[str, Any] = {
+    "batch_bytes": 16_384,
+    "linger_ms": 0,
+    "buffer_memory": 1_000_000,
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1_000,
+}
+
+
+class Rig:
+    """One sender, one scripted cluster, and what an application does with them."""
+
+    def __init__(
+        self, clock: VirtualClock, seed: int = 0, *, cluster: dict[str, Any], **options: Any
+    ) -> None:
+        self.clock = clock
+        self.network = MemoryNetwork()
+        self.cluster = ScriptedCluster(self.network, **cluster)
+        names = {field.name for field in attrs.fields(SenderSettings)}
+        settings = SenderSettings(
+            **{"bootstrap": self.cluster.bootstrap, **{k: v for k, v in options.items() if k in names}}
+        )
+        drawn = random.Random(seed)
+        accumulator_options = {
+            **ACCUMULATOR_DEFAULTS,
+            **{k: v for k, v in options.items() if k in ACCUMULATOR_DEFAULTS},
+        }
+        self.accumulator = RecordAccumulator(
+            compression=settings.compression,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            random=drawn.random,
+            **accumulator_options,
+        )
+        self.metadata = Metadata(random=drawn.random)
+        self.wakeup = Wakeup()
+        self.guard = threading.RLock()
+        self.sender = Sender(
+            settings=settings,
+            accumulator=self.accumulator,
+            metadata=self.metadata,
+            connect=self.network.connect,
+            clock=clock,
+            guard=self.guard,
+            wakeup=self.wakeup,
+            random=drawn.random,
+        )
+        self.futures: list[FutureCell] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Cluster and sender run; on the way out the sender is closed, and everything must have ended."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.cluster.run)
+            async with trio.open_nursery() as sending:
+                sending.start_soon(self.sender.run)
+                yield
+                self.sender.initiate_close()
+            nursery.cancel_scope.cancel()
+        assert self.accumulator.free_bytes == self.accumulator.buffer_memory
+        assert all(future.done() for future in self.futures)
+
+    def send(
+        self, value: bytes, topic: str = "t", partition: int = 0, key: bytes | None = None
+    ) -> FutureCell:
+        """Appends and wakes, as the producers do; asks for the topic if it is not known."""
+        now_ms = self.clock.now_ms()
+        with self.guard:
+            if not self.metadata.cluster.partition_count(topic):
+                self.metadata.request_topic(topic, now_ms)
+            answer = self.accumulator.append(
+                TopicPartition(topic, partition), now_ms, self.clock.wall_ms(), key, value, None
+            )
+        self.wakeup.wake()
+        assert isinstance(answer, Appended)
+        self.futures.append(answer.future)
+        return answer.future
+
+    async def outcome(self, future: FutureCell) -> int | BaseException:
+        """Waits for a record's end: its offset, or its error."""
+        done = trio.Event()
+        if future.outcome.add_waiter(done.set, future.index) is not None:
+            await done.wait()
+        error = future.outcome.error_of(future.index)
+        return future.outcome.offset_of(future.index) if error is None else error
+
+    async def send_and_wait(self, value: bytes, **where: Any) -> int | BaseException:
+        """One record's whole way."""
+        return await self.outcome(self.send(value, **where))
+
+    def values(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+        """What stands in a partition of the cluster."""
+        return self.cluster.logs[TopicPartition(topic, partition)].values
+
+
+@pytest.fixture
+def make_rig(autojump_clock: MockClock) -> Callable[..., Rig]:
+    """Makes rigs: options of accumulator and sender by name, ``cluster`` for the scripted cluster."""
+
+    def make(**options: Any) -> Rig:
+        cluster = {"topics": {"t": 1}, **options.pop("cluster", {})}
+        return Rig(VirtualClock(autojump_clock), cluster=cluster, **options)
+
+    return make

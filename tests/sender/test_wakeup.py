@@ -1,0 +1,54 @@
+"""Waking the sender from anywhere."""
+
+from __future__ import annotations
+
+import threading
+
+import trio
+
+from splashdam.sender.wakeup import Wakeup
+
+
+async def test_wake_before_wait_is_kept(autojump_clock):
+    """Whoever wakes while nobody sleeps has the next wait return at once; only that one."""
+    wakeup = Wakeup()
+    wakeup.wake()
+    await wakeup.wait(1000)
+    assert trio.current_time() == 0
+    await wakeup.wait(1000)
+    assert trio.current_time() == 1
+
+
+async def test_notify_from_the_same_loop(autojump_clock):
+    """A task wakes the sleeper without the detour through the loop's wake-up socket."""
+    wakeup = Wakeup()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakeup.wait, 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        wakeup.notify()
+    assert trio.current_time() == 0
+
+
+async def test_threads_wake_a_sleeper():
+    """Many wakes from threads end one sleep each time, and none is lost."""
+    wakeup = Wakeup()
+    with trio.fail_after(30):
+        for _ in range(200):
+            thread = threading.Thread(target=wakeup.wake)
+            thread.start()
+            await wakeup.wait(60_000)
+            thread.join()
+
+
+def test_wake_after_the_loop_is_gone_does_nothing():
+    """Producers may be used, wrongly, after the end; a wake never raises."""
+    wakeup = Wakeup()
+    wakeup.wake()
+
+    async def sleep_armed() -> None:
+        with trio.move_on_after(0):
+            await wakeup.wait(60_000)
+        wakeup._armed = True
+
+    trio.run(sleep_armed)
+    wakeup.wake()
