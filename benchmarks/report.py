@@ -30,6 +30,10 @@ def figure(values: Iterable[float], show: Callable[[float], str]) -> str:
     return middle if len(ordered) == 1 else f"{middle} ({show(ordered[0])}-{show(ordered[-1])})"
 
 
+def median(values: Iterable[float], show: Callable[[float], str]) -> str:
+    return show(statistics.median(values))
+
+
 def thousands(value: float) -> str:
     return f"{value / 1e3:,.0f}k"
 
@@ -45,7 +49,7 @@ def table(runs: Sequence[Run], title: str) -> Table:
     """One table for one size and one mode, a row for each client in the order of its first run."""
     made = Table(title=title, title_justify="left")
     made.add_column("client")
-    for name in ("records/s", "MB/s", "CPU s per million", "peak RSS MB", "records per batch", f"{OURS} is"):
+    for name in ("records/s", "MB/s", "CPU s per million", "RSS MB", "records/batch", f"{OURS} is"):
         made.add_column(name, justify="right")
     for client in dict.fromkeys(run["client"] for run in runs):
         mine = [run for run in runs if run["client"] == client]
@@ -53,10 +57,10 @@ def table(runs: Sequence[Run], title: str) -> Table:
         made.add_row(
             f"{client} {mine[0]['version']}",
             figure(map(rate, mine), thousands),
-            figure((rate(run) * run["size"] / 1e6 for run in mine), "{:.1f}".format),
+            median((rate(run) * run["size"] / 1e6 for run in mine), "{:.1f}".format),
             figure(map(cpu_per_million, mine), "{:.2f}".format),
-            figure((run["peak_rss_bytes"] / 1e6 for run in mine), "{:.0f}".format),
-            figure((run["count"] / run["batches"] for run in mine), "{:,.0f}".format),
+            median((run["peak_rss_bytes"] / 1e6 for run in mine), "{:.0f}".format),
+            median((run["count"] / run["batches"] for run in mine), "{:,.0f}".format),
             figure(times, "{:.1f}x".format) if times else "",
         )
     return made
