@@ -64,8 +64,8 @@ async def _send_file(
 async def _send_now(stream: trio.abc.SendStream, data: Buffer) -> None:
     """Sends a small answer, on a socket without passing through the scheduler if the system takes it at once.
 
-    That turn costs more than the rest of a small produce. The connection reads before it answers again, so other
-    tasks are not kept waiting.
+    That turn costs more than the rest of a small produce. The connection reads before it answers again, so
+    other tasks are not kept waiting.
     """
     if type(stream) is not trio.SocketStream:
         await stream.send_all(data)

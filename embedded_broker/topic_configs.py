@@ -2,13 +2,14 @@
 
 ``TopicSettings`` adds to the log's settings those that retention, cleaning and replication read, so that
 every legal configuration is accepted, kept and described. Kafka's documentation ("topic configs") says what
-each means.
+each means. Nothing is deleted or compacted by this broker yet, whatever ``cleanup.policy`` and
+``retention.*`` say; that compacted topics demand keys holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import attrs
 
@@ -18,6 +19,9 @@ from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import at_least, from_properties, one_of, option
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.storage.log import Log
 
 _SET_ON_TOPIC, _SET_ON_BROKER, _DEFAULT = 1, 4, 5
 """Kafka's ``ConfigSource`` numbers."""
@@ -118,6 +122,11 @@ def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicS
         return attrs.evolve(broker_defaults(broker), **from_properties(TopicSettings, configs, what="topic"))
     except KafkaConfigurationError as error:
         raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def options_of(log: Log) -> TopicSettings:
+    """The options of a log's topic: the broker opens every log with ``topic_settings``."""
+    return cast("TopicSettings", log.settings)
 
 
 def config_entries(broker: BrokerSettings, configs: Mapping[str, str]) -> list[ConfigEntry]:

@@ -13,9 +13,9 @@ import trio
 from splashdam.embedded_broker.parking import FetchWaiter
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.sending import SENDFILE_MIN_BYTES
 from splashdam.embedded_broker.storage.files import FileSlice
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.topic_configs import TopicSettings
+from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -48,14 +48,12 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
 
 
 async def _wait_and_read(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Reads again whenever enough was appended, and answers what there is at the end of ``max_wait_ms``.
-
-    The wait also ends where an idle connection would, so that a vanished client does not park for ever.
-    """
-    broker = context.broker
-    wait_ms = min(request.max_wait_ms, broker.settings.connections_max_idle_ms)
+    """Reads again whenever enough was appended, and answers what there is at the end of ``max_wait_ms``."""
     reading = _Reading(request, context)
-    with FetchWaiter(broker.parking, reading.partitions()) as waiter, trio.move_on_after(wait_ms / 1000):
+    with (
+        FetchWaiter(context.broker.parking, reading.partitions()) as waiter,
+        trio.move_on_after(request.max_wait_ms / 1000),
+    ):
         while not reading.read():
             missing_bytes = reading.missing_bytes
             reading.close()
@@ -141,7 +139,7 @@ class _Reading:
             raise UnknownTopicIdError
         log = leader_log(self._context.broker, TopicPartition(name, asked.partition))
         check_leader_epoch(log, asked.current_leader_epoch)
-        if self._context.version < _FIRST_ZSTD_VERSION and _compression_type(log) == "zstd":
+        if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
             raise UnsupportedCompressionTypeError
         stable = log.last_stable_offset
         read_committed = self._request.isolation_level == _READ_COMMITTED
@@ -161,12 +159,9 @@ class _Reading:
                 for aborted in log.aborted_transactions(asked.fetch_offset, stable)
             ]
         self._size_bytes += piece.size_bytes
-        if piece.fileno() is None:
+        if piece.size_bytes < SENDFILE_MIN_BYTES:
             answer.records = piece.read()
-        else:
+            piece.close()
+        else:  # it keeps a descriptor until it is sent
             self._slices.append(piece)
             answer.records = piece
-
-
-def _compression_type(log: Log) -> str:
-    return log.settings.compression_type if isinstance(log.settings, TopicSettings) else "producer"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 
 from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.recompression import with_topic_codec
 from splashdam.embedded_broker.registry import CloseConnectionError, RequestContext, handles
 from splashdam.embedded_broker.storage.append_checks import RecordErrors
+from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -80,7 +82,11 @@ def _append(
     try:
         batch = _checked(data.records, request, context.version)
         log = leader_log(broker, topic_partition)
-        appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms())
+        settings, now_ms = options_of(log), broker.clock.wall_ms()
+        batch = with_topic_codec(batch, settings, now_ms)
+        appended = log.append_as_leader(batch, now_ms=now_ms)
+        if log.log_end_offset - log.recovery_point >= settings.flush_messages:
+            log.flush()
     except KafkaStorageError as error:
         _log.error("cannot append to %s: %s", topic_partition, error)
         return _refused(answer, error)

@@ -1,0 +1,45 @@
+"""A broker whose files and network are in memory, and connections to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from broker_talk import Talk
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    """The network that broker and clients share."""
+    return MemoryNetwork()
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    """The broker's file system."""
+    return MemoryFiles()
+
+
+@pytest.fixture
+async def broker(
+    files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
+) -> AsyncIterator[Broker]:
+    """A broker with Kafka's defaults, in virtual time, at broker:9092."""
+    clock = VirtualClock(autojump_clock)
+    async with open_broker(
+        "/data", host="broker", port=9092, listen=network.listen, clock=clock, files=files
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def talk(broker: Broker, network: MemoryNetwork) -> AsyncIterator[Talk]:
+    """A connection to the broker."""
+    async with await network.connect("broker", 9092) as stream:
+        yield Talk(stream)

@@ -1,0 +1,68 @@
+"""ApiVersions: what clients build on before anything else."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from broker_talk import Talk
+
+from splashdam.embedded_broker.registry import registered_apis
+from splashdam.wire.header import decode_response
+from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from splashdam.wire.registry import API_KEYS
+
+
+def ranges(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
+    """Each version names every key with its handler's range; Produce from 0 (trap of librdkafka)."""
+    request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
+    answer = await talk.ask(request, version)
+    assert answer.error_code == 0
+    assert ranges(answer) == {
+        0: (0, 11),
+        1: (4, 17),
+        2: (1, 10),
+        3: (0, 13),
+        10: (0, 6),
+        18: (0, 4),
+        19: (2, 7),
+        20: (1, 6),
+        22: (0, 5),
+    }
+
+
+def test_handlers_answer_declared_versions_only() -> None:
+    """What a handler takes, wire/ can decode and encode."""
+    for key, api in registered_apis().items():
+        assert set(api.versions) <= set(API_KEYS[key].versions)
+
+
+async def test_unknown_version_is_answered_in_version_0(talk: Talk) -> None:
+    """B1: error 35 in a version 0 body, the list with it, and the connection stays open."""
+    header = struct.pack(">hhih4s", 18, 99, 7, 4, b"talk") + b"\0"
+    await talk.stream.send_all(struct.pack(">i", len(header)) + header)
+    correlation_id, answer = decode_response(await talk.frame(), ApiVersionsResponse, 0)
+    assert (correlation_id, answer.error_code) == (7, 35)
+    assert ranges(answer)[18] == (0, 4)
+    assert (await talk.ask(ApiVersionsRequest(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("", "1"), ("talk", ""), ("-talk", "1"), ("talk", "1."), ("ta lk", "1"), ("tälk", "1")],
+)
+async def test_client_software_must_have_a_name(talk: Talk, name: str, version: str) -> None:
+    """B3: names that do not begin and end with a letter or digit are refused with 42."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert (await talk.ask(request, 3)).error_code == 42
+
+
+async def test_one_letter_is_a_name(talk: Talk) -> None:
+    """B3: the rule allows a single character."""
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    assert (await talk.ask(request, 3)).error_code == 0

@@ -1,0 +1,92 @@
+"""ListOffsets: by time and the special ones (B26)."""
+
+from __future__ import annotations
+
+import pytest
+from broker_talk import Talk, produce
+
+from splashdam.embedded_broker.broker import Broker
+from splashdam.record.sealing import build_batch
+from splashdam.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+TIMES = (1000, 3000, 2000)
+
+
+@pytest.fixture
+async def talk(broker: Broker, talk: Talk) -> Talk:
+    """A connection to the broker, which has records."""
+    broker.topics.create("t")
+    for time in TIMES:
+        await produce(talk, "t", build_batch([(time, None, b"x", None)]))
+    return talk
+
+
+async def ask(
+    talk: Talk,
+    timestamp: int,
+    version: int = 10,
+    *,
+    partition: int = 0,
+    epoch: int = -1,
+    isolation_level: int = 0,
+) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name="t", partitions=[asked])],
+    )
+    return (await talk.ask(request, version)).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+async def test_earliest_and_latest(talk: Talk, version: int) -> None:
+    """Every version knows both; the leader epoch is told from 4 on."""
+    for timestamp, offset in ((-2, 0), (-1, 3)):
+        found = await ask(talk, timestamp, version)
+        assert (found.error_code, found.offset, found.timestamp) == (0, offset, -1)
+        assert found.leader_epoch == (0 if version >= 4 else -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found_timestamp"),
+    [(0, 0, 1000), (1000, 0, 1000), (1001, 1, 3000), (3000, 1, 3000), (3001, -1, -1)],
+)
+async def test_by_time(talk: Talk, timestamp: int, offset: int, found_timestamp: int) -> None:
+    """The first record at least as late, in offset order; beyond the data -1 and -1."""
+    found = await ask(talk, timestamp)
+    assert (found.error_code, found.offset, found.timestamp) == (0, offset, found_timestamp)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since", "offset", "found_timestamp"), [(-3, 7, 1, 3000), (-4, 8, 0, -1), (-5, 9, -1, -1)]
+)
+async def test_special_ones_by_version(
+    talk: Talk, timestamp: int, since: int, offset: int, found_timestamp: int
+) -> None:
+    """Largest timestamp, earliest on disk, latest in tiers: 35 for versions that do not know them."""
+    assert (await ask(talk, timestamp, since - 1)).error_code == 35
+    found = await ask(talk, timestamp, since)
+    assert (found.error_code, found.offset, found.timestamp) == (0, offset, found_timestamp)
+
+
+async def test_unheard_of_special_one(talk: Talk) -> None:
+    """35 rather than an offset that means something else."""
+    assert (await ask(talk, -6)).error_code == 35
+
+
+async def test_read_committed(talk: Talk) -> None:
+    """Without transactions the last stable offset is the high watermark."""
+    assert (await ask(talk, -1, isolation_level=1)).offset == 3
+    assert (await ask(talk, 1001, isolation_level=1)).offset == 1
+
+
+@pytest.mark.parametrize(("partition", "epoch", "code"), [(1, -1, 3), (0, 0, 0), (0, 1, 75)])
+async def test_refusals(talk: Talk, partition: int, epoch: int, code: int) -> None:
+    """An unknown partition is 3, a leader epoch from the future 75."""
+    assert (await ask(talk, -1, partition=partition, epoch=epoch)).error_code == code
