@@ -16,6 +16,7 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.lookup import MetadataWait, TopicLookup
 from splashdam.client.partitioners import hashed_partition
+from splashdam.client.routes import RECORD_FRAMING_BYTES
 from splashdam.client.waiters import Wake
 from splashdam.model.errors import BrokerResponseError, BufferExhaustedError
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
@@ -143,10 +144,14 @@ class Admission:
             return self._attempt_sticky(route, now_ms)
 
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
-        """KIP-794: leaves a partition whose batches are all full once enough went there."""
-        size_bytes = self.size_bytes()
+        """KIP-794: leaves a partition whose batches are all full once ``batch_size`` went there.
+
+        This record counts too. Java does not count it, so a batch that is full but for a few bytes is followed by
+        a second one on the same partition.
+        """
+        size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
         self.target = route.sticky
-        if route.sticky_bytes >= self._intake.batch_size:
+        if route.sticky_bytes + size_bytes >= self._intake.batch_size:
             result = self._try(now_ms, abort_on_new_batch=True)
             if isinstance(result, Appended):
                 route.sticky_bytes += size_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -82,6 +83,7 @@ class ProducerBase:
         core = self._core
         if core.guard.interrupted():
             return core.late.add(admission)
+        admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
         future = admission.step()
         if future is not None:
             return future

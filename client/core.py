@@ -125,11 +125,10 @@ class ProducerCore:
         """Makes everything sendable at once, and names what a flush has to wait for.
 
         Raises:
-            IllegalStateError: called where the wait would be for ever: in the sender's thread, or in a signal
-                handler or ``__del__`` that has interrupted a ``send``; or in a forked child.
+            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``, where the
+                wait would be for ever; or in a forked child.
         """
         self.refuse_if_foreign()
-        SENDER_THREADS.refuse("flush()")
         if self.guard.interrupted():
             raise IllegalStateError(
                 "flush() would wait for ever here: this signal handler or __del__ has interrupted a send()"

@@ -17,7 +17,7 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
 from splashdam.client.partitioners import DefaultPartitioner, PartitionFunction, partition_function
-from splashdam.client.routes import RouteTable, TopicRoute
+from splashdam.client.routes import RECORD_FRAMING_BYTES, RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.broker_errors import MessageTooLargeError
@@ -157,7 +157,7 @@ class RecordIntake:
                     target = route.sticky
                 future = self._try_append(target, timestamp_ms, key, value, pairs, future_type=RecordFuture)
                 if future is not None and number < 0:
-                    route.sticky_bytes += size_bytes
+                    route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
             finally:
                 guard.depth = 0
         return future or Admission(*admission)

@@ -169,6 +169,7 @@ class KafkaProducer(ProducerBase):
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
+        SENDER_THREADS.refuse("flush()")
         outcomes = core.begin_flush()
         try:
             if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome in outcomes):

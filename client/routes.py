@@ -7,6 +7,10 @@ from collections.abc import Callable
 from splashdam.client.partitioners import ClusterView, DefaultPartitioner
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.record.batch import HEADER_BYTES
+
+RECORD_FRAMING_BYTES = 13
+"""What a record usually takes beside key, value and headers: enough to see a batch fill up."""
 
 
 class TopicRoute:
@@ -47,7 +51,7 @@ class TopicRoute:
     def switch(self) -> None:
         """Draws the next partition for null keys from those with a leader (from all while none has one)."""
         self.sticky = self.partitions[self._draw(self._drawn_from)]
-        self.sticky_bytes = 0
+        self.sticky_bytes = HEADER_BYTES
 
 
 class RouteTable:

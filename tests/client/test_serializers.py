@@ -31,7 +31,9 @@ def test_serializers_agree_with_kafka_python() -> None:
     """The two that both have give the same bytes."""
     theirs = pytest.importorskip("kafka.serializer")
     for data in ("text", "ünïcode", b"bytes", None):
-        assert DefaultSerializer().serialize("t", [], data) == theirs.DefaultSerializer().serialize("t", [], data)
+        assert DefaultSerializer().serialize("t", [], data) == theirs.DefaultSerializer().serialize(
+            "t", [], data
+        )
     for data in ({"a": 1}, [1.5, "x"], "text", None):
         assert JsonSerializer().serialize("t", [], data) == theirs.JsonSerializer().serialize("t", [], data)
 

@@ -1,0 +1,125 @@
+"""Clusters for the client's tests: one in the loop of the test, in virtual time, and one in a thread, on TCP."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.net.listen import address_of, tcp_listen
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.scripted_broker import ScriptedCluster
+
+TOPICS = {"one": 1, "two": 2, "six": 6}
+
+
+class LocalCluster:
+    """A scripted cluster in the loop of the test."""
+
+    def __init__(self, clock: MockClock) -> None:
+        self.network = MemoryNetwork()
+        self.scripted = ScriptedCluster(self.network, topics=TOPICS)
+        self.clock = VirtualClock(clock)
+
+    def producer(self, **options: Any) -> AsyncKafkaProducer:
+        """One that finds the cluster; it does not run yet."""
+        options = {"bootstrap_servers": "node-1:9092", **options}
+        return AsyncKafkaProducer(connect=self.network.connect, clock=self.clock, **options)
+
+    def values(self, topic: str, partition: int = 0) -> list[Any]:
+        """What a partition holds."""
+        return [record.value for record in self.scripted.logs[topic, partition].records]  # type: ignore[index]
+
+
+@pytest.fixture
+def away(autojump_clock: MockClock) -> LocalCluster:
+    """A cluster that nobody has started."""
+    return LocalCluster(autojump_clock)
+
+
+@pytest.fixture
+async def cluster(away: LocalCluster, nursery: trio.Nursery) -> LocalCluster:
+    """A cluster that runs."""
+    await nursery.start(away.scripted.run)
+    return away
+
+
+class TcpCluster:
+    """A scripted cluster in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.scripted = ScriptedCluster(self, topics=TOPICS)  # type: ignore[arg-type]  # it listens, that is all
+        self._started = threading.Event()
+        self._stop = trio.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._thread = threading.Thread(target=trio.run, args=(self._main,), daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        broker = self.scripted.brokers[1]
+        return f"{broker.host}:{broker.port}"
+
+    async def listen(self, _host: str, _port: int) -> Any:
+        """A free port instead of the one that the script names."""
+        listeners = await tcp_listen("127.0.0.1", 0)
+        broker = self.scripted.brokers[1]
+        broker.host, broker.port = address_of(listeners[0])
+        return listeners
+
+    def start(self) -> None:
+        """Returns once it listens."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Ends it."""
+        assert self._token is not None
+        self._token.run_sync_soon(self._stop.set)
+        self._thread.join()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.scripted.run)
+            self._started.set()
+            await self._stop.wait()
+            nursery.cancel_scope.cancel()
+
+    def values(self, topic: str, partition: int = 0) -> list[Any]:
+        """What a partition holds."""
+        return [record.value for record in self.scripted.logs[topic, partition].records]  # type: ignore[index]
+
+
+@pytest.fixture
+def tcp_cluster() -> Iterator[TcpCluster]:
+    """A cluster that runs in a thread and listens on TCP."""
+    cluster = TcpCluster()
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def silent_peer() -> Iterator[str]:
+    """The address of a socket that accepts and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{reserved.getsockname()[1]}"
