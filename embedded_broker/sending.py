@@ -9,7 +9,7 @@ from typing import cast
 
 import trio
 
-from splashdam.embedded_broker.storage.files import FileSlice
+from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.model.values import Buffer
 from splashdam.wire.fields import Part
 from splashdam.wire.primitives import UNCOPIED_BYTES, records_size

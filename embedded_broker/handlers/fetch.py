@@ -14,7 +14,7 @@ from splashdam.embedded_broker.parking import FetchWaiter
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.sending import SENDFILE_MIN_BYTES
-from splashdam.embedded_broker.storage.files import FileSlice
+from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
 from splashdam.model.error_codes import ErrorCode

@@ -1,0 +1,210 @@
+"""EmbeddedBroker: a broker for programs without trio, in a thread of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from broker_talk import Talk, batch, fetch_request, fetched, produce
+
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.model.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+)
+from splashdam.net.connect import Connect
+from splashdam.wire.header import encode_request
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+START = """
+import sys
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+broker = EmbeddedBroker(sys.argv[1])
+broker.start()
+"""
+
+
+def served_client(broker: EmbeddedBroker) -> socket.socket:
+    """A connection that the broker has accepted: it answered."""
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    client = socket.create_connection((host, int(port)), timeout=5)
+    request = encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None)
+    client.sendall(b"".join(request))
+    assert len(client.recv(1 << 16)) > 4
+    return client
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_start_and_stop(tmp_path: Path) -> None:
+    """The directory is made, the port is open while it runs, and nothing stays open afterwards."""
+    before, threads = descriptors(), threading.active_count()
+    with EmbeddedBroker(tmp_path / "new" / "data") as broker:
+        served_client(broker).close()
+        assert broker.bootstrap_servers.startswith("127.0.0.1:")
+        assert threading.active_count() == threads + 1
+    assert (tmp_path / "new" / "data" / ".kafka_cleanshutdown").exists()
+    assert (descriptors(), threading.active_count()) == (before, threads)
+
+
+def test_restart_of_one_object(tmp_path: Path) -> None:
+    """start and stop can be repeated; stop of a stopped one is nothing."""
+    broker = EmbeddedBroker(tmp_path)
+    broker.stop()
+    for _ in range(3):
+        broker.start()
+        with pytest.raises(IllegalStateError, match="already"):
+            broker.start()
+        broker.stop()
+    with pytest.raises(IllegalStateError, match=r"start\(\)"):
+        _ = broker.bootstrap_servers
+
+
+def test_directory_in_use(tmp_path: Path) -> None:
+    """A second broker on the directory is refused with the first one's process, here and elsewhere."""
+    with EmbeddedBroker(tmp_path):
+        with pytest.raises(IllegalStateError, match=str(os.getpid())):
+            EmbeddedBroker(tmp_path).start()
+        script = [sys.executable, "-c", START, str(tmp_path)]
+        result = subprocess.run(script, capture_output=True, check=False, timeout=60)
+        assert result.returncode == 1
+        assert f"process {os.getpid()}" in result.stderr.decode()
+    with EmbeddedBroker(tmp_path):
+        pass
+
+
+def test_address_in_use(tmp_path: Path) -> None:
+    """The error says which; the directory is free again afterwards."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(KafkaConnectionError, match=str(port)):
+            EmbeddedBroker(tmp_path, port).start()
+    with EmbeddedBroker(tmp_path, port) as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_settings_are_checked_at_once(tmp_path: Path) -> None:
+    """A mistake shows where it is made, before anything starts."""
+    with pytest.raises(KafkaConfigurationError, match="num_partitions"):
+        EmbeddedBroker(tmp_path, num_partition=3)
+
+
+def test_stop_with_clients_connected(tmp_path: Path) -> None:
+    """B31: clients see the end of their streams."""
+    with EmbeddedBroker(tmp_path) as broker:
+        clients = [served_client(broker) for _ in range(3)]
+    for client in clients:
+        assert client.recv(1) == b""
+        client.close()
+
+
+async def ask_in_process(connect: Connect) -> None:
+    async with await connect("anything", 1) as stream:
+        talk = Talk(stream)
+        answer = await talk.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+        assert [(node.host, node.port) for node in answer.brokers] == [("embedded", 9092)]
+        big = batch(os.urandom(900_000))
+        assert (await produce(talk, "t", big)).error_code == 0
+        request = fetch_request("t", 0, max_bytes=1 << 21, partition_max_bytes=1 << 21)
+        assert len(fetched(await talk.ask(request, 12))[0].records) >= len(big)
+
+
+def test_in_process_connections(tmp_path: Path) -> None:
+    """Any number of other trio loops reach it without TCP; after the end they are refused."""
+    with EmbeddedBroker(tmp_path, port=None) as broker:
+        connect = broker.connect_in_process()
+        with pytest.raises(IllegalStateError, match="port=None"):
+            _ = broker.bootstrap_servers
+        for _ in range(2):
+            trio.run(ask_in_process, connect)
+    with pytest.raises(KafkaConnectionError, match="stopped"):
+        trio.run(ask_in_process, connect)
+
+
+async def wait_for_the_end(connect: Connect, stop: Callable[[], None]) -> None:
+    async with await connect("anything", 1) as stream:
+        assert (await Talk(stream).ask(ApiVersionsRequest(), 0)).api_keys
+        await trio.to_thread.run_sync(stop)
+        assert await stream.receive_some() == b""
+
+
+def test_stop_with_in_process_clients(tmp_path: Path) -> None:
+    """They too see the end of their streams."""
+    with EmbeddedBroker(tmp_path, port=None) as broker:
+        trio.run(wait_for_the_end, broker.connect_in_process(), broker.stop)
+
+
+def test_forgotten_broker_stops(tmp_path: Path) -> None:
+    """One that is collected closes its directory cleanly."""
+    broker = EmbeddedBroker(tmp_path)
+    broker.start()
+    del broker
+    gc.collect()
+    with EmbeddedBroker(tmp_path):
+        pass
+
+
+def test_exit_of_the_interpreter(tmp_path: Path) -> None:
+    """A program that ends without stopping its broker ends at once, quietly, and leaves a clean directory."""
+    script = [sys.executable, "-W", "error", "-c", START, str(tmp_path)]
+    result = subprocess.run(script, capture_output=True, check=True, timeout=60)
+    assert (result.stdout, result.stderr) == (b"", b"")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+FORK = """
+import os, signal, socket, sys
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.model.errors import IllegalStateError
+
+with EmbeddedBroker(sys.argv[1]) as broker:
+    host, port = broker.bootstrap_servers.split(":")
+    client = socket.create_connection((host, int(port)))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        client.close()
+        for call in (broker.start, broker.stop, broker.connect_in_process, lambda: broker.bootstrap_servers):
+            try:
+                call()
+                os.write(write, b"no error\\n")
+            except IllegalStateError as error:
+                os.write(write, str(error).encode() + b"\\n")
+        os.write(write, b"end\\n")
+        os.close(write)
+        signal.pause()
+    os.close(write)
+    with os.fdopen(read) as lines:
+        told = lines.read().splitlines()
+    assert len(told) == 5 and all("create the broker in the worker" in line for line in told[:4]), told
+# The child lives on, but holds nothing: the client sees the end, port and directory are free.
+assert client.recv(1) == b""
+try:
+    socket.create_connection((host, int(port)))
+    raise SystemExit("the port is still open")
+except ConnectionRefusedError:
+    pass
+with EmbeddedBroker(sys.argv[1], int(port)):
+    pass
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_forked_child(tmp_path: Path) -> None:
+    """A child is told to make its own; it keeps neither port nor clients nor directory from the parent."""
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path)], check=True, timeout=60)
