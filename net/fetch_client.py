@@ -20,7 +20,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import KafkaTimeoutError, RetriableError
+from splashdam.model.errors import KafkaError, KafkaTimeoutError, RetriableError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections
@@ -83,7 +83,8 @@ async def open_fetch_client(
         settings: see `FetchSettings`.
     """
     settings = settings or FetchSettings()
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
         connections = ClusterConnections(
             nursery,
             bootstrap,
@@ -92,8 +93,13 @@ async def open_fetch_client(
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
         )
-        yield FetchClient(connections, clock, settings)
+        try:
+            yield FetchClient(connections, clock, settings)
+        except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
+            failure = error
         nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 class FetchClient:
@@ -213,20 +219,21 @@ class FetchClient:
     ) -> list[FetchedPartition]:
         """One round: news of some leaders counts more than a failure of another; the next round meets it."""
         fetched: list[FetchedPartition] = []
-        failures: list[RetriableError] = []
+        failures: list[KafkaError] = []
 
         async def ask(node: Node, numbers: list[int]) -> None:
             try:
                 here = {number: positions[number] for number in numbers}
                 fetched.extend(await self._fetch_from(node, cluster, topic, here))
-            except RetriableError as error:
+            except KafkaError as error:
                 failures.append(error)
 
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        async with trio.open_nursery() as nursery:
             for node, numbers in self._by_leader(cluster, topic, list(positions)).items():
                 nursery.start_soon(ask, node, numbers)
-        if failures and not fetched:
-            raise failures[0]
+        for failure in failures:
+            if not (fetched and isinstance(failure, RetriableError)):
+                raise failure
         return fetched
 
     async def _fetch_from(
