@@ -15,8 +15,14 @@ from splashdam.model.values import Buffer
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
-from splashdam.wire.primitives import UNCOPIED_BYTES, IllegalBytes, read_uvarint, records_size
-from splashdam.wire.registry import Api, api_for
+from splashdam.wire.primitives import (
+    UNCOPIED_BYTES,
+    IllegalBytes,
+    read_uvarint,
+    records_size,
+    refuse_length,
+)
+from splashdam.wire.registry import api_for
 
 R = TypeVar("R", bound=Response)
 
@@ -100,29 +106,27 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         raise ProtocolError(f"RequestHeader: {len(frame)} bytes are too few for a request")
     view = memoryview(frame)
     key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view)
-    position = _REQUEST_HEADER.size + max(length, 0)
-    if length < -1 or position > len(view):
-        raise ProtocolError(
-            f"RequestHeader: client_id at byte 8: length {length} exceeds the {len(view) - 10} bytes left"
-        )
-    client_id = None if length < 0 else _text(view[_REQUEST_HEADER.size : position])
+    client_id, position = _client_id(view, length)
     api = api_for(key)
     if version not in api.versions and key != API_VERSIONS_KEY:
-        raise ProtocolError(f"{api.name} v{version} is not declared, only {_text_of(api)}")
+        declared = f"v{api.versions[0]} to v{api.versions[-1]}"
+        raise ProtocolError(f"{api.name} v{version} is not declared, only {declared}")
     if api.request.is_flexible(version):
         position = _skip_tagged_fields(view, position, "RequestHeader")
     return RequestHeader(key, version, correlation_id, client_id), position
 
 
-def _text_of(api: Api) -> str:
-    return f"v{api.versions[0]} to v{api.versions[-1]}"
-
-
-def _text(view: memoryview) -> str:
+def _client_id(view: memoryview, length: int) -> tuple[str | None, int]:
+    """The client id behind its length, and the position behind it."""
+    start = _REQUEST_HEADER.size
+    if length == -1:
+        return None, start
     try:
-        return str(view, "utf-8")
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"RequestHeader: client_id at byte 8: {error}") from error
+        if not 0 <= length <= len(view) - start:
+            refuse_length(length, len(view) - start)
+        return str(view[start : start + length], "utf-8"), start + length
+    except (IllegalBytes, UnicodeDecodeError) as error:
+        raise ProtocolError(f"RequestHeader: client_id at byte {start - 2}: {error}") from error
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Any]]:
@@ -170,9 +174,11 @@ def _skip_tagged_fields(view: memoryview, position: int, what: str) -> int:
         for _ in range(count):
             _tag, position = read_uvarint(view, position)
             size, position = read_uvarint(view, position)
+            if size > len(view) - position:
+                refuse_length(size, len(view) - position)
             position += size
-    except (IllegalBytes, IndexError) as error:
+    except IllegalBytes as error:
         raise ProtocolError(f"{what}: tagged fields at byte {start}: {error}") from error
-    if position > len(view):
-        raise ProtocolError(f"{what}: tagged fields at byte {start}: they exceed the frame")
+    except IndexError as error:
+        raise ProtocolError(f"{what}: tagged fields at byte {start}: the bytes end here") from error
     return position

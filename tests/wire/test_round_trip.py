@@ -12,7 +12,7 @@ from splashdam.wire.message import Message
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_IDS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_value_survives(cls: type[Message], version: int, data: st.DataObject) -> None:
     """Any value that a version can carry comes back equal, and re-encodes to the same bytes."""

@@ -1,0 +1,77 @@
+"""From a byte stream to frames."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splashdam.model.errors import ProtocolError
+from splashdam.wire.framing import FrameDecoder
+
+
+def framed(payload: bytes) -> bytes:
+    """A payload behind its size."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
+@given(payloads=st.lists(st.binary(max_size=30), max_size=6), cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_any_splitting_gives_the_same_frames(payloads: list[bytes], cuts: list[int]) -> None:
+    """Frames do not depend on where the stream was cut, empty frames included."""
+    stream = b"".join(map(framed, payloads))
+    decoder = FrameDecoder(1000)
+    frames: list[memoryview] = []
+    start = 0
+    for end in [*sorted(min(cut, len(stream)) for cut in cuts), len(stream)]:
+        frames += decoder.feed(stream[start:end])
+        start = end
+    assert [bytes(frame) for frame in frames] == payloads
+    assert decoder.is_between_frames
+
+
+def test_frames_are_writable_and_independent() -> None:
+    """Each frame has memory of its own: a broker stamps offsets into it, and keeping one pins no other."""
+    one, other = FrameDecoder(100).feed(framed(b"one") + framed(b"other"))
+    one[0] = ord("O")
+    assert bytes(one) == b"One"
+    assert one.obj is not other.obj
+
+
+def test_a_frame_of_the_largest_size() -> None:
+    """The limit itself is legal, one more is not."""
+    assert FrameDecoder(5).feed(framed(b"12345")) == [b"12345"]
+    with pytest.raises(ProtocolError, match="frame size 6 is above the limit of 5 bytes"):
+        FrameDecoder(5).feed(framed(b"123456"))
+
+
+def test_a_negative_size() -> None:
+    """It is refused as soon as its four bytes are there."""
+    decoder = FrameDecoder(100)
+    assert decoder.feed(b"\xff\xff\xff") == []
+    assert not decoder.is_between_frames
+    with pytest.raises(ProtocolError, match="frame size -2 is negative"):
+        decoder.feed(b"\xfe")
+
+
+def test_a_claim_allocates_nothing() -> None:
+    """A size of 100 MB costs nothing until bytes arrive."""
+    decoder = FrameDecoder(100_000_000)
+    tracemalloc.start()
+    assert decoder.feed((100_000_000).to_bytes(4, "big") + b"few") == []
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000
+
+
+def test_how_much_to_read() -> None:
+    """The rest of a large frame, at least 64 KiB, at most 1 MiB."""
+    decoder = FrameDecoder(100_000_000)
+    assert decoder.wanted_bytes == 65_536
+    decoder.feed((200_000).to_bytes(4, "big") + b"x" * 50_000)
+    assert decoder.wanted_bytes == 150_000
+    decoder.feed(b"x" * 149_000)
+    assert decoder.wanted_bytes == 65_536
+    decoder.feed(b"x" * 1000 + (50_000_000).to_bytes(4, "big"))
+    assert decoder.wanted_bytes == 1024 * 1024

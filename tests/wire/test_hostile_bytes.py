@@ -1,0 +1,200 @@
+"""Bytes that nobody should have sent: they cost what they weigh, and the error says where they are wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire_values import CASE_IDS, CASES, MESSAGES, full_example
+
+from splashdam.model.errors import ProtocolError
+from splashdam.wire.codec import decode, encode
+from splashdam.wire.header import decode_request, decode_response, encode_request
+from splashdam.wire.message import Message
+from splashdam.wire.messages.fetch import FetchResponse
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse
+from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from splashdam.wire.registry import API_KEYS
+
+LARGEST_INT32 = b"\x7f\xff\xff\xff"
+LARGEST_VARINT = b"\xff\xff\xff\xff\x0f"
+
+
+def check_outcome(cls: type[Message], data: bytes | bytearray, version: int) -> None:
+    """The bytes decode, or the error names the message."""
+    problem = ""
+    try:
+        decode(cls, data, version)
+    except ProtocolError as error:
+        problem = str(error)
+    assert not problem or problem.startswith(f"{cls.NAME} v{version}: ")
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_IDS)
+def test_truncation_at_every_byte(cls: type[Message], version: int) -> None:
+    """Whatever is missing at the end, the error names message, version and position."""
+    body = b"".join(encode(full_example(cls, version), version))
+    for length in range(len(body)):
+        with pytest.raises(ProtocolError, match=f"^{cls.NAME} v{version}: .*at byte [0-9]+: ") as caught:
+            decode(cls, body[:length], version)
+        position = re.search(r"at byte (\d+)", str(caught.value))
+        assert position is not None
+        assert int(position[1]) <= length
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.NAME)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_damaged_messages(cls: type[Message], data: st.DataObject) -> None:
+    """A message with bytes overwritten is another message or a ProtocolError, never anything else."""
+    version = data.draw(st.sampled_from(cls.VERSIONS))
+    body = bytearray(b"".join(encode(full_example(cls, version), version)))
+    start = data.draw(st.integers(0, len(body)))
+    body[start : start + data.draw(st.integers(0, 4))] = data.draw(
+        st.binary(max_size=8)
+        | st.sampled_from([LARGEST_INT32, LARGEST_VARINT, b"\xff\xff\xff\xff", b"\x80" * 6])
+    )
+    check_outcome(cls, body, version)
+
+
+@given(data=st.binary(max_size=300), case=st.sampled_from(CASES))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes(data: bytes, case: tuple[type[Message], int]) -> None:
+    """Random bytes are a message or a ProtocolError."""
+    cls, version = case
+    check_outcome(cls, data, version)
+
+
+@given(
+    key=st.sampled_from([*API_KEYS, 4711]),
+    version=st.integers(-1, 20),
+    rest=st.binary(max_size=60),
+)
+@settings(max_examples=300, deadline=None)
+def test_random_requests(key: int, version: int, rest: bytes) -> None:
+    """A frame behind a plausible start is a request or a ProtocolError."""
+    frame = key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + rest
+    with contextlib.suppress(ProtocolError):
+        decode_request(frame)
+
+
+@given(data=st.binary(max_size=60), version=st.sampled_from(MetadataResponse.VERSIONS))
+@settings(max_examples=200, deadline=None)
+def test_random_responses(data: bytes, version: int) -> None:
+    """A frame is a response or a ProtocolError."""
+    with contextlib.suppress(ProtocolError):
+        decode_response(data, MetadataResponse, version)
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "body"),
+    [
+        (MetadataRequest, 8, LARGEST_INT32 + b"\0" * 1000),
+        (MetadataRequest, 12, LARGEST_VARINT + b"\0" * 1000),
+        (MetadataResponse, 0, b"\0\0\0\1" + b"\0\0\0\1" + b"\x7f\xff" + b"\0" * 1000),
+        (MetadataResponse, 4, b"\0\0\0\0" + LARGEST_INT32 + b"\0" * 1000),
+        (FetchResponse, 12, b"\0" * 10 + LARGEST_VARINT + b"\0" * 1000),
+        (ProduceRequest, 3, b"\xff\xff\0\1\0\0\0\0" + LARGEST_INT32 + b"\0" * 1000),
+        (MetadataRequest, 12, b"\1\1\0" + LARGEST_VARINT + LARGEST_VARINT + b"\0" * 1000),
+    ],
+    ids=lambda value: getattr(value, "NAME", None) or str(value)[:24],
+)
+def test_claims_allocate_nothing(cls: type[Message], version: int, body: bytes) -> None:
+    """A length of two gigabytes in a kilobyte of input costs kilobytes."""
+    with pytest.raises(ProtocolError):  # compiles both twins
+        decode(cls, body, version)
+    tracemalloc.start()
+    with pytest.raises(ProtocolError):
+        decode(cls, body, version)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def hostile(message: Message, version: int, old: bytes, new: bytes) -> str:
+    """The error for an encoded message in which ``old`` was replaced."""
+    body = b"".join(encode(message, version))
+    assert body.count(old) == 1
+    with pytest.raises(ProtocolError) as caught:
+        decode(type(message), body.replace(old, new), version)
+    return str(caught.value)
+
+
+def one_batch() -> ProduceRequest:
+    """A request with one topic of two partitions."""
+    partitions = [
+        PartitionProduceData(index=1, records=b"one"),
+        PartitionProduceData(index=2, records=b"two!"),
+    ]
+    return ProduceRequest(topic_data=[TopicProduceData(name="topic", partition_data=partitions)])
+
+
+def test_a_long_length_is_named() -> None:
+    """The path leads to the second partition's records; the position to their length."""
+    text = hostile(one_batch(), 9, b"\x05two!", b"\x85\x07two!")
+    assert text == (
+        "ProduceRequest v9: topic_data[0].partition_data[1].records at byte 28: "
+        "length 900 exceeds the 7 bytes left"
+    )
+
+
+def test_a_negative_length_is_named() -> None:
+    """Old versions have signed lengths, of which only -1 has a meaning."""
+    text = hostile(one_batch(), 3, b"\0\0\0\4two!", b"\xff\xff\xff\xfetwo!")
+    assert text.endswith("partition_data[1].records at byte 38: length -2 is negative")
+
+
+def test_a_negative_count_is_named() -> None:
+    """Likewise counts."""
+    text = hostile(one_batch(), 3, b"topic\0\0\0\2", b"topic\xff\xff\xff\xfe")
+    assert text.endswith("topic_data[0].partition_data at byte 19: count -2 is negative")
+
+
+def test_an_illegal_null_is_named() -> None:
+    """A null where the version allows none."""
+    text = hostile(one_batch(), 9, b"\x06topic", b"\0topic")
+    assert text == "ProduceRequest v9: topic_data[0].name at byte 8: null is not allowed in this version"
+
+
+def test_text_that_is_not_utf8_is_named() -> None:
+    """A string of other bytes."""
+    text = hostile(one_batch(), 9, b"\x06topic", b"\x06to\xffic")
+    assert text.startswith("ProduceRequest v9: topic_data[0].name at byte 8: 'utf-8' codec can't decode")
+
+
+def test_a_varint_without_end_is_named() -> None:
+    """Five bytes hold 32 bits; more are an attack or a mistake."""
+    text = hostile(one_batch(), 9, b"\x06topic", b"\x86\x80\x80\x80\x80\x80\0topic")
+    assert text.endswith("topic_data[0].name at byte 8: a varint is longer than 5 bytes")
+    text = hostile(one_batch(), 9, b"\x06topic", b"\xff\xff\xff\xff\x7ftopic")
+    assert text.endswith("topic_data[0].name at byte 8: a varint does not fit in 32 bits")
+
+
+def test_bytes_behind_the_message() -> None:
+    """They are refused, unless the caller knows that some brokers add them."""
+    body = b"".join(encode(one_batch(), 9)) + b"tail"
+    with pytest.raises(ProtocolError, match="4 bytes are left behind byte"):
+        decode(ProduceRequest, body, 9)
+    assert decode(ProduceRequest, body, 9, allow_trailing=True) == one_batch()
+
+
+def test_a_tagged_field_of_another_size() -> None:
+    """A known tagged field uses exactly the bytes it announces."""
+    body = (
+        b"\0" * 10 + b"\1" + b"\1" + b"\0\2\1\1"
+    )  # node_endpoints (tag 0): two bytes, of which an empty array takes one
+    with pytest.raises(
+        ProtocolError, match=r"node_endpoints at byte 14: the tagged field takes 1 bytes but announces 2"
+    ):
+        decode(FetchResponse, body, 16)
+
+
+def test_positions_are_those_of_the_frame() -> None:
+    """A body inside a frame is not copied, and its positions count from the frame's start."""
+    frame = b"".join(encode_request(one_batch(), version=9, correlation_id=1, client_id="me"))[4:]
+    with pytest.raises(ProtocolError, match=r"topic_data\[0\].partition_data\[1\].records at byte 41"):
+        decode_request(frame[:-4])

@@ -1,0 +1,56 @@
+"""Adding an API is adding a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from splashdam.model.errors import ProtocolError
+from splashdam.wire import messages, registry
+from splashdam.wire.messages.produce import ProduceRequest, ProduceResponse
+from splashdam.wire.registry import API_KEYS, Api, api_for
+
+NEW_API = """
+from splashdam.wire.fields import int32, string
+from splashdam.wire.message import Request, Response
+
+class NoveltyRequest(Request["NoveltyResponse"], key=4242, versions="2-3"):
+    name: str = string()
+
+class NoveltyResponse(Response, key=4242, versions="2-3"):
+    number: int = int32()
+"""
+
+
+def test_apis_are_found_by_key() -> None:
+    """In ascending order, each with request, response and versions."""
+    assert list(API_KEYS) == [0, 1, 2, 3, 10, 18, 19, 20, 22]
+    assert API_KEYS[0] == Api(0, "Produce", ProduceRequest, ProduceResponse, range(3, 12))
+    assert len(API_KEYS) == 9
+
+
+def test_an_api_that_is_not_declared() -> None:
+    """Its key is named."""
+    with pytest.raises(ProtocolError, match="API key 77 is not declared"):
+        api_for(77)
+
+
+@pytest.fixture
+def new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more file in wire/messages, for the time of a test."""
+    (tmp_path / "novelty.py").write_text(NEW_API)
+    monkeypatch.setattr(messages, "__path__", [*messages.__path__, str(tmp_path)])
+    registry._discover.cache_clear()
+    yield
+    registry._discover.cache_clear()
+    sys.modules.pop("splashdam.wire.messages.novelty", None)
+
+
+@pytest.mark.usefixtures("new_file")
+def test_a_new_file_is_a_new_api() -> None:
+    """Nothing else has to be told about it."""
+    assert api_for(4242).name == "Novelty"
+    assert list(api_for(4242).versions) == [2, 3]
