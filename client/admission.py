@@ -1,8 +1,8 @@
 """A record's way into the accumulator where it is not straight: unknown topic, full memory, a new batch.
 
 ``Admission`` decides and never waits: ``step`` either brings the record in, or answers what has to happen
-first, or raises because its time is up. Threads, trio tasks and the queue of late records wait for that each in
-their own way; ``max_block_ms`` holds for metadata and memory together.
+first, or raises because its time is up. Threads, trio tasks and the queue of late records wait for that each
+in their own way; ``max_block_ms`` holds for metadata and memory together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Admission:
         "waits_for",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (made in the hot path, where keywords cost)
         self,
         intake: RecordIntake,
         topic: str,
@@ -146,8 +146,8 @@ class Admission:
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
         """KIP-794: leaves a partition whose batches are all full once ``batch_size`` went there.
 
-        This record counts too. Java does not count it, so a batch that is full but for a few bytes is followed by
-        a second one on the same partition.
+        This record counts too. Java does not count it, so a batch that is full but for a few bytes is
+        followed by a second one on the same partition.
         """
         size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
         self.target = route.sticky
@@ -212,7 +212,7 @@ class Admission:
         )
 
     def _failed(self, error: BaseException) -> RecordFuture:
-        """A future that has failed already: kafka-python's answer to an error of the cluster for this topic."""
+        """A future that has failed already: kafka-python's answer where the cluster refuses a topic."""
         future = self.promise()
         future.outcome.fail(error)
         return future

@@ -1,4 +1,4 @@
-"""``AsyncKafkaProducer``: the producer for trio programs. It lives in the loop of its ``async with`` block."""
+"""``AsyncKafkaProducer``: the producer for trio programs, in the loop of its ``async with`` block."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class AsyncKafkaProducer(ProducerBase):
             future = await producer.send("orders", b"value", key=b"key")
             metadata = await future
 
-    All methods are called in the loop of the ``async with`` block. Its end delivers what is left; if the block is
-    cancelled, what is left fails at once.
+    All methods are called in the loop of the ``async with`` block. Its end delivers what is left; if the
+    block is cancelled, what is left fails at once.
 
     Args:
         connect: how connections are opened; default: TCP, or to the embedded broker.
@@ -79,8 +79,9 @@ class AsyncKafkaProducer(ProducerBase):
     ) -> RecordFuture:
         """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
 
-        It is a checkpoint when it waits, and once per batch (which lets the sender's task run), not per record.
-        While it waits it can be cancelled, and nothing is queued then; afterwards cancelling does not unsend.
+        It is a checkpoint when it waits, and once per batch (which lets the sender's task run), not per
+        record. While it waits it can be cancelled, and nothing is queued then; afterwards cancelling does
+        not unsend.
 
         Arguments, result and errors are those of ``KafkaProducer.send``.
         """
@@ -106,8 +107,8 @@ class AsyncKafkaProducer(ProducerBase):
         """As ``send``, but never waits; the way to send from a delivery callback.
 
         Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. A topic's metadata are
-                asked for by the first call, so that a later one finds them.
+            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
+                topic asks for its metadata, so that a later one finds them.
         """
         result = self._submit(topic, value, key, headers, partition, timestamp_ms)
         if type(result) is RecordFuture:
@@ -136,8 +137,8 @@ class AsyncKafkaProducer(ProducerBase):
         them, and each future has its own.
 
         Args:
-            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up it
-                returns, and the report says what is pending.
+            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
+                it returns, and the report says what is pending.
 
         Raises:
             IllegalStateError: this is a forked child.

@@ -1,4 +1,4 @@
-"""What the blocking and the trio producer have in common: options, figures, and what a process may do to them."""
+"""What the blocking and the trio producer have in common."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ProducerBase:
         raise NotImplementedError
 
     def metrics(self) -> Metrics:
-        """Figures by group and name, as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.
+        """Figures as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.
 
         Raises:
             IllegalStateError: this is a forked child.
@@ -72,7 +72,7 @@ class ProducerBase:
             IllegalStateError: this is a forked child.
         """
         self._core.refuse_if_foreign()
-        return self._core.sender.statistics().connections > 0
+        return not self._core.finished.opened and self._core.sender.statistics().connections > 0
 
     def _lookup(self, topic: str) -> TopicLookup:
         core = self._core
@@ -93,7 +93,8 @@ class ProducerBase:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: create the producer in the worker, from `producer.config`"
+            f"a {type(self).__name__} cannot be pickled:"
+            " create the producer in the worker, from `producer.config`"
         )
 
     def __repr__(self) -> str:

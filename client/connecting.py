@@ -1,4 +1,4 @@
-"""The ``Connect`` a producer gives to its sender: another one, with socket options, that knows its streams."""
+"""The ``Connect`` that a producer gives to its sender: it sets socket options and knows its streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import trio
 from splashdam.client.process import exiting
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.connect import Connect, TcpConnect, address_text
-
 
 _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 

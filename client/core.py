@@ -125,8 +125,8 @@ class ProducerCore:
         """Makes everything sendable at once, and names what a flush has to wait for.
 
         Raises:
-            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``, where the
-                wait would be for ever; or in a forked child.
+            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``,
+                where the wait would be for ever; or in a forked child.
         """
         self.refuse_if_foreign()
         if self.guard.interrupted():
@@ -175,7 +175,8 @@ class ProducerCore:
         """Ends the loop at once, which fails what is not delivered. Never waits."""
         if self.state is State.CLOSING:
             self._forced = KafkaError(
-                f"the producer was closed {why}, before this record was acknowledged; it may have been written"
+                f"the producer was closed {why}, before this record was acknowledged;"
+                " it may have been written"
             )
             self.sender.force_close(self._forced)
 

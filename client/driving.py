@@ -59,7 +59,7 @@ class Deadline:
 
 
 def drive_in_thread(stepper: Stepper[T], clock: Clock) -> T:
-    """Blocks the calling thread until there is a result. An interrupted wait gives back its place in the line."""
+    """Blocks the calling thread until there is a result. An interrupted wait gives its place back."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
@@ -71,7 +71,7 @@ def drive_in_thread(stepper: Stepper[T], clock: Clock) -> T:
 
 
 async def drive_in_trio(stepper: Stepper[T], clock: Clock) -> T:
-    """As ``drive_in_thread``, in a trio task: a checkpoint if it has to wait. Cancelling gives back its place."""
+    """As ``drive_in_thread``, in a trio task: a checkpoint if it has to wait."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:

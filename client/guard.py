@@ -4,7 +4,8 @@ Application threads and the sender's thread take it around every call into the a
 Python can interrupt its holder in the middle of such a call: a signal handler, a ``__del__``, a collection
 triggered by an allocation. If that code sends on the same producer, a plain lock would deadlock, and a
 re-entrant one alone would let it into half-changed state. So the lock is re-entrant and counts its depth,
-and who finds himself nested leaves the shared state alone: his record goes the way of the late ones (``late.py``).
+and who finds himself nested leaves the shared state alone: his record goes the way of the late ones
+(``late.py``).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Guard:
         depth: how often the holder is inside. Written by the holder alone, so whoever holds ``lock`` and
             reads a depth above 0 has interrupted itself.
 
-    The lock is taken before ``depth`` is raised, and released after it was lowered: whoever interrupts the holder
-    between the two finds nothing half changed, and may go on as if he were the outermost.
+    The lock is taken before ``depth`` is raised, and released after it was lowered: whoever interrupts the
+    holder between the two finds nothing half changed, and may go on as if he were the outermost.
     """
 
     __slots__ = ("depth", "lock")

@@ -187,7 +187,8 @@ class RecordIntake:
         statistics = self.accumulator.statistics()
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
-            f" {statistics.incomplete_batches} batches are not acknowledged, {statistics.waiting} callers wait;"
+            f" {statistics.incomplete_batches} batches are not acknowledged,"
+            f" {statistics.waiting} callers wait;"
             f" {self.last_failure()}"
         )
 

@@ -1,8 +1,8 @@
 """Records that could not be brought in where they were sent, because their sender must not wait there.
 
 Two callers must not: a delivery callback, which runs on the very thread that brings metadata and frees
-memory, and a signal handler or ``__del__`` that has interrupted the holder of the guard. Their ``send`` returns
-at once, and a task of the sender's loop brings the records in, in order, within ``max_block_ms``.
+memory, and a signal handler or ``__del__`` that has interrupted the holder of the guard. Their ``send``
+returns at once, and a task of the sender's loop brings the records in, in order, within ``max_block_ms``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class LocalAddress:
     """``embedded:DIR?port=N``, read.
 
     Attributes:
-        directory: where the broker keeps its log; what symlinks point to, so that one directory has one broker.
+        directory: where the broker keeps its log, with links resolved, so that one directory has one
+            broker.
         port: TCP port for other clients on 127.0.0.1, 0: a free one, None: no port.
     """
 

@@ -34,18 +34,20 @@ if TYPE_CHECKING:
 class KafkaProducer(ProducerBase):
     """Sends records to Kafka from any number of threads.
 
-    ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it as a
-    context manager, or call ``close``: that delivers what is left. One that is neither closed nor referred to any
-    more closes itself within ``exit_timeout_ms``, and so does one that is open when the interpreter exits.
+    ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it
+    as a context manager, or call ``close``: that delivers what is left. One that is neither closed nor
+    referred to any more closes itself within ``exit_timeout_ms``, and so does one that is open when the
+    interpreter exits.
 
     Args:
         options: see ``ProducerSettings`` for all of them. Names are kafka-python's; Kafka's dotted names go
             through ``from_properties``.
 
     Raises:
-        KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not supported, or
-            contradicts another one.
-        IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter exits.
+        KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not
+            supported, or contradicts another one.
+        IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
+            exits.
 
     The constructor connects to nobody and returns at once.
     """
@@ -85,8 +87,8 @@ class KafkaProducer(ProducerBase):
     ) -> RecordFuture:
         """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
 
-        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be brought
-        in at once is brought in soon after, in order.
+        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be
+        brought in at once is brought in soon after, in order.
 
         Args:
             topic: name of the topic.
@@ -97,8 +99,8 @@ class KafkaProducer(ProducerBase):
             timestamp_ms: milliseconds since the epoch; default: now.
 
         Returns:
-            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the topic,
-            it has failed already.
+            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the
+            topic, it has failed already.
 
         Raises:
             KafkaTimeoutError: the topic's metadata did not come within ``max_block_ms``; the text says why.
@@ -125,8 +127,8 @@ class KafkaProducer(ProducerBase):
         """As ``send``, but never waits.
 
         Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. A topic's metadata are
-                asked for by the first call, so that a later one finds them.
+            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
+                topic asks for its metadata, so that a later one finds them.
         """
         result = self._submit(topic, value, key, headers, partition, timestamp_ms)
         if type(result) is RecordFuture:
@@ -159,12 +161,12 @@ class KafkaProducer(ProducerBase):
         them, and each future has its own.
 
         Args:
-            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up it
-                returns, and the report says what is pending.
+            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
+                it returns, and the report says what is pending.
 
         Raises:
-            IllegalStateError: called in a callback, or in a signal handler or ``__del__`` that has interrupted a
-                ``send``, where it would wait for ever.
+            IllegalStateError: called in a callback, or in a signal handler or ``__del__`` that has
+                interrupted a ``send``, where it would wait for ever.
             ValueError: ``timeout`` is negative.
         """
         core = self._core
@@ -183,8 +185,8 @@ class KafkaProducer(ProducerBase):
     def close(self, timeout: float | None = None) -> None:
         """Takes no more records, delivers what is there, and ends the background thread.
 
-        What is not delivered when the time is up fails. It is closed afterwards in any case; closing again does
-        nothing. In a callback it does not wait: what is not delivered fails at once, as with ``timeout=0``.
+        What is not delivered when the time is up fails. It is closed afterwards in any case; closing again
+        does nothing. In a callback it does not wait: what is not delivered fails, as with ``timeout=0``.
 
         Args:
             timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with

@@ -66,7 +66,7 @@ class RouteTable:
         self._draw = partitioner.draw
 
     def refresh(self, topic: str, cluster: ClusterMetadata) -> TopicRoute | None:
-        """The route by this snapshot; None where the snapshot does not know the topic or has an error for it."""
+        """The route by this snapshot; None where it does not know the topic, or has an error for it."""
         info = cluster.topics.get(topic)
         if info is None or info.error_code or not info.partitions:
             self.routes.pop(topic, None)

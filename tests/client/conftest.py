@@ -1,11 +1,10 @@
-"""Clusters for the client's tests: one in the loop of the test, in virtual time, and one in a thread, on TCP."""
+"""Clusters for the client's tests: one in the test's loop, in virtual time, one in a thread, on TCP."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest

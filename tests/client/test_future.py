@@ -7,6 +7,7 @@ import gc
 import logging
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -300,10 +301,8 @@ def test_raising_leaves_no_cycle() -> None:
 
     def caller() -> weakref.ref[Payload]:
         payload = Payload()
-        try:
+        with suppress(RequestTimedOutError):
             future.get()
-        except RequestTimedOutError:
-            pass
         return weakref.ref(payload)
 
     gc.disable()

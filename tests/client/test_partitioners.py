@@ -132,7 +132,7 @@ class OldStyle:
 
 
 class ByValue(Partitioner):
-    def partition(self, topic, key, serialized_key, value, serialized_value, cluster):  # type: ignore[no-untyped-def]
+    def partition(self, topic, key, serialized_key, value, *rest):  # type: ignore[no-untyped-def]
         return int(value)
 
 

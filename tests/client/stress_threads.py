@@ -1,0 +1,106 @@
+"""Eight threads send, one flushes, one closes; run by ``test_threads.py`` once per twin.
+
+Every count is checked to the record: what was acknowledged is in the log once, each thread's records are in
+the order in which it sent them, whatever was not acknowledged has failed, and all memory is given back.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from conftest import TcpCluster
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.model.errors import IllegalStateError
+from splashdam.record.kernel import IMPL
+
+THREADS = 8
+PARTITIONS = 2
+
+
+def send_until_closed(
+    producer: KafkaProducer, name: int, futures: list[Any], enough: threading.Event
+) -> None:
+    number = 0
+    while True:
+        try:
+            value = b"%d:%d" % (name, number)
+            partition = number % PARTITIONS if number % 3 else None
+            key = None if number % 5 else b"key-%d" % name
+            futures.append((value, producer.send("two", value, key=key, partition=partition)))
+        except IllegalStateError:
+            return
+        number += 1
+        if number == 1_500:
+            enough.set()
+
+
+def flush_until_closed(producer: KafkaProducer, closed: threading.Event, reports: list[Any]) -> None:
+    while not closed.is_set():
+        reports.append(producer.flush(timeout=30))
+
+
+def run(cluster: TcpCluster, close_timeout: float | None) -> str:
+    """One round; what was seen, in a line."""
+    producer = KafkaProducer(
+        bootstrap_servers=cluster.address, buffer_memory=200_000, batch_size=4_096, linger_ms=1
+    )
+    sent: list[list[Any]] = [[] for _ in range(THREADS)]
+    enough, closed, reports = threading.Event(), threading.Event(), list[Any]()
+    threads = [
+        threading.Thread(target=send_until_closed, args=(producer, name, futures, enough))
+        for name, futures in enumerate(sent)
+    ]
+    threads.append(threading.Thread(target=flush_until_closed, args=(producer, closed, reports)))
+    for thread in threads:
+        thread.start()
+    assert enough.wait(60), "the senders did not get on"
+    producer.close(close_timeout)
+    closed.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread hangs"
+    if close_timeout is None:
+        assert all(reports), "something was not delivered although close had all the time it wanted"
+    return check(cluster, producer, sent, reports)
+
+
+def check(cluster: TcpCluster, producer: KafkaProducer, sent: list[list[Any]], reports: list[Any]) -> str:
+    """Compares futures, logs and figures."""
+    logs = [cluster.values("two", partition) for partition in range(PARTITIONS)]
+    futures = [each for futures in sent for each in futures]
+    assert all(future.is_done for _, future in futures), "a future is pending after close"
+    acknowledged = [(value, future) for value, future in futures if future.succeeded()]
+    for value, future in acknowledged:
+        assert logs[future.value.partition][future.value.offset] == value
+    written = [value for log in logs for value in log]
+    assert len(set(written)) == len(written), "a record was written twice"
+    assert {value for value, _ in acknowledged} <= set(written)
+    assert set(written) <= {value for value, _ in futures}
+    for log in logs:
+        for name in range(THREADS):
+            numbers = [int(value.split(b":")[1]) for value in log if value.startswith(b"%d:" % name)]
+            assert numbers == sorted(numbers), f"the records of thread {name} are out of order"
+    figures = producer.metrics()["producer-metrics"]
+    assert figures["buffer-available-bytes"] == 200_000, figures
+    assert figures["waiting-threads"] == 0, figures
+    assert figures["batches-incomplete"] == 0, figures
+    assert figures["record-send-total"] == len(acknowledged), figures
+    return f"{IMPL}: {len(futures)} sent, {len(acknowledged)} acknowledged, {len(reports)} flushes"
+
+
+def main() -> None:
+    sys.setswitchinterval(1e-5)
+    for close_timeout in (None, 0):
+        cluster = TcpCluster()
+        cluster.start()
+        try:
+            print(run(cluster, close_timeout))
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()

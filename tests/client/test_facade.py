@@ -1,0 +1,66 @@
+"""The package's own names: there, lazy, and documented."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import splashdam
+from splashdam.record.kernel import IMPL
+
+
+def test_importing_it_loads_next_to_nothing() -> None:
+    """Neither trio, nor the broker, nor a compressor; errors and values do not bring them either."""
+    script = (
+        "import sys, splashdam, splashdam.errors\n"
+        "splashdam.TopicPartition, splashdam.__version__, splashdam.__impl__\n"
+        "heavy = {'trio', 'asyncio', 'crc32c', 'lz4', 'zstandard', 'cramjam', 'pyarrow', 'pyspark'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", splashdam.__all__)
+def test_every_name_is_there(name: str) -> None:
+    """And stays what it was at the second look."""
+    value = getattr(splashdam, name)
+    assert value is not None
+    assert getattr(splashdam, name) is value
+    assert name in dir(splashdam)
+
+
+def test_the_lazy_names_are_the_typed_ones() -> None:
+    """What type checkers see is what the run time finds, and ``__all__`` lists it."""
+    source = splashdam.__loader__.get_source("splashdam")
+    for name in splashdam._HOMES:
+        assert f"import {name} as {name}" in source
+    assert set(splashdam.__all__) == {*splashdam._HOMES, "__version__", "__impl__", "errors"}
+    assert splashdam.__all__ == sorted(splashdam.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As for any module."""
+    with pytest.raises(AttributeError, match="module 'splashdam' has no attribute 'KafkaConsumer'"):
+        _ = splashdam.KafkaConsumer
+
+
+def test_version_and_twin() -> None:
+    """The version is the distribution's; the twin is the one in use."""
+    assert splashdam.__version__ == metadata.version("splashdam")
+    assert splashdam.__impl__ == IMPL
+
+
+def test_errors_are_all_there() -> None:
+    """Each class of the tree can be imported from ``splashdam.errors``."""
+    from splashdam.model import broker_errors
+    from splashdam.model import errors as local_errors
+
+    for module in (local_errors, broker_errors):
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, local_errors.KafkaError):
+                assert getattr(splashdam.errors, name) is value
+    assert splashdam.errors.for_code(10) is splashdam.errors.MessageTooLargeError

@@ -1,0 +1,115 @@
+"""``embedded:DIR``: one broker per directory and process, shared, counted, and gone with its last user."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.client.local import LocalAddress, local_address
+from splashdam.client.producer import KafkaProducer
+from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "directory", "port"),
+    [
+        ("embedded:./data", "data", None),
+        ("embedded:data?port=9092", "data", 9092),
+        (" embedded:data/../data/?port=0", "data", 0),
+    ],
+)
+def test_address(
+    text: str, directory: str, port: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Directory and port; one directory has one name."""
+    monkeypatch.chdir(tmp_path)
+    assert local_address(text) == LocalAddress(Path(os.path.realpath(tmp_path)) / directory, port)
+    assert local_address([text]) == local_address(text)
+
+
+def test_other_addresses_are_a_clusters() -> None:
+    """And are read elsewhere."""
+    assert local_address("localhost:9092") is None
+    assert local_address(["a", "b:1"]) is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ("embedded:", "names no directory"),
+        ("embedded:?port=1", "names no directory"),
+        ("embedded:d?prot=1", "unknown setting 'prot'. Did you mean 'port'"),
+        ("embedded:d?port=x", "port='x' is not a number"),
+        ("embedded:d?port=70000", "port='70000' is not a number"),
+        ("embedded:d?", "nothing follows the question mark"),
+        (["embedded:d", "h:1"], "an embedded broker stands alone"),
+    ],
+)
+def test_wrong_addresses(servers: str | list[str], words: str) -> None:
+    """The message names what was written and what is wrong."""
+    with pytest.raises(KafkaConfigurationError, match=words):
+        local_address(servers)
+
+
+def test_producers_of_one_directory_share_a_broker(tmp_path: Path) -> None:
+    """By whatever name they call it; the last one stops it, and the next one finds the records."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "data")
+    first = KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data")
+    second = KafkaProducer(bootstrap_servers=f"embedded:{link}")
+    assert first.embedded_broker is second.embedded_broker is not None
+    assert first.send("t", b"1").get(timeout=30).offset == 0
+    first.close()
+    assert second.send("t", b"2").get(timeout=30).offset == 1
+    second.close()
+    assert not [thread.name for thread in threading.enumerate() if "splashdam broker" in thread.name]
+    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data") as third:
+        assert third.embedded_broker is not second.embedded_broker
+        assert third.send("t", b"3").get(timeout=30).offset == 2
+
+
+def test_a_port_is_for_other_clients(tmp_path: Path) -> None:
+    """The broker names its address; who asks for another port of the same directory is refused."""
+    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}?port=0") as producer:
+        assert producer.embedded_broker is not None
+        address = producer.embedded_broker.bootstrap_servers
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=30):
+            pass
+        with KafkaProducer(bootstrap_servers=address) as by_tcp:
+            assert by_tcp.embedded_broker is None
+            producer.send("t", b"1").get(timeout=30)
+            assert by_tcp.send("t", b"2").get(timeout=30).offset == 1
+        with pytest.raises(KafkaConfigurationError, match="runs already in this process, with port 0, not 1"):
+            KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}?port=1")
+        with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as sharing:
+            assert sharing.embedded_broker is producer.embedded_broker
+
+
+def test_without_a_port_there_is_no_address(tmp_path: Path) -> None:
+    """The broker says so."""
+    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as producer:
+        broker = producer.embedded_broker
+        with pytest.raises(IllegalStateError, match="port"):
+            _ = broker.bootstrap_servers  # type: ignore[union-attr]
+
+
+def test_a_wrong_option_starts_no_broker(tmp_path: Path) -> None:
+    """Options are checked first."""
+    with pytest.raises(KafkaConfigurationError):
+        KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data", acks=7)  # type: ignore[arg-type]
+    assert not (tmp_path / "data").exists()
+
+
+async def test_the_trio_producer_shares_it_too(tmp_path: Path) -> None:
+    """With a blocking one in the same process."""
+    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as blocking:
+        async with AsyncKafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as producer:
+            assert producer.embedded_broker is blocking.embedded_broker
+            assert (await (await producer.send("t", b"1"))).offset == 0
+        assert blocking.send("t", b"2").get(timeout=30).offset == 1

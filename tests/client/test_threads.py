@@ -1,0 +1,29 @@
+"""Many threads at once, on both twins, with a switch interval that shows races."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("pure", ["", "1"], ids=["compiled", "pure"])
+def test_eight_threads_one_flushes_one_closes(pure: str) -> None:
+    """Counts, per-thread order and memory are exact. Without a compiler both runs are of the Python twin."""
+    environment = {**os.environ, "SPLASHDAM_PURE": pure, "PYTHONPATH": str(HERE)}
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", HERE / "stress_threads.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.count("acknowledged") == 2
