@@ -83,6 +83,8 @@ class ProducerBatch:
         leader_epoch: of the leader it was last sent to, -1 where unknown.
         producer_id, producer_epoch, base_sequence: -1 until the sender numbers it at the first drain.
         last_error: why the last attempt failed.
+        maybe_written: an attempt under its present numbers ended without an answer that rules out that the
+            broker wrote it.
     """
 
     __slots__ = (
@@ -95,6 +97,7 @@ class ProducerBatch:
         "created_ms",
         "last_error",
         "leader_epoch",
+        "maybe_written",
         "outcome",
         "producer_epoch",
         "producer_id",
@@ -121,6 +124,7 @@ class ProducerBatch:
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self.last_error: BaseException | None = None
+        self.maybe_written = False
         self._sealed: memoryview | None = None
         self._stamp: tuple[int, int, int] | None = None
 

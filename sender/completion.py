@@ -15,7 +15,7 @@ from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
-from splashdam.sender.verdicts import Verdict, verdict_for
+from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
 from splashdam.wire.messages.produce import PartitionProduceResponse
 
 logger = logging.getLogger("splashdam.sender")
@@ -130,17 +130,23 @@ class Completion:
         self._retry(batch, answer, now_ms)
 
     def _retry(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        error = self._error(batch, answer)
-        if not self._may_retry(batch, now_ms):
-            self._fail(batch, self._timeout(batch) if self._is_late(batch, now_ms) else error)
-            self._forget_sequence(batch)
+        if self._may_retry(batch, now_ms):
+            self._queue_again(batch, answer, now_ms)
             return
-        self._queue_again(batch, error, now_ms)
+        late = self._is_late(batch, now_ms)
+        self._fail(batch, self._timeout(batch) if late else self._error(batch, answer))
+        self._forget_sequence(batch)
 
     def _queue_again(
-        self, batch: ProducerBatch, error: KafkaError, now_ms: float, *, at_once: bool = False
+        self,
+        batch: ProducerBatch,
+        answer: PartitionProduceResponse,
+        now_ms: float,
+        *,
+        at_once: bool = False,
     ) -> None:
-        batch.last_error = self.last_failure = error
+        batch.last_error = self.last_failure = self._error(batch, answer)
+        batch.maybe_written |= answer.error_code not in NOT_WRITTEN
         self._counters.retries += 1
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
 
@@ -161,7 +167,9 @@ class Completion:
                 f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
             )
         self._fail(batch, error, record_errors)
-        if self._idempotence is not None and batch.sequenced:
+        if batch.maybe_written:
+            self._forget_sequence(batch)  # an earlier attempt may be in the log, and so may those behind it
+        elif self._idempotence is not None and batch.sequenced:
             self._idempotence.refused(batch)
 
     def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
@@ -170,7 +178,7 @@ class Completion:
             self._refuse(batch, answer, now_ms)
             return
         needs_identity = self._idempotence.out_of_sequence(batch)
-        self._queue_again(batch, self._error(batch, answer), now_ms, at_once=not needs_identity)
+        self._queue_again(batch, answer, now_ms, at_once=not needs_identity)
 
     def _introduce_again(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         if answer.log_start_offset < 0:

@@ -7,6 +7,7 @@ turn has not come. The sender tells it what became of each. Decisions and their 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum, auto
 
 from splashdam.accumulator.batch import ProducerBatch
@@ -136,6 +137,12 @@ class Idempotence:
     def divided(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """The batch was split into ``parts``, which share its numbers."""
         self._partitions[batch.topic_partition].replace(batch, parts)
+
+    def doubt(self, topics_in_use: Container[str]) -> None:
+        """Brokers forget a producer that is idle for long: other topics begin with one batch alone again."""
+        for (topic, _), partition in self._partitions.items():
+            if topic not in topics_in_use:
+                partition.confirmed = False
 
     def settle(self) -> None:
         """Gives a new identity to the partitions that need one and can take it: raises the epoch once for

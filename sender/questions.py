@@ -63,6 +63,8 @@ class Questions:
         if link is None:
             return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
+        if self._idempotence is not None:
+            self._idempotence.doubt(topics)
         link.hand_over()
         nursery.start_soon(self._learn_cluster, link, topics)
         return math.inf

@@ -106,6 +106,19 @@ VERDICTS: dict[int, Row] = {
     ErrorCode.TRANSACTION_ABORTABLE: REFUSED,
 }
 
+NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""Codes of retried batches that rule out that this attempt was written; after the others it may have been.
+
+6 is not among them: a leader that loses its office while it waits for its followers answers it, too.
+"""
+
 
 def verdict_for(error_code: int, *, idempotent: bool) -> Verdict:
     """The verdict on a batch that was answered with ``error_code``."""

@@ -64,6 +64,8 @@ class Trouble:
 
     Attributes:
         code: each partition is answered with this error, and nothing is written.
+        for_good: refuses the records of these batches now and ever after with ``code``, as a broker does with
+            records that are invalid; batches that are written already are recognised as usual.
         write: with a ``code``: writes nevertheless, and then answers with the error.
         record_errors: names these records, by index, as the reason (KIP-467).
         then: ``answer`` as usual; ``hang_up``: do the work, then break the connection without an answer;
@@ -75,6 +77,7 @@ class Trouble:
     """
 
     code: int = 0
+    for_good: bool = False
     write: bool = False
     record_errors: dict[int, str] = attrs.field(factory=dict)
     then: Literal["answer", "hang_up", "silence", "refuse", "late"] = "answer"
@@ -324,9 +327,12 @@ class ScriptedCluster:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif self.leaders[topic_partition][0] != broker.node_id:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif trouble.for_good:
+            log.refuse(batch, code)
+            code, offset = log.append(batch)
         elif not code or trouble.write:
             written, offset = log.append(batch)
-            code = trouble.code or written
+            code = code or written
         return PartitionProduceResponse(
             index=topic_partition.partition,
             error_code=code,

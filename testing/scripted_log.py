@@ -32,12 +32,14 @@ class ScriptedLog:
 
     Attributes:
         max_batch_bytes: a larger batch is refused with 10; None for no limit.
+        refused: records, by value, that are refused with an error code in whatever batch they come.
         records: what was accepted, in order.
         headers: of the accepted batches, in order.
         repeats: batches that were recognised as written before.
     """
 
     max_batch_bytes: int | None = None
+    refused: dict[bytes | None, int] = attrs.field(factory=dict)
     records: list[Record] = attrs.field(factory=list)
     headers: list[BatchHeader] = attrs.field(factory=list)
     repeats: int = 0
@@ -50,14 +52,30 @@ class ScriptedLog:
             return ErrorCode.CORRUPT_MESSAGE, -1
         if self.max_batch_bytes is not None and len(batch) > self.max_batch_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
+        for record in read_records(batch):
+            if record.value in self.refused:
+                return self.refused[record.value], -1
         code, offset = self._check(header)
         if code or offset >= 0:
+            self.repeats += not code
             return code, offset
         offset = len(self.records)
         self.records += read_records(batch)
         self.headers.append(header)
         self._remember(header, offset)
         return ErrorCode.NONE, offset
+
+    def refuse(self, batch: bytes, code: int) -> None:
+        """From now on refuses the records of a batch, unless it is written already."""
+        if not self.has(batch):
+            self.refused.update((record.value, code) for record in read_records(batch))
+
+    def has(self, batch: bytes) -> bool:
+        """Whether the batch is one of those that would be recognised as a repeat."""
+        header = parse_header(batch)
+        state = self._producers.get(header.producer_id)
+        same_epoch = state is not None and state.epoch == header.producer_epoch
+        return same_epoch and self._check(header)[1] >= 0
 
     def forget_producers(self) -> None:
         """As after the broker's producer expiry: nobody is known any more."""
@@ -80,7 +98,6 @@ class ScriptedLog:
             return (ErrorCode.NONE if fits else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
         for first, last, offset in state.batches:
             if (first, last) == (header.base_sequence, header.last_sequence):
-                self.repeats += 1
                 return ErrorCode.NONE, offset
         fits = header.base_sequence == (state.batches[-1][1] + 1) % _SEQUENCES
         return (ErrorCode.NONE if fits else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1

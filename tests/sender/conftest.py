@@ -128,3 +128,9 @@ def make_rig(autojump_clock: MockClock) -> Callable[..., Rig]:
         return Rig(VirtualClock(autojump_clock), cluster=cluster, **options)
 
     return make
+
+
+@pytest.fixture
+def rig_class() -> type[Rig]:
+    """The rig itself, for tests that run their own loops."""
+    return Rig
