@@ -1,4 +1,4 @@
-"""Runs the command as a shell would: a process of its own, with pipes."""
+"""Runs the command: in this process where that shows the same, else as a shell would, with pipes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import NamedTuple
+
+from click.testing import CliRunner
+
+from splashdam.cli.commands import splashdam
 
 COMMAND = (sys.executable, "-W", "error", "-m", "splashdam.cli")
-TIMEOUT_SECONDS = 60
 
 
-def run(
-    *arguments: str, lines: bytes = b"", folder: Path | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Runs the command to its end with `lines` on standard input."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=lines,
-        cwd=folder,
-        capture_output=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+class Done(NamedTuple):
+    """How the command ended."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run(*arguments: str, lines: bytes = b"") -> Done:
+    """Runs the command to its end in this process, with `lines` on standard input."""
+    result = CliRunner().invoke(splashdam, arguments, input=lines)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Done(result.exit_code, result.stdout_bytes, result.stderr_bytes)
 
 
 @contextmanager

@@ -167,13 +167,14 @@ def test_no_broker() -> None:
     assert "Traceback" not in done.stderr.decode()
 
 
-def test_embedded_directory(tmp_path: Path) -> None:
+def test_embedded_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`embedded:DIR` needs no broker to be started."""
+    monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        done = run("produce", "t", "-b", "embedded:./data", lines=b"x\n", folder=tmp_path)
+        done = run("produce", "t", "-b", "embedded:./data", lines=b"x\n")
         assert done.returncode == 0, done.stderr
     options = ("-b", "embedded:./data", "--from-beginning", "--exit-at-end")
-    assert run("tail", "t", *options, folder=tmp_path).stdout == b"x\nx\n"
+    assert run("tail", "t", *options).stdout == b"x\nx\n"
 
 
 def test_unknown_topic(broker: EmbeddedBroker) -> None:
