@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from broker_process import BrokerProcess
+
+from splashdam import KafkaProducer
+from splashdam.model.values import RecordMetadata
 
 KILLS = 20
 PARTITIONS = 2
@@ -28,12 +32,53 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-class NumberStream:
+class NumberStream(ABC):
     """Sends 0, 1, 2, … to partition number % 2 until it is stopped, over every restart of the broker."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self) -> None:
         self.acknowledged = [0] * PARTITIONS
         self.errors: list[Any] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Waits for every acknowledgement."""
+        self._stop.set()
+        self._thread.join()
+        self.close()
+        assert self.errors == []
+
+    @abstractmethod
+    def send(self, number: int, partition: int) -> None:
+        """Sends one number; `acknowledged` or `errors` hears what became of it."""
+
+    @abstractmethod
+    def poll(self) -> None:
+        """A short rest, in which acknowledgements may arrive."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Delivers the rest."""
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            if number - sum(self.acknowledged) < OUTSTANDING:
+                for _ in range(10):
+                    self.send(number, number % PARTITIONS)
+                    number += 1
+            self.poll()
+
+
+class ConfluentStream(NumberStream):
+    """With librdkafka's producer."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": address,
@@ -46,32 +91,49 @@ class NumberStream:
                 "log_level": 0,
             }
         )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
 
-    def stop(self) -> None:
-        """Waits for every acknowledgement."""
-        self._stop.set()
-        self._thread.join()
+    def send(self, number: int, partition: int) -> None:
+        self._producer.produce("t", b"%d" % number, partition=partition, on_delivery=self._delivered)
+
+    def poll(self) -> None:
+        self._producer.poll(0.002)
+
+    def close(self) -> None:
         assert self._producer.flush(TIMEOUT_SECONDS) == 0
-        assert self.errors == []
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            for _ in range(10 if number - sum(self.acknowledged) < OUTSTANDING else 0):
-                self._producer.produce(
-                    "t", b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
-                )
-                number += 1
-            self._producer.poll(0.002)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
             self.errors.append(error)
         else:
             self.acknowledged[message.partition()] += 1
+
+
+class SplashdamStream(NumberStream):
+    """With this project's producer."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._producer = KafkaProducer(
+            bootstrap_servers=address,
+            batch_size=200,
+            linger_ms=1,
+            reconnect_backoff_ms=10,
+            reconnect_backoff_max_ms=50,
+            retry_backoff_ms=10,
+        )
+
+    def send(self, number: int, partition: int) -> None:
+        future = self._producer.send("t", b"%d" % number, partition=partition)
+        future.add_callback(self._delivered).add_errback(self.errors.append)
+
+    def poll(self) -> None:
+        time.sleep(0.002)
+
+    def close(self) -> None:
+        self._producer.close(TIMEOUT_SECONDS)
+
+    def _delivered(self, metadata: RecordMetadata) -> None:
+        self.acknowledged[metadata.partition] += 1
 
 
 def read_all(address: str) -> list[list[int]]:
@@ -108,14 +170,17 @@ def check(found: list[list[int]], acknowledged: list[int]) -> None:
         assert numbers == list(range(partition, len(numbers) * PARTITIONS, PARTITIONS))
 
 
-def test_kill_nine(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("kind", [ConfluentStream, SplashdamStream])
+def test_kill_nine(broker: BrokerProcess, kind: Callable[[str], NumberStream]) -> None:
     """One idempotent producer lives through twenty kills; its retries lose, double and reorder nothing."""
-    stream = NumberStream(broker.address)
+    stream = kind(broker.address)
     moments = random.Random()
+    stream.start()
     try:
         for _ in range(KILLS):
             before = sum(stream.acknowledged)
             while sum(stream.acknowledged) == before:
+                assert stream.errors == []
                 time.sleep(0.001)
             time.sleep(moments.uniform(0, 0.2))
             broker.kill()
