@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
-from splashdam.embedded_broker.connection import ClientConnection
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.server import ClientConnection
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager

@@ -1,4 +1,4 @@
-"""One client's connection: frames in, answers out in the order of the requests.
+"""The server of one client: frames in, answers out in the order of the requests.
 
 All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
 sends what is owed, then holds back what comes later on this connection, and on no other (facts B6). Whatever
