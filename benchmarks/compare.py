@@ -35,7 +35,7 @@ COUNTS = {
 }
 QUICK_DIVISOR = 10
 RUN_TIMEOUT_SECONDS = 180
-TABLE_WIDTH = 120
+TABLE_WIDTH = 130
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
