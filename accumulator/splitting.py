@@ -16,7 +16,7 @@ from splashdam.record.reader import Record, read_records
 def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
     """The records of ``batch`` in at least two smaller batches, in order.
 
-    Each part holds at most ``batch_bytes``, and at most half of what the batch held, so that dividing again
+    Each part holds at most ``batch_bytes``, and about half of what the batch held, so that dividing again
     always ends; its first record fits whatever its size. The parts keep creation time, attempts, producer id
     and epoch, continue the batch's sequence numbers, and share its memory charge: nothing new is reserved.
     """
@@ -26,7 +26,9 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
         )
     records = read_records(batch.sealed)
     sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
-    limit_bytes = max(min(batch_bytes - HEADER_BYTES, sum(sizes) // 2), 1)
+    # Half, and half a record: else an odd number of equal records would make three parts.
+    half_bytes = (sum(sizes) + max(sizes) + 1) // 2
+    limit_bytes = max(min(batch_bytes - HEADER_BYTES, half_bytes), 1)
     bounds = _bounds(sizes, limit_bytes)
     parts = []
     for start, end in itertools.pairwise(bounds):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.context import SenderContext
@@ -134,7 +135,7 @@ class Completion:
             self._queue_again(batch, answer, now_ms)
             return
         late = self._is_late(batch, now_ms)
-        self._fail(batch, self._timeout(batch) if late else self._error(batch, answer))
+        self._fail(batch, self._timeout(batch) if late else _answered(batch, answer))
         self._forget_sequence(batch)
 
     def _queue_again(
@@ -145,7 +146,7 @@ class Completion:
         *,
         at_once: bool = False,
     ) -> None:
-        batch.last_error = self.last_failure = self._error(batch, answer)
+        batch.last_error = self.last_failure = _answered(batch, answer)
         batch.maybe_written |= answer.error_code not in NOT_WRITTEN
         self._counters.retries += 1
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
@@ -160,11 +161,11 @@ class Completion:
             self._idempotence.divided(batch, parts)
 
     def _refuse(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
-        error = self._error(batch, answer)
-        record_errors = _record_errors(error, answer)
+        error = _answered(batch, answer)
+        record_errors = _record_errors(batch, answer)
         if record_errors:
             error = InvalidRecordError(
-                f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
+                f"{batch.topic_partition}: the batch held an invalid record, but this one is safe to send again"
             )
         self._fail(batch, error, record_errors)
         if batch.maybe_written:
@@ -187,7 +188,7 @@ class Completion:
             self._find_order(batch, answer, now_ms)
 
     def _stop(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
-        self.fatal = self._error(batch, answer)
+        self.fatal = _answered(batch, answer)
         self._fail(batch, self.fatal)
         self._forget_sequence(batch)
 
@@ -220,28 +221,39 @@ class Completion:
         error = KafkaTimeoutError(
             f"{batch.record_count} records for {batch.topic_partition} were not acknowledged within"
             f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts failed;"
-            f" last failure: {cause or self._metadata.last_failure or 'none, the broker has not answered'}"
+            f" {self._present_trouble(batch)}last failure: {cause or self._metadata.last_failure or 'none'}"
         )
         error.__cause__ = cause
         return error
 
-    @staticmethod
-    def _error(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
-        kind = error_class(answer.error_code)
-        text = answer.error_message or (kind.__doc__ or "").strip()
-        return error_for(answer.error_code, f"{batch.topic_partition}: {text}")
+    def _present_trouble(self, batch: ProducerBatch) -> str:
+        if batch.state is BatchState.IN_FLIGHT:
+            return "the broker has not answered the last one; "
+        leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
+        return "the partition has no known leader; " if leaderless else ""
 
 
 def _name(batch: ProducerBatch) -> tuple[str, int]:
     return str(batch.topic_partition), batch.record_count
 
 
-def _record_errors(error: KafkaError, answer: PartitionProduceResponse) -> dict[int, BaseException]:
-    """Errors of the records that the broker names (KIP-467): one gets the batch's error, several their
-    own."""
-    if len(answer.record_errors) == 1:
-        return {answer.record_errors[0].batch_index: error}
+def _error(batch: ProducerBatch, error_code: int, text: str | None) -> KafkaError:
+    text = text or (error_class(error_code).__doc__ or "").strip()
+    return error_for(error_code, f"{batch.topic_partition}: {text}")
+
+
+def _answered(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
+    return _error(batch, answer.error_code, answer.error_message)
+
+
+def _record_errors(batch: ProducerBatch, answer: PartitionProduceResponse) -> dict[int, BaseException]:
+    """Errors of the records that the broker names (KIP-467).
+
+    A single one gets the batch's error, several get InvalidRecord; the text is the broker's for that record.
+    """
+    named = answer.record_errors
+    code = answer.error_code if len(named) == 1 else ErrorCode.INVALID_RECORD
     return {
-        each.batch_index: InvalidRecordError(each.batch_index_error_message or str(error))
-        for each in answer.record_errors
+        each.batch_index: _error(batch, code, each.batch_index_error_message or answer.error_message)
+        for each in named
     }

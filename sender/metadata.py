@@ -95,11 +95,6 @@ class Metadata:
             self._last_used_ms[topic] = now_ms
 
     @property
-    def interested(self) -> bool:
-        """Whether any topic is in use: without one the cluster is left alone."""
-        return bool(self._last_used_ms)
-
-    @property
     def has_waiters(self) -> bool:
         """Whether somebody waits for an answer."""
         return bool(self._waiters)
@@ -153,9 +148,13 @@ class Metadata:
         self._not_before_ms = now_ms + self._backoff.next_ms()
         self.last_failure = reason
 
-    def note_failure(self, reason: str) -> None:
-        """A broker could not be reached; told to those who wait in vain."""
+    def note_failure(self, reason: str, now_ms: float) -> None:
+        """A broker could not be reached, or the connection to it broke; told to those who wait in vain."""
         self.last_failure = reason
+        self._stale = True
+        if self._wanted:  # that was the attempt; from now on it takes somebody who needs the answer
+            self._wanted = False
+            self._asked_at_ms = now_ms
 
     def apply_leader(self, topic_partition: TopicPartition, leader: Node, leader_epoch: int) -> None:
         """A broker named the new leader in its answer (KIP-951); an older epoch than ours is ignored."""

@@ -54,9 +54,11 @@ class Questions:
         return min(metadata_ms, id_ms)
 
     def _metadata_due_ms(self, now_ms: float) -> float:
-        metadata = self._context.metadata
-        needed = self._context.accumulator.has_incomplete or metadata.has_waiters
-        return metadata.due_in_ms(now_ms, needed=needed)
+        return self._context.metadata.due_in_ms(now_ms, needed=self._needed())
+
+    def _needed(self) -> bool:
+        """Whether batches or callers wait for what the answers bring."""
+        return self._context.accumulator.has_incomplete or self._context.metadata.has_waiters
 
     def _ask_metadata(self, nursery: trio.Nursery, now_ms: float) -> float:
         link = self._links.any_sendable()
@@ -99,10 +101,8 @@ class Questions:
 
     def _id_due_ms(self, now_ms: float) -> float:
         idempotence = self._idempotence
-        if idempotence is None or not idempotence.wants_id or not self._context.metadata.interested:
+        if idempotence is None or not idempotence.wants_id or not self._needed():
             return math.inf
-        if self._id_backoff.failures and not self._context.accumulator.has_incomplete:
-            return math.inf  # it was refused; the next record asks again
         return max(0.0, self._id_not_before_ms - now_ms)
 
     def _ask_id(self, nursery: trio.Nursery, now_ms: float) -> float:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 import trio
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import DrainGate, OpenGate
+from splashdam.accumulator.results import DrainGate, OpenGate, ReadyCheck
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.clock import Clock
@@ -134,9 +134,11 @@ class Sender:
                 self._completion.abort(self._completion.fatal)
             if self._idempotence is not None:
                 self._idempotence.settle()
+            check = self._check(now_ms)
             delays_ms = (
-                self._questions.ask(self._nursery, now_ms),
-                self._send_ready(self._nursery, now_ms),
+                check.next_check_ms,
+                self._questions.ask(self._nursery, now_ms),  # before records: what they need goes first
+                self._send_ready(check, self._nursery, now_ms),
                 self._completion.next_expiry_ms(now_ms),
                 self._links.close_idle(now_ms),
             )
@@ -162,20 +164,23 @@ class Sender:
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A broker could not be reached, or the connection to it broke."""
         with self._context.guard:
-            self._context.metadata.note_failure(f"{node}: {error}")
-            self._context.metadata.request_update()
+            self._context.metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
         self._completion.last_failure = error
 
     def _finished(self) -> bool:
         return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
 
-    def _send_ready(self, nursery: trio.Nursery, now_ms: float) -> float:
+    def _check(self, now_ms: float) -> ReadyCheck:
+        metadata = self._context.metadata
+        check = self._context.accumulator.ready(metadata.cluster, now_ms, self._gate)
+        if check.unknown_leader_topics:
+            metadata.request_missing(check.unknown_leader_topics, now_ms)
+        return check
+
+    def _send_ready(self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float) -> float:
         context = self._context
         cluster = context.metadata.cluster
-        check = context.accumulator.ready(cluster, now_ms, self._gate)
-        if check.unknown_leader_topics:
-            context.metadata.request_missing(check.unknown_leader_topics, now_ms)
-        delay_ms = check.next_check_ms
+        delay_ms = math.inf
         sendable: dict[int, BrokerLink] = {}
         for node_id in check.nodes:
             link = self._links.link_to(cluster.nodes[node_id])

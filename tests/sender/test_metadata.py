@@ -48,7 +48,6 @@ def test_nobody_is_asked_without_a_topic(metadata):
     """A producer that was made and not used leaves the cluster alone."""
     metadata.request_update()
     assert due(metadata, 0) == math.inf
-    assert not metadata.interested
 
 
 def test_new_topic_is_asked_for_at_once(metadata):
@@ -97,6 +96,15 @@ def test_unneeded_failures_are_not_repeated(metadata):
     assert metadata.last_failure == "connection refused"
 
 
+def test_unreachable_broker_counts_as_an_attempt(metadata):
+    """A topic somebody once asked for is no reason to knock at a closed door for ever."""
+    metadata.request_topic("t", 0)
+    metadata.note_failure("node 1: connection refused", 50)
+    assert due(metadata, 50, needed=True) == 0
+    assert due(metadata, 50, needed=False) == 300_000
+    assert metadata.last_failure == "node 1: connection refused"
+
+
 def test_refreshes_by_age_and_forgets_idle_topics(metadata):
     """Every five minutes; a topic that was not used for five minutes is dropped, unless batches wait."""
     metadata.request_topic("t", 0)
@@ -111,7 +119,6 @@ def test_refreshes_by_age_and_forgets_idle_topics(metadata):
     assert set(metadata.cluster.topics) == {"w"}  # the answer did not name t: the broker does not know it
     metadata.begin(1_000_000, ())
     metadata.apply(answer(1, topic="w"), 1_000_000)
-    assert not metadata.interested
     assert due(metadata, 9e9) == math.inf
 
 

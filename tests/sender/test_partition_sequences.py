@@ -127,7 +127,7 @@ def test_gap_behind_a_failure_is_only_retried(idempotence):
 
 
 def test_real_gap_raises_the_epoch(idempotence):
-    """45 for the lowest batch: it and everything behind it are renumbered from 0, once they are off the wire."""
+    """45 for the lowest batch: it and all behind it are renumbered from 0, once they are off the wire."""
     a, b = fly(idempotence, 2, 1)
     assert idempotence.out_of_sequence(a)
     back(a)

@@ -1,4 +1,4 @@
-"""Whole runs in virtual time: random troubles, leader moves and lost connections, against a broker's own rules.
+"""Whole runs in virtual time: random troubles, leader moves, lost connections, against a broker's own rules.
 
 The broker is a model with the rules of Kafka's ``ProducerAppendInfo``. Whatever happens, every acknowledged
 record stands in its partition exactly once and in the order in which it was sent, nothing is written twice,
