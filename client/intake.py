@@ -94,73 +94,65 @@ class RecordIntake:
     ) -> RecordFuture | Admission:
         """Brings the record into the open batch of its partition, or answers an ``Admission`` to go on with.
 
-        The checks come in kafka-python's order.
-
-        Raises:
-            IllegalStateError: the producer is closed.
-            ValueError: key and value are both None.
-            TypeError: something is not of the type it must have.
-            Exception: what a serializer raised.
+        Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order.
         """
         if self.refuse is not None:
             raise self.refuse()
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
-        given = (key, value)
+        given_key, given_value = key, value
         pairs: HeaderPairs | None = None
-        size_bytes = 0
-        if headers is not None or self._serializes:
-            key, value, pairs = self._serialized(topic, key, value, headers)
-            if pairs is not None:
-                size_bytes = _headers_limit(pairs)
-        if value is not None:
-            if type(value) is not bytes:
-                value = plain_bytes(value, "value")
-            size_bytes += len(value)
+        if (
+            type(value) is not bytes
+            or (key is not None and type(key) is not bytes)
+            or headers is not None
+            or self._serializes
+        ):
+            key, value, pairs = self._encoded(topic, key, value, headers)
+        size_bytes = 0 if value is None else len(value)
         if key is not None:
-            if type(key) is not bytes:
-                key = plain_bytes(key, "key")
             size_bytes += len(key)
+        if pairs is not None:
+            size_bytes += _headers_limit(pairs)
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ms()
         elif type(timestamp_ms) is not int:
             timestamp_ms = operator.index(timestamp_ms)
 
-        # Everything but the straight way is an Admission's: a few in each batch, not one per record.
-        admission = (self, topic, key, value, pairs, partition, timestamp_ms, given)
         route = self._routes.get(topic)
         if (
-            route is None
-            or route.cluster is not self.metadata.cluster
-            or size_bytes > self._surely_fits
-            or self.detour
+            route is not None
+            and route.cluster is self.metadata.cluster
+            and size_bytes <= self._surely_fits
+            and not self.detour
+            and (partition is None or (type(partition) is int and 0 <= partition < route.count))
         ):
-            return Admission(*admission)
-        number = -1
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < route.count:
-                return Admission(*admission)
-            number = partition
-        elif key is not None:
-            number = (murmur2(key) & 0x7FFFFFFF) % route.count
-        guard = self.guard
-        with guard.lock:
-            if guard.depth:  # we are a signal handler or a __del__, and have interrupted the holder
-                return Admission(*admission)
-            guard.depth = 1
-            try:
-                if number >= 0:
-                    target = route.partitions[number]
-                else:
-                    if route.sticky_bytes >= self._sticky_limit:
-                        route.switch()
-                    target = route.sticky
-                future = self._try_append(target, timestamp_ms, key, value, pairs, future_type=RecordFuture)
-                if future is not None and number < 0:
-                    route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
-            finally:
-                guard.depth = 0
-        return future or Admission(*admission)
+            if partition is not None:
+                number = partition
+            else:
+                number = -1 if key is None else (murmur2(key) & 0x7FFFFFFF) % route.count
+            guard = self.guard
+            with guard.lock:
+                if not guard.depth:  # else a signal handler or a __del__ has interrupted the holder
+                    guard.depth = 1
+                    try:
+                        if number >= 0:
+                            target = route.partitions[number]
+                        else:
+                            if route.sticky_bytes >= self._sticky_limit:
+                                route.switch()
+                            target = route.sticky
+                        future = self._try_append(
+                            target, timestamp_ms, key, value, pairs, future_type=RecordFuture
+                        )
+                        if future is not None:
+                            if number < 0:
+                                route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
+                            return future
+                    finally:
+                        guard.depth = 0
+        # Everything but the straight way is an Admission's: a few in each batch, not one per record.
+        return Admission(self, topic, key, value, pairs, partition, timestamp_ms, (given_key, given_value))
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""
@@ -206,23 +198,25 @@ class RecordIntake:
             except Exception:
                 logger.exception("a serializer raised in close()")
 
-    def _serialized(
+    def _encoded(
         self, topic: str, key: Any, value: Any, headers: Any
-    ) -> tuple[Any, Any, HeaderPairs | None]:
+    ) -> tuple[bytes | None, bytes | None, HeaderPairs | None]:
         pairs = header_pairs(headers)
         if self._serialize_key is not None:
             key = self._serialize_key(topic, pairs, key)
         if self._serialize_value is not None:
             value = self._serialize_value(topic, pairs, value)
-        return key, value, tuple(pairs) or None
+        return plain_bytes(key, "key"), plain_bytes(value, "value"), tuple(pairs) or None
 
 
-def plain_bytes(data: Any, what: str) -> bytes:
+def plain_bytes(data: Any, what: str) -> bytes | None:
     """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
 
     Raises:
-        TypeError: it is not bytes-like.
+        TypeError: it is neither bytes-like nor None.
     """
+    if data is None or type(data) is bytes:
+        return data
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(
             f"the {what} must be bytes-like or None once it is serialized, not {type(data).__name__};"
