@@ -124,6 +124,7 @@ class DiskLogFile(LogFile):
 
     async def sync(self) -> None:
         # The thread gets a descriptor of its own: this one may be closed, and its number reused, meanwhile.
+        self.cut_torn_tail()
         end = self.end
         with storage_errors("sync", self.path):
             descriptor = os.dup(self._descriptor)

@@ -191,6 +191,7 @@ class Log:
             self._refuse("roll")
         if not self._active.size_bytes:
             return
+        self._active.log.cut_torn_tail()  # or recovery would end the log there
         self._snapshots.write(self.log_end_offset, self.producers)
         self._snapshot_offset = self.log_end_offset
         segment = LogSegment(self._files, self.directory, self.log_end_offset, self.settings, now_ms)
@@ -309,11 +310,13 @@ class Log:
         self._end_flush(round_)
 
     async def sync(self) -> None:
-        """As ``flush``, while others go on using the log.
+        """As ``flush``, while others go on using the log; a closed one has nothing left to flush.
 
         Raises:
             KafkaStorageError: as ``flush``.
         """
+        if self.state is LogState.CLOSED:
+            return
         round_ = self._begin_flush()
         try:
             await round_.run_async()

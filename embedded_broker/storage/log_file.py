@@ -98,17 +98,25 @@ class LogFile(ABC):
         size = 0
         for buffer in buffers:
             size += len(buffer)
-        if self._has_torn_tail:
-            self.truncate(self.end)
+        self.cut_torn_tail()
         try:
             written = self._write_at(buffers, self.end)
         except OSError as error:
-            self._cut_torn_tail()
+            self._give_up_append()
             raise storage_error("append to", self.path, error) from error
         if written != size:
-            self._cut_torn_tail()
+            self._give_up_append()
             raise KafkaStorageError(f"could not append to {self.path}: {written} of {size} bytes were taken")
         self.end += size
+
+    def cut_torn_tail(self) -> None:
+        """Cuts off what a failed append left and could not cut; nothing may follow it, and it must not last.
+
+        Raises:
+            KafkaStorageError: it still cannot be cut.
+        """
+        if self._has_torn_tail:
+            self.truncate(self.end)
 
     def truncate(self, end: int) -> None:
         """Cuts the file to ``end`` bytes.
@@ -143,6 +151,7 @@ class LogFile(ABC):
             KafkaStorageError: the bytes may be lost. Trying again proves nothing: the system may have dropped
                 the pages it could not write.
         """
+        self.cut_torn_tail()
         end = self.end
         try:
             self._sync()
@@ -174,9 +183,10 @@ class LogFile(ABC):
     @abstractmethod
     def _sync(self) -> None: ...
 
-    def _cut_torn_tail(self) -> None:
+    def _give_up_append(self) -> None:
+        self._synced_end = -1
         try:
             self._truncate_to(self.end)
         except OSError:
-            # The next append cuts it before it writes; a crash before that leaves it to recovery.
+            # It is cut before anything else is written; a crash before that leaves it to recovery.
             self._has_torn_tail = True

@@ -16,7 +16,7 @@ from splashdam.record.reader import read_records
 _MARKER_KEY = Struct(">hh")  # version, type
 _MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 _ABORT, _COMMIT = 0, 1
-_TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 2, 64, 8 * 1024 * 1024
+_TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 
 
 def replay_batch(
@@ -46,18 +46,24 @@ def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_
     """Fills in the batches before the last one of each producer, which snapshots leave out.
 
     A producer may have five batches in flight when its broker ends, so repeats of any of them must be known
-    after the next start. (Kafka knows the last alone.) They stand close to the end of the log: no more than
-    ``_TAIL_ENTRIES`` index entries and ``_TAIL_BYTES`` before ``up_to`` are looked at.
+    after the next start. (Kafka knows the last alone.) They stand close to the end of the log, so only its
+    last bytes are looked at, and of a segment no more than its last index entries.
 
     Raises:
         CorruptMessageError: the log is damaged.
         KafkaStorageError: it cannot be read.
     """
-    tail = ProducerStates()
-    for segment in [segment for segment in segments if segment.base_offset < up_to][-_TAIL_SEGMENTS:]:
+    tail, stretches, room = ProducerStates(), [], _TAIL_BYTES
+    below = [segment for segment in segments if segment.base_offset < up_to]
+    for segment in reversed(below[-_TAIL_SEGMENTS:]):
         head = segment.find(up_to)
         end = segment.size_bytes if head is None else head.position
-        start = segment.offset_index.position_before(end, entries=_TAIL_ENTRIES, max_bytes=_TAIL_BYTES)
+        start = segment.offset_index.position_before(end, entries=_TAIL_ENTRIES, max_bytes=room)
+        stretches.append((segment, start, end))
+        room -= end - start
+        if start > 0 or room <= 0:
+            break
+    for segment, start, end in reversed(stretches):
         for position, header in iter_headers(segment.log, start):
             if position >= end:
                 break

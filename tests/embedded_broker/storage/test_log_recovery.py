@@ -225,6 +225,16 @@ def test_without_a_usable_snapshot_producers_come_from_the_log(data: bytes | Non
     check_goes_on(open_log(files, settings=SMALL, clean=clean), 40)
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "after a crash"])
+@pytest.mark.parametrize("count", [8, 10, 12, 31])
+def test_the_last_five_batches_are_known_after_any_restart(count: int, clean: bool) -> None:
+    """A snapshot holds the last one alone; the others are read from the end of the log, across a roll too."""
+    files = filled(count)
+    open_log(files, settings=SMALL).close()
+    recovery_point = count - count % 10
+    check_goes_on(open_log(files, settings=SMALL, clean=clean, recovery_point=recovery_point), count)
+
+
 def test_snapshots_from_behind_the_end_are_removed() -> None:
     """They speak of batches that were cut."""
     files = filled(5)

@@ -1,0 +1,246 @@
+"""One fault at every single write, rename, truncation and sync of a workload, and a crash behind it.
+
+What was acknowledged survives a killed process, what was flushed survives a power cut, nothing wrong is ever
+served, and no log needs a hand.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+
+from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+
+BATCHES = 13
+SETTINGS = LogSettings(segment_bytes=4 * len(batch(b"00")), index_interval_bytes=80)
+
+
+@attrs.define
+class Outcome:
+    """What a client and an operator know at the end: batches acknowledged, and batches flushed."""
+
+    acknowledged: int = 0
+    flushed: int = 0
+
+
+def numbered(number: int) -> bytes:
+    return batch(b"%02d" % number, producer_id=1, sequence=number, timestamp_ms=NOW_MS + number)
+
+
+def expected(count: int) -> list[bytes]:
+    return [b"%02d" % number for number in range(count)]
+
+
+def run(files: MemoryFiles, outcome: Outcome, *, retries: int = 0) -> None:
+    """Opens a log, appends with rolls between, flushes now and then, and closes."""
+    log = open_log(files, settings=SETTINGS)
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    for number in range(BATCHES):
+        append(log, number, retries)
+        outcome.acknowledged = number + 1
+        if number % 5 == 3:
+            log.flush()
+            outcome.flushed = number + 1
+    log.close()
+    outcome.flushed = BATCHES
+
+
+def append(log: Log, number: int, retries: int) -> None:
+    """Appends one batch; a failure must leave the log as it was."""
+    for _ in range(retries):
+        try:
+            log.append_as_leader(numbered(number), now_ms=NOW_MS)
+        except KafkaStorageError:
+            assert values_of(log) == expected(number)
+            assert log.log_end_offset == number
+        else:
+            return
+    log.append_as_leader(numbered(number), now_ms=NOW_MS)
+
+
+def check_reopened(files: MemoryFiles, at_least: int, recovery_point: int = 0) -> None:
+    """A prefix is there that holds what it must; the client's retries complete it, each batch once."""
+    log = open_log(files, settings=SETTINGS, recovery_point=recovery_point)
+    kept = log.log_end_offset
+    assert kept >= at_least
+    assert values_of(log) == expected(kept)
+    for number in range(max(0, kept - 5), BATCHES):
+        result = log.append_as_leader(numbered(number), now_ms=NOW_MS)
+        assert (result.base_offset, result.duplicate) == (number, number < kept)
+    assert values_of(log) == expected(BATCHES)
+    log.close()
+    again = open_log(files, settings=SETTINGS, clean=True)
+    assert values_of(again) == expected(BATCHES)
+
+
+def count_operations() -> int:
+    files = MemoryFiles()
+    run(files, Outcome())
+    return files.operations
+
+
+OPERATIONS = range(count_operations())
+
+
+@pytest.mark.parametrize("landed_bytes", [0, 7, 70])
+def test_killed_in_the_middle_of_any_operation(landed_bytes: int) -> None:
+    """kill -9: every acknowledged batch is there, and the one under way is there once or not at all."""
+    for operation in OPERATIONS:
+        files, outcome = MemoryFiles(), Outcome()
+        files.inject(Fault(None, after=operation, landed_bytes=landed_bytes))
+        with pytest.raises(PowerCutError):
+            run(files, outcome)
+        files.kill()
+        check_reopened(files, outcome.acknowledged)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_power_cut_at_any_operation(seed: int) -> None:
+    """What was flushed is there, whatever part of the rest the disk kept."""
+    for operation in OPERATIONS:
+        files, outcome, random = MemoryFiles(), Outcome(), Random(seed * 1000 + operation)
+        files.inject(Fault(None, after=operation, landed_bytes=random.randint(0, 80)))
+        with pytest.raises(PowerCutError):
+            run(files, outcome)
+        files.crash(random if seed else None)
+        check_reopened(files, outcome.flushed, recovery_point=outcome.flushed)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO])
+def test_any_operation_fails(error_number: int, times: int) -> None:
+    """The error is KafkaStorageError, the log stays readable, a retry is safe, and so is a restart."""
+    for operation in OPERATIONS:
+        files, outcome = MemoryFiles(), Outcome()
+        files.inject(Fault(error_number, after=operation, times=times, landed_bytes=9))
+        with suppress(KafkaStorageError):  # opening, a flush or the end failed: the broker is restarted
+            run(files, outcome, retries=times)
+        files.kill()
+        check_reopened(files, outcome.acknowledged)
+
+
+def fill(log: Log) -> int:
+    """Appends until the disk is full; returns how many batches it took."""
+    for number in range(BATCHES):
+        try:
+            log.append_as_leader(numbered(number), now_ms=NOW_MS)
+        except KafkaStorageError:
+            return number
+    return BATCHES
+
+
+def test_the_disk_is_full_and_is_given_room_again() -> None:
+    """Appends fail and leave nothing; reads go on; with room the same log goes on, rolls and all."""
+    files = MemoryFiles(capacity_bytes=900)
+    log = open_log(files, settings=SETTINGS)
+    number = fill(log)
+    assert 4 < number < BATCHES
+    for _ in range(3):
+        with pytest.raises(KafkaStorageError):
+            log.append_as_leader(numbered(number), now_ms=NOW_MS)
+        assert values_of(log) == expected(number)
+    files.capacity_bytes = None
+    for later in range(number, BATCHES):
+        log.append_as_leader(numbered(later), now_ms=NOW_MS)
+    log.close()
+    check_reopened(files, BATCHES)
+
+
+@pytest.mark.parametrize("operation", range(4))
+def test_a_new_segment_could_not_be_made_and_a_smaller_batch_still_fits(operation: int) -> None:
+    """Nothing is left of the segment that was begun, so the log is whole after a clean restart."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    for number in range(3):
+        log.append_as_leader(numbered(number), now_ms=NOW_MS)
+    files.inject(Fault(errno.ENOSPC, after=operation))
+    with pytest.raises(KafkaStorageError):
+        log.append_as_leader(batch(b"x" * 100, producer_id=1, sequence=3), now_ms=NOW_MS)
+    log.append_as_leader(numbered(3), now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0]
+    log.close()
+    check_reopened(files, 4)
+
+
+def test_a_tail_that_could_not_be_cut_never_ends_up_inside_the_log() -> None:
+    """No roll, flush or close goes past it: recovery would cut there and remove all that follows."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    log.append_as_leader(numbered(0), now_ms=NOW_MS)
+    files.inject(Fault(errno.EIO, times=3, landed_bytes=30))
+    with pytest.raises(KafkaStorageError, match="append"):
+        log.append_as_leader(numbered(1), now_ms=NOW_MS)
+    with pytest.raises(KafkaStorageError, match="truncate"):
+        log.roll(NOW_MS)
+    log.roll(NOW_MS)
+    log.append_as_leader(numbered(1), now_ms=NOW_MS)
+    files.kill()
+    check_reopened(files, 2)
+
+
+async def test_a_sync_fails_and_the_log_promises_nothing_more() -> None:
+    """It stays readable and takes no appends: after a failed fsync a second one proves nothing."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    for number in range(3):
+        log.append_as_leader(numbered(number), now_ms=NOW_MS)
+    files.inject(Fault(errno.EIO))
+    with pytest.raises(KafkaStorageError, match="sync"):
+        await log.sync()
+    assert log.state is LogState.FAILED
+    assert log.recovery_point == 0
+    assert values_of(log) == expected(3)
+    with pytest.raises(KafkaStorageError, match="read-only since a sync to disk failed"):
+        log.append_as_leader(numbered(3), now_ms=NOW_MS)
+    with pytest.raises(KafkaStorageError, match="closed as it is"):
+        log.close()
+    assert log.state is LogState.CLOSED
+    files.kill()
+    check_reopened(files, 3)
+
+
+async def test_a_flush_moves_the_recovery_point() -> None:
+    """Closed segments and the active one, blocking or not; then even a power cut loses nothing."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    for number in range(6):
+        log.append_as_leader(numbered(number), now_ms=NOW_MS)
+    assert (log.needs_flush, log.recovery_point) == (True, 0)
+    await log.sync()
+    assert (log.needs_flush, log.recovery_point) == (False, 6)
+    log.append_as_leader(numbered(6), now_ms=NOW_MS)
+    log.flush()
+    assert log.recovery_point == 7
+    files.crash()
+    assert files.list_directory(DIRECTORY)
+    check_reopened(files, 7, recovery_point=7)
+
+
+async def test_a_log_is_closed_while_a_sync_is_under_way(tmp_path: Path) -> None:
+    """The sync ends without an error: closing flushed what it was about, on disk and in memory."""
+    for files, directory in ((MemoryFiles(), DIRECTORY), (DiskFiles(), str(tmp_path / "t-0"))):
+        log = open_log(files, directory, settings=SETTINGS)
+        for number in range(6):
+            log.append_as_leader(numbered(number), now_ms=NOW_MS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log.sync)
+            await trio.testing.wait_all_tasks_blocked()
+            log.close()
+        await log.sync()
+        assert log.state is LogState.CLOSED

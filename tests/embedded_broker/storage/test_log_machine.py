@@ -1,0 +1,217 @@
+"""A log against a plain list: appends, rolls, flushes, restarts, kills, power cuts and a failing disk."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import attrs
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from log_kit import NOW_MS, batch, open_log, values_of
+
+from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.model.broker_errors import (
+    InvalidProducerEpochError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceNumberError,
+)
+from splashdam.record.batch import iter_headers
+from splashdam.testing.memory_files import Fault, MemoryFiles
+
+SETTINGS = LogSettings(segment_bytes=700, index_interval_bytes=150, segment_index_bytes=80)
+producers = st.integers(0, 2)
+faults = st.builds(
+    Fault,
+    st.sampled_from([errno.ENOSPC, errno.EIO]),
+    after=st.integers(0, 6),
+    times=st.integers(1, 3),
+    landed_bytes=st.integers(0, 90),
+)
+
+
+@attrs.frozen
+class Written:
+    """One batch of the model."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    base_offset: int
+    values: tuple[bytes, ...]
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.values)
+
+    def encoded(self) -> bytes:
+        return batch(*self.values, producer_id=self.producer_id, epoch=self.epoch, sequence=self.sequence)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The model is the list of batches that were acknowledged, and how many of them were flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = MemoryFiles()
+        self.written: list[Written] = []
+        self.flushed_offset = 0
+        self.doubtful: Written | None = None  # refused, but its bytes may have landed and still be there
+        self.counter = 0
+        self.log: Log
+
+    @initialize()
+    def start(self) -> None:
+        self.log = open_log(self.files, settings=SETTINGS)
+        self.files.sync_directory("/data")
+        self.files.sync_directory("/")
+
+    # --- the model ------------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        return self.written[-1].next_offset if self.written else 0
+
+    def of_producer(self, producer_id: int) -> list[Written]:
+        mine = [each for each in self.written if each.producer_id == producer_id]
+        return [each for each in mine if each.epoch == mine[-1].epoch]
+
+    def next_batch(self, producer_id: int, count: int, *, skip: int = 0, epochs_on: int = 0) -> Written:
+        """What the producer sends next; ``skip`` leaves sequences out."""
+        mine = self.of_producer(producer_id)
+        epoch = (mine[-1].epoch if mine else 0) + epochs_on
+        sequence = mine[-1].sequence + len(mine[-1].values) if mine and not epochs_on else 0
+        self.counter += 1
+        values = tuple(b"%d.%d" % (self.counter, number) for number in range(count))
+        return Written(producer_id, epoch, sequence + skip, self.end, values)
+
+    def take_over_what_survived(self) -> None:
+        """After a crash: a prefix, or everything and the one batch whose client was told to try again."""
+        end, doubtful, self.doubtful = self.log.log_end_offset, self.doubtful, None
+        if doubtful is not None and end == doubtful.next_offset:
+            self.written.append(doubtful)
+        self.written = [each for each in self.written if each.next_offset <= end]
+        assert self.end == end
+
+    # --- rules ----------------------------------------------------------------------------------------------
+
+    @rule(producer_id=producers, count=st.integers(1, 5), epochs_on=st.sampled_from([0, 0, 0, 1]))
+    def append(self, producer_id: int, count: int, epochs_on: int) -> None:
+        wanted = self.next_batch(producer_id, count, epochs_on=epochs_on)
+        result = self.log.append_as_leader(wanted.encoded(), now_ms=NOW_MS)
+        assert (result.base_offset, result.duplicate) == (self.end, False)
+        self.written.append(wanted)
+        self.doubtful = None
+        assert result.last_offset == self.end - 1
+
+    @rule(producer_id=producers, count=st.integers(1, 3), fault=faults)
+    def append_on_a_failing_disk(self, producer_id: int, count: int, fault: Fault) -> None:
+        wanted = self.next_batch(producer_id, count)
+        self.files.inject(fault)
+        try:
+            self.log.append_as_leader(wanted.encoded(), now_ms=NOW_MS)
+        except KafkaStorageError:
+            assert self.log.log_end_offset == self.end
+            self.doubtful = wanted
+        else:
+            self.written.append(wanted)
+            self.doubtful = None
+        self.files.heal()
+
+    @rule(producer_id=producers, back=st.integers(1, 9))
+    def repeat(self, producer_id: int, back: int) -> None:
+        mine = self.of_producer(producer_id)
+        if back > len(mine):
+            return
+        earlier = mine[-back]
+        if back <= 5:
+            result = self.log.append_as_leader(earlier.encoded(), now_ms=NOW_MS)
+            assert result.duplicate
+            assert (result.base_offset, result.last_offset) == (earlier.base_offset, earlier.next_offset - 1)
+        else:
+            self.refused(earlier, OutOfOrderSequenceNumberError)
+
+    @rule(producer_id=producers, skip=st.integers(1, 9))
+    def gap(self, producer_id: int, skip: int) -> None:
+        if self.of_producer(producer_id):
+            self.refused(self.next_batch(producer_id, 1, skip=skip), OutOfOrderSequenceNumberError)
+
+    @rule(producer_id=producers)
+    def older_epoch(self, producer_id: int) -> None:
+        mine = self.of_producer(producer_id)
+        if mine and mine[-1].epoch > 0:
+            stale = attrs.evolve(self.next_batch(producer_id, 1), epoch=mine[-1].epoch - 1)
+            self.refused(stale, InvalidProducerEpochError)
+
+    def refused(self, wanted: Written, error: type[Exception]) -> None:
+        try:
+            self.log.append_as_leader(wanted.encoded(), now_ms=NOW_MS)
+        except error:
+            return
+        raise AssertionError(f"{wanted} was taken")
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(NOW_MS)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        self.flushed_offset = self.end
+        self.doubtful = None
+        assert self.log.recovery_point == self.end
+
+    @rule(offset=st.integers(-2, 120), max_bytes=st.integers(1, 2000), bound=st.integers(0, 120))
+    def read(self, offset: int, max_bytes: int, bound: int) -> None:
+        if not 0 <= offset <= self.end:
+            try:
+                self.log.read(offset, max_bytes)
+            except OffsetOutOfRangeError:
+                return
+            raise AssertionError("an offset outside the log was read")
+        bound = max((each.next_offset for each in self.written if each.next_offset <= bound), default=0)
+        data = self.log.read(offset, max_bytes, up_to=bound).read()
+        bases = [header.base_offset for _, header in iter_headers(data)]
+        expected = [each.base_offset for each in self.written if offset < each.next_offset <= bound]
+        assert bases == expected[: len(bases)]
+        assert bool(bases) == bool(expected)
+        assert len(data) <= max_bytes or len(bases) == 1
+
+    @rule()
+    def restart(self) -> None:
+        self.log.close()
+        self.flushed_offset = self.end
+        self.doubtful = None
+        self.log = open_log(self.files, settings=SETTINGS, clean=True)
+
+    @rule()
+    def kill(self) -> None:
+        self.files.kill()
+        self.log = open_log(self.files, settings=SETTINGS, recovery_point=self.flushed_offset)
+        assert self.log.log_end_offset >= self.end
+        self.take_over_what_survived()
+
+    @rule(seed=st.none() | st.integers(0, 2**16), knows_recovery_point=st.booleans())
+    def cut_power(self, seed: int | None, knows_recovery_point: bool) -> None:
+        self.files.crash(None if seed is None else Random(seed))
+        point = self.flushed_offset if knows_recovery_point else 0
+        self.log = open_log(self.files, settings=SETTINGS, recovery_point=point)
+        assert self.log.log_end_offset >= self.flushed_offset
+        self.take_over_what_survived()
+        self.log.flush()  # what came back may stand in pages that were never synced
+        self.flushed_offset = self.end
+
+    @precondition(lambda self: hasattr(self, "log"))
+    @invariant()
+    def holds_what_the_model_holds(self) -> None:
+        assert self.log.state is LogState.OPEN
+        assert self.log.log_end_offset == self.end
+        assert values_of(self.log) == [value for each in self.written for value in each.values]
+
+
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogMachine = LogMachine.TestCase
