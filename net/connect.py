@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Protocol
 
@@ -78,6 +79,6 @@ def _cause(error: OSError) -> str:
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)  # trio puts the address before it
     return str(error)

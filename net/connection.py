@@ -270,6 +270,7 @@ class Connection:
         if scope.cancelled_caught:
             late = RequestTimedOutError(f"{self._peer} did not take {pending} in time")
             self._close(late, [pending])
+            raise late
         if self._state is ConnectionState.CLOSED:
             raise pending.error or self._lost(str(pending))
 

@@ -26,6 +26,7 @@ from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections
 from splashdam.net.connect import Connect
 from splashdam.net.fetching import FetchedPartition, fetch_request, read_fetch_response
+from splashdam.net.nursery import open_plain_nursery
 from splashdam.wire.messages.fetch import FetchRequest
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -83,8 +84,7 @@ async def open_fetch_client(
         settings: see `FetchSettings`.
     """
     settings = settings or FetchSettings()
-    failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
+    async with open_plain_nursery() as nursery:
         connections = ClusterConnections(
             nursery,
             bootstrap,
@@ -93,13 +93,8 @@ async def open_fetch_client(
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
         )
-        try:
-            yield FetchClient(connections, clock, settings)
-        except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
-            failure = error
+        yield FetchClient(connections, clock, settings)
         nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 class FetchClient:

@@ -44,7 +44,8 @@ class FaultyStream(trio.abc.Stream):
         if self.faults.black_hole:
             await trio.lowlevel.checkpoint()
             return
-        allowed = self._left(self.faults.cut_after_sent_bytes, self.sent_bytes, len(data))
+        limit = self.faults.cut_after_sent_bytes
+        allowed = len(data) if limit is None else min(len(data), max(0, limit - self.sent_bytes))
         await self._stream.send_all(memoryview(data)[:allowed])
         self.sent_bytes += allowed
         if allowed < len(data):
@@ -61,11 +62,14 @@ class FaultyStream(trio.abc.Stream):
         self._check()
         if self.faults.black_hole:
             await trio.sleep_forever()
-        allowed = self._left(self.faults.cut_after_received_bytes, self.received_bytes, max_bytes or 65_536)
-        if allowed == 0:
-            await self.cut()
-            self._check()
-        data = await self._stream.receive_some(allowed)
+        limit = self.faults.cut_after_received_bytes
+        if limit is not None:
+            if self.received_bytes >= limit:
+                await self.cut()
+                self._check()
+            left = limit - self.received_bytes
+            max_bytes = left if max_bytes is None else min(max_bytes, left)
+        data = await self._stream.receive_some(max_bytes)
         self.received_bytes += len(data)
         await trio.sleep(self.faults.delay_ms / 1000)
         if self.faults.black_hole:  # it may have opened while this read waited
@@ -84,10 +88,6 @@ class FaultyStream(trio.abc.Stream):
     def _check(self) -> None:
         if self._broken:
             raise trio.BrokenResourceError("the connection was cut on purpose")
-
-    @staticmethod
-    def _left(limit: int | None, used: int, wanted: int) -> int:
-        return wanted if limit is None else min(wanted, max(0, limit - used))
 
 
 class FaultyConnect:

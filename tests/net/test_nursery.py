@@ -1,0 +1,49 @@
+"""A nursery inside, and errors outside as they were raised."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from splashdam.model.errors import KafkaError
+from splashdam.net.nursery import open_plain_nursery
+
+
+async def fail(text: str) -> None:
+    """A task that fails."""
+    raise KafkaError(text)
+
+
+async def test_the_body_fails() -> None:
+    """Its error comes as itself, with its cause, although a task was running."""
+    with pytest.raises(KafkaError, match="alone") as caught:
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            raise KafkaError("alone") from ValueError("why")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_a_task_fails() -> None:
+    """Likewise."""
+    with pytest.raises(KafkaError, match="alone"):
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(fail, "alone")
+            await trio.sleep_forever()
+
+
+async def test_two_tasks_fail() -> None:
+    """Neither may be lost."""
+    with pytest.raises(ExceptionGroup) as caught:
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(fail, "one")
+            nursery.start_soon(fail, "two")
+    assert {str(error) for error in caught.value.exceptions} == {"one", "two"}
+
+
+async def test_cancellation_passes() -> None:
+    """It is not an error."""
+    with trio.CancelScope() as scope:
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+    assert scope.cancelled_caught
