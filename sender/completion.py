@@ -165,7 +165,7 @@ class Completion:
         record_errors = _record_errors(batch, answer)
         if record_errors:
             error = InvalidRecordError(
-                f"{batch.topic_partition}: the batch held an invalid record, but this one is safe to send again"
+                f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
             )
         self._fail(batch, error, record_errors)
         if batch.maybe_written:

@@ -182,12 +182,13 @@ class BrokerLink:
 
     async def _serve(self) -> None:
         failure: BaseException | None = None
-        with trio.CancelScope() as self._scope:
-            try:
+        try:
+            with trio.CancelScope() as self._scope:
                 failure = await self._serve_connection(await self._open_stream())
-            except (KafkaError, OSError) as error:
-                failure = error
-        self._lost(failure)
+        except (KafkaError, OSError) as error:
+            failure = error
+        finally:
+            self._lost(failure)
 
     async def _open_stream(self) -> trio.abc.Stream:
         timeout_ms = self._settings.connection_setup_timeout_ms
