@@ -201,5 +201,7 @@ class _BrokerThread:
         async with open_broker(path, host=host, port=port, settings=settings) as broker:
             self._broker = broker
             self._started.set()
-            await self._stop.wait()
-            self._broker = None
+            try:
+                await self._stop.wait()
+            finally:
+                self._broker = None

@@ -79,8 +79,8 @@ class ClientConnection:
                 await self._outbox.flush()
 
     def _progressed(self) -> None:
-        """Moves the idle deadline; at most once a second, because that costs more than this look."""
+        """Moves the idle deadline, but not each time: that costs more than this look."""
         now = trio.current_time()
-        if now - self._progress_at >= _RENEW_SECONDS:
+        if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
             self._progress_at = now
             self._scope.deadline = now + self._idle_seconds

@@ -45,7 +45,7 @@ def kafka_python_produce(servers: str, topic: str, records: Sequence[Sent], **op
 def confluent_produce(servers: str, topic: str, records: Sequence[Sent], **options: Any) -> list[int]:
     """With confluent-kafka; ``options`` are librdkafka's with underscores."""
     dotted = {name.replace("_", "."): value for name, value in options.items()}
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, **dotted})
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0, **dotted})
     offsets: dict[int, int] = {}
 
     def delivered(number: int) -> Callable[[Any, Any], None]:
@@ -73,7 +73,8 @@ def aiokafka_produce(servers: str, topic: str, records: Sequence[Sent], **option
                 )
                 for each in records
             ]
-            return [(await future).offset for future in futures]
+            reports = [await future for future in futures]
+            return [-1 if report is None else report.offset for report in reports]
 
     return asyncio.run(main())
 

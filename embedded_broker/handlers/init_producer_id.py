@@ -1,8 +1,8 @@
 """InitProducerId 0–5: a producer id that no restart hands out again.
 
 As in Kafka an idempotent producer always gets a new id with epoch 0, whatever id it names. Transactional ids
-are refused with 35, which every client takes as final, because this broker has no transaction coordinator
-yet.
+are refused with 53, which every client takes as final (librdkafka repeats 35 until its time is up): this
+broker has no transaction coordinator yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, Init
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """A new id and epoch 0."""
     if request.transactional_id is not None:
-        code = ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
+        code = ErrorCode.INVALID_REQUEST
+        if request.transactional_id:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     try:
         producer_id = context.broker.producer_ids.next_id()

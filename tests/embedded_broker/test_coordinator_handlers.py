@@ -53,9 +53,9 @@ async def test_producer_ids_differ(talk: Talk, version: int) -> None:
     assert len({answer.producer_id for answer in answers}) == len(answers)
 
 
-@pytest.mark.parametrize(("transactional_id", "code"), [("tx", 35), ("", 42)])
+@pytest.mark.parametrize(("transactional_id", "code"), [("tx", 53), ("", 42)])
 async def test_transactional_ids_are_refused(talk: Talk, transactional_id: str, code: int) -> None:
-    """35 is final for every client; an empty id is a mistake of the client's."""
+    """53 is final for every client; an empty id is a mistake of the client's."""
     answer = await talk.ask(InitProducerIdRequest(transactional_id=transactional_id), 4)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
 

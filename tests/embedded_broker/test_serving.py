@@ -206,6 +206,19 @@ async def test_busy_connections_are_not_idle(talk: Talk, autojump_clock: MockClo
         await trio.sleep(590)
 
 
+async def test_short_idle_limit(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A limit below a second counts from the last byte as well."""
+    network = MemoryNetwork()
+    async with open_broker(tmp_path, host="b", port=1, listen=network.listen, connections_max_idle_ms=100):
+        talk = Talk(await network.connect("b", 1))
+        for _ in range(10):
+            assert (await talk.ask(ApiVersionsRequest(), 0)).api_keys
+            await trio.sleep(0.08)
+        start = trio.current_time()
+        assert await talk.is_closed()
+        assert trio.current_time() - start < 0.1
+
+
 async def test_reader_who_does_not_read(broker: Broker, autojump_clock: MockClock) -> None:
     """A client that takes no answers is closed as idle, and keeps no slice or descriptor."""
     broker.topics.create("t")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import kafka
 import kafka.errors
 import pytest
@@ -137,6 +138,19 @@ def test_record_that_is_refused(broker: EmbeddedBroker, topic: str) -> None:
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
         confluent_produce(broker.bootstrap_servers, topic, [Sent(0, None, bytes(2_000_000), [])], **options)
     assert confluent_produce(broker.bootstrap_servers, topic, RECORDS[:1], **options) == [0]
+
+
+def test_transactions_are_refused_at_once(broker: EmbeddedBroker) -> None:
+    """A client that wants transactions is told so instead of waiting."""
+    options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", "log_level": 0}
+    with pytest.raises(confluent_kafka.KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        confluent_kafka.Producer(options).init_transactions(30)
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="tx")
+    try:
+        with pytest.raises(kafka.errors.KafkaError, match="TransactionalIdAuthorizationFailed"):
+            producer.init_transactions()
+    finally:
+        producer.close(0)
 
 
 def test_admin_client(broker: EmbeddedBroker, topic: str) -> None:
