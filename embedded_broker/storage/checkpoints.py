@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
@@ -56,6 +56,17 @@ class OffsetCheckpoint:
         except KafkaStorageError as error:
             _logger.warning("%s; going on without it", error)
             return {}
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Removes the offsets of some topics.
+
+        Raises:
+            KafkaStorageError: it could not be written; the old one stands.
+        """
+        offsets = self.read()
+        kept = {tp: offset for tp, offset in offsets.items() if tp.topic not in topics}
+        if kept != offsets:
+            self.write(kept)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces the file, unless it says the same already.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME, read_topic_id
@@ -20,8 +21,10 @@ from splashdam.model.values import TopicPartition
 _logger = logging.getLogger(__name__)
 
 
-def find_partitions(files: Files, root: str) -> dict[TopicPartition, str]:
+def find_partitions(files: Files, root: str, known_topics: Collection[str]) -> dict[TopicPartition, str]:
     """The partitions in a data directory with the paths of their directories.
+
+    A directory of a known topic counts as it is: its making or removal may have been interrupted.
 
     Left alone: ``-stray``, ``-future`` and Kafka's metadata log, and, with a warning, directories whose name
     is no partition's or that hold nothing of a log. (Kafka itself would not start beside the latter.)
@@ -33,7 +36,9 @@ def find_partitions(files: Files, root: str) -> dict[TopicPartition, str]:
         topic_partition = partition_of_directory(name)
         if topic_partition is not None and topic_partition.topic == METADATA_TOPIC:
             continue
-        if topic_partition is None or not _holds_a_log(files, f"{root}/{name}"):
+        if topic_partition is None or not (
+            topic_partition.topic in known_topics or _holds_a_log(files, f"{root}/{name}")
+        ):
             _logger.warning("%s/%s is no partition of a topic; it is left alone", root, name)
             continue
         found[topic_partition] = f"{root}/{name}"
@@ -67,5 +72,4 @@ def remove_deleted(files: Files, root: str) -> None:
 
 
 def _holds_a_log(files: Files, directory: str) -> bool:
-    entries = files.list_directory(directory)
-    return not entries or any(name == FILE_NAME or name.endswith(LOG) for name, _ in entries)
+    return any(name == FILE_NAME or name.endswith(LOG) for name, _ in files.list_directory(directory))

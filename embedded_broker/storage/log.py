@@ -315,17 +315,17 @@ class Log:
         Raises:
             KafkaStorageError: as ``flush``.
         """
-        if self.state is LogState.CLOSED:
+        if self._is_closed():
             return
         round_ = self._begin_flush()
         try:
             await round_.run_async()
         except KafkaStorageError:
-            if self.state is LogState.CLOSED:  # closing flushed it, or it is deleted
+            if self._is_closed():  # meanwhile: closing flushed it, or it is deleted
                 return
             self.state = LogState.FAILED
             raise
-        if self.state is LogState.OPEN:
+        if not self._is_closed():
             self._end_flush(round_)
 
     def close(self) -> None:
@@ -367,6 +367,9 @@ class Log:
         return AppendResult(
             earlier.first_offset, earlier.last_offset, appended_ms, self.log_start_offset, True
         )
+
+    def _is_closed(self) -> bool:
+        return self.state is LogState.CLOSED
 
     def _refuse(self, call: str) -> None:
         """Raises what fits a call that the state does not allow."""

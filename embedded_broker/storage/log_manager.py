@@ -161,12 +161,13 @@ class LogManager:
             )
         self._settings_for(configs or {})
         topic = Topic(name, new_uuid(), tuple(range(partitions)), dict(configs or {}))
-        self._registry.topics[name] = topic
+        if name in self._registry.deleting:
+            self._finish_deletions()
+        self._registry.put(topic)
         try:
-            self._registry.save()
             self._make_partitions(topic, now_ms)
         except BaseException:
-            self._remove(topic)
+            self._undo_creation(name)
             raise
         return topic.topic_id
 
@@ -177,10 +178,11 @@ class LogManager:
             UnknownTopicOrPartitionError: there is none of this name.
             KafkaStorageError: the disk refuses; the next start finishes what was begun.
         """
-        topic = self.topics.get(name)
-        if topic is None:
+        if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-        self._remove(topic)
+        self._registry.begin_deletion(name)
+        self._abandon_logs(name)
+        self._finish_deletions()
 
     def _make_partitions(self, topic: Topic, now_ms: int) -> None:
         for partition in topic.partitions:
@@ -217,26 +219,29 @@ class LogManager:
     def _directory(self, topic_partition: TopicPartition) -> str:
         return f"{self.root}/{topic_partition}"
 
-    def _remove(self, topic: Topic) -> None:
-        self._registry.topics.pop(topic.name, None)
-        self._registry.deleting.add(topic.name)
-        self._registry.save()
-        for topic_partition in [tp for tp in self.logs if tp.topic == topic.name]:
+    def _undo_creation(self, name: str) -> None:
+        self._abandon_logs(name)
+        self._registry.forget(name)
+        with _logged(f"removing what there is of topic {name}"):
+            self._finish_deletions()
+
+    def _abandon_logs(self, name: str) -> None:
+        for topic_partition in [tp for tp in self.logs if tp.topic == name]:
             self.logs.pop(topic_partition).abandon()
-        # A later topic of this name must not find offsets of this one.
-        self._write_flush_state(0)
-        self._finish_deletions()
 
     def _finish_deletions(self) -> None:
         """Moves the directories of deleted topics aside, then removes them."""
         if self._registry.deleting:
-            for topic_partition, directory in find_partitions(self._files, self.root).items():
-                if topic_partition.topic in self._registry.deleting:
+            # A later topic of the same name must not find offsets of this one.
+            for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
+                checkpoint.forget(self._registry.deleting)
+            deleting = self._registry.deleting
+            for topic_partition, directory in find_partitions(self._files, self.root, deleting).items():
+                if topic_partition.topic in deleting:
                     target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
                     self._files.rename(directory, f"{self.root}/{target}")
             self._files.sync_directory(self.root)
-            self._registry.deleting.clear()
-            self._registry.save()
+            self._registry.end_deletions()
         remove_deleted(self._files, self.root)
 
     # --- start and end --------------------------------------------------------------------------------------
@@ -246,7 +251,7 @@ class LogManager:
         self.identity = load_identity(self._files, self.root, node_id=node_id)
         self._finish_deletions()
         recovery_points, log_starts = self._recovery_points.read(), self._log_starts.read()
-        found = find_partitions(self._files, self.root)
+        found = find_partitions(self._files, self.root, self.topics)
         self._adopt_topics(found)
         for topic_partition in found:
             self._open_log(
@@ -261,20 +266,19 @@ class LogManager:
 
     def _adopt_topics(self, found: dict[TopicPartition, str]) -> None:
         """Brings the registry in line with the partitions that are there; their own files count."""
-        before = dict(self.topics)
+        adopted: dict[str, Topic] = {}
         ids = topic_ids(self._files, found)
         for topic_partition, directory in sorted(found.items()):
             name, partition = topic_partition
-            known = self.topics.get(name)
+            known = adopted.get(name) or self.topics.get(name)
             topic_id = ids.get(name) or (known.topic_id if known else new_uuid())
             partitions = {partition, *(known.partitions if known else ())}
-            self._registry.topics[name] = Topic(
-                name, topic_id, tuple(sorted(partitions)), known.configs if known else {}
-            )
+            configs = known.configs if known else {}
+            adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
             if name not in ids or read_topic_id(self._files, directory) is None:
                 write_topic_id(self._files, directory, topic_id)
-        if before != self.topics:
-            self._registry.save()
+        if any(topic != self.topics.get(name) for name, topic in adopted.items()):
+            self._registry.put(*adopted.values())
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """One turn of the housekeeping: flushes closed segments and does what is due of the rest.

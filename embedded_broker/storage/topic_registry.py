@@ -39,33 +39,58 @@ class Topic:
 
 
 class TopicRegistry:
-    """The topics as the file has them; ``deleting`` are names whose directories are on their way out."""
+    """The topics as the file has them.
+
+    Attributes:
+        topics: by name; replaced as a whole at every change.
+        deleting: names whose directories are on their way out, and whose names are not free before that.
+    """
 
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
         self._path = f"{root}/{REGISTRY_NAME}"
-        self.topics: dict[str, Topic] = {}
-        self.deleting: set[str] = set()
+        self.topics: Mapping[str, Topic] = {}
+        self.deleting: frozenset[str] = frozenset()
         data = files.read_bytes(self._path)
         if data is not None:
             self._load(data)
 
-    def save(self) -> None:
-        """Writes the file.
+    def put(self, *topics: Topic) -> None:
+        """Adds or replaces topics.
 
         Raises:
-            KafkaStorageError: it could not be written; the old one stands.
+            KafkaStorageError: it could not be written; nothing has changed.
         """
-        topics = {
-            topic.name: {
-                "topic_id": format_uuid(topic.topic_id),
-                "partitions": list(topic.partitions),
-                "configs": dict(topic.configs),
-            }
-            for topic in self.topics.values()
+        self._replace({**self.topics, **{topic.name: topic for topic in topics}}, self.deleting)
+
+    def begin_deletion(self, name: str) -> None:
+        """Moves a topic from ``topics`` to ``deleting``.
+
+        Raises:
+            KafkaStorageError: it could not be written; nothing has changed.
+        """
+        self._replace(_without(self.topics, name), self.deleting | {name})
+
+    def forget(self, name: str) -> None:
+        """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
+        self.topics, self.deleting = _without(self.topics, name), self.deleting | {name}
+
+    def end_deletions(self) -> None:
+        """Frees the names in ``deleting``.
+
+        Raises:
+            KafkaStorageError: it could not be written; nothing has changed.
+        """
+        self._replace(self.topics, frozenset())
+
+    def _replace(self, topics: Mapping[str, Topic], deleting: frozenset[str]) -> None:
+        content = {
+            "version": _VERSION,
+            "topics": {topic.name: _fields(topic) for topic in topics.values()},
+            "deleting": sorted(deleting),
         }
-        content = {"version": _VERSION, "topics": topics, "deleting": sorted(self.deleting)}
         self._files.write_atomic(self._path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+        self.topics, self.deleting = topics, deleting
 
     def _load(self, data: bytes) -> None:
         try:
@@ -75,9 +100,21 @@ class TopicRegistry:
                     f"{self._path} is of version {content['version']}, known is {_VERSION}"
                 )
             self.topics = {name: _topic(name, fields) for name, fields in content["topics"].items()}
-            self.deleting = set(content["deleting"])
+            self.deleting = frozenset(content["deleting"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KafkaStorageError(f"{self._path} makes no sense: {error!r}") from error
+
+
+def _without(topics: Mapping[str, Topic], name: str) -> Mapping[str, Topic]:
+    return {each: topic for each, topic in topics.items() if each != name}
+
+
+def _fields(topic: Topic) -> dict[str, object]:
+    return {
+        "topic_id": format_uuid(topic.topic_id),
+        "partitions": list(topic.partitions),
+        "configs": dict(topic.configs),
+    }
 
 
 def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
