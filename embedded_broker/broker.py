@@ -29,6 +29,9 @@ from splashdam.net.listen import Listen, address_of, tcp_listen
 IN_PROCESS_ADDRESS = Address("embedded", 9092)
 """What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where a broker that listens on every address is reached from its own machine."""
+
 
 class Broker:
     """One running broker; made by ``open_broker``. Everything in it belongs to one trio loop.
@@ -73,14 +76,14 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients, several separated by commas.
+        """``host:port`` for clients on this machine, several separated by commas.
 
         Raises:
             IllegalStateError: the broker has no TCP port.
         """
         if not self.addresses:
             raise IllegalStateError("this broker has no TCP port; it was opened with port=None")
-        return ",".join(address_text(*address) for address in self.addresses)
+        return ",".join(address_text(_LOOPBACK.get(host, host), port) for host, port in self.addresses)
 
     async def serve_stream(self, stream: trio.abc.Stream, address: Address = IN_PROCESS_ADDRESS) -> None:
         """Serves one client until its stream ends; whatever the client does, nothing is raised.

@@ -63,8 +63,12 @@ class ClientConnection:
         self._progressed()
         while (frames := await receiver.receive()) is not None:
             self._progressed()
-            for frame in frames:
-                await self._answer(frame)
+            try:
+                for frame in frames:
+                    await self._answer(frame)
+            except (ProtocolError, CloseConnectionError):
+                await self._outbox.flush()  # what was asked before is answered still
+                raise
             await self._outbox.flush()
 
     async def _answer(self, frame: Buffer) -> None:

@@ -140,8 +140,10 @@ async def test_internal_topics_are_marked(talk: Talk) -> None:
 async def test_tcp_clients_are_told_the_address_they_reached(tmp_path: Path) -> None:
     """B8: with a wildcard address each client learns the address it came by, and the real port."""
     async with open_broker(tmp_path, host="0.0.0.0") as broker:
-        _, port = broker.addresses[0]
+        host, port = broker.addresses[0]
+        assert host == "0.0.0.0"
         assert port != 0
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             (node,) = (await Talk(stream).ask(asking(), 9)).brokers
             assert (node.host, node.port) == ("127.0.0.1", port)

@@ -128,6 +128,14 @@ async def test_hostile_bytes_close_their_connection(
     assert (await bystander.ask(ApiVersionsRequest(), 0)).error_code == 0
 
 
+async def test_answers_before_a_bad_request_leave(talk: Talk) -> None:
+    """What was asked in order is answered, even if the same bytes end in nonsense."""
+    good = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None))
+    await talk.stream.send_all(good + struct.pack(">ihhih", 10, 999, 0, 2, -1))
+    assert len(await talk.frame()) > 4
+    assert await talk.is_closed()
+
+
 async def test_smaller_limit(tmp_path: Path) -> None:
     """socket.request.max.bytes: the limit itself is served, one byte more is not."""
     network = MemoryNetwork()
