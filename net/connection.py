@@ -16,8 +16,9 @@ import trio
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
+from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
-from splashdam.net.lifecycle import ConnectionEvent, ConnectionState, next_state
+from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
 from splashdam.net.negotiation import highest_common, offered_versions, version_to_retry
 from splashdam.net.pending import AnyPending, PendingResponse
 from splashdam.net.writing import send_parts
@@ -107,7 +108,7 @@ class Connection:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
-        self._state = next_state(self._state, ConnectionEvent.RUN, self._peer)
+        self._advance(ConnectionEvent.RUN)
         task_status.started()
         try:
             await self._read()
@@ -169,11 +170,14 @@ class Connection:
                 RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited_ms:.0f} ms"), late
             )
 
+    def _advance(self, event: ConnectionEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event, f"the connection to {self._peer}")
+
     def _close(self, reason: KafkaError | None, blamed: list[AnyPending] | None = None) -> None:
         """Closes once: ``blamed`` requests fail with the reason, others because the connection is gone."""
         if self._state is ConnectionState.CLOSED:
             return
-        self._state = next_state(self._state, ConnectionEvent.CLOSE, self._peer)
+        self._advance(ConnectionEvent.CLOSE)
         self.closed_by = reason
         while self._in_flight:
             pending = self._in_flight.popleft()
@@ -230,7 +234,7 @@ class Connection:
             await self._wait_until(self._has_room)
             if self._state is ConnectionState.CLOSED:
                 raise self._lost(request.NAME)
-            self._state = next_state(self._state, ConnectionEvent.SUBMIT, self._peer)
+            self._advance(ConnectionEvent.SUBMIT)
             pending = self._pend(request, version, timeout_ms)
             parts = encode_request(
                 request, version=version, correlation_id=self._correlation_id, client_id=self._client_id

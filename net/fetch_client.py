@@ -169,9 +169,8 @@ class FetchClient:
                 if known is None and isinstance(error, UnknownTopicOrPartitionError):
                     raise  # the metadata itself says so
                 if self._clock.now_ms() >= give_up_at_ms:
-                    raise KafkaTimeoutError(
-                        f"{what}: no success in {self._settings.timeout_ms:g} ms"
-                    ) from error
+                    text = f"{what}: no success in {self._settings.timeout_ms:g} ms; last: {error}"
+                    raise KafkaTimeoutError(text) from error
             await trio.sleep(self._settings.retry_backoff_ms / 1000)
 
     async def _cluster(self, topic: str) -> ClusterMetadata:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-from splashdam.model.errors import IllegalStateError
+from enum import Enum, auto
 
 
 class ConnectionState(Enum):
     """Where a connection is in its life."""
 
-    NEW = "new"
-    OPEN = "open"
-    CLOSED = "closed"
+    NEW = auto()
+    OPEN = auto()
+    CLOSED = auto()
 
 
 class ConnectionEvent(Enum):
     """What can happen to a connection."""
 
-    RUN = "run"
-    SUBMIT = "submit"
-    CLOSE = "close"
+    RUN = auto()
+    SUBMIT = auto()
+    CLOSE = auto()
 
 
 TRANSITIONS: dict[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
@@ -30,17 +28,3 @@ TRANSITIONS: dict[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
     (ConnectionState.OPEN, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
     (ConnectionState.CLOSED, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
 }
-
-
-def next_state(state: ConnectionState, event: ConnectionEvent, who: str) -> ConnectionState:
-    """The state after an event.
-
-    Raises:
-        IllegalStateError: the event is not legal in this state; the text names both.
-    """
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalStateError(
-            f"connection to {who}: {event.value} is not legal in state {state.value}"
-        ) from None

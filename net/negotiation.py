@@ -1,7 +1,8 @@
 """Which versions to speak: pure functions over ApiVersions answers.
 
-A broker that does not know the version of an ApiVersions request answers in version 0 with error 35. Some add
-bytes that version 0 does not have, so these are ignored (librdkafka's mock adds a throttle time).
+A broker that does not know the version of an ApiVersions request answers in version 0 with error 35. Some do
+not keep to version 0 (librdkafka's mock has a compact count and a throttle time), so behind the error code
+whatever cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from splashdam.model.broker_errors import UnsupportedVersionError
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request, Response
@@ -27,12 +29,18 @@ _ERROR_CODE_POSITION = 4  # behind the correlation id, in every version
 def decode_answer(frame: Buffer, response_cls: type[R], version: int) -> R:
     """Decodes a response frame; an ApiVersions error 35 is read as version 0, whatever was asked.
 
+    Bytes behind a response are ignored, as other clients ignore them: frame and correlation id leave no doubt
+    where it ends, and librdkafka's mock adds some to Metadata.
+
     Raises:
         ProtocolError: the bytes are not such a response.
     """
     if issubclass(response_cls, ApiVersionsResponse) and _is_refusal(frame):
-        return decode_response(frame, response_cls, 0, allow_trailing=True)[1]
-    return decode_response(frame, response_cls, version)[1]
+        try:
+            return decode_response(frame, response_cls, 0, allow_trailing=True)[1]
+        except ProtocolError:
+            return response_cls(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return decode_response(frame, response_cls, version, allow_trailing=True)[1]
 
 
 def _is_refusal(frame: Buffer) -> bool:

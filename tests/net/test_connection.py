@@ -160,6 +160,14 @@ async def test_an_illegal_answer_closes(autojump_clock: MockClock, raw: bytes, r
         assert connection.is_closed
 
 
+async def test_bytes_behind_an_answer(autojump_clock: MockClock) -> None:
+    """They are ignored: the frame says where the answer ends."""
+    async with connected(autojump_clock) as (connection, broker):
+        pending = await connection.submit(FindCoordinatorRequest(coordinator_keys=["k"]), 4)
+        await broker.send(b"\0\0\0\x0c\0\0\0\1\0" + b"\0\0\0\0\1\0" + b"\0")
+        assert await pending.wait() == FindCoordinatorResponse()
+
+
 async def test_a_late_answer_closes(autojump_clock: MockClock) -> None:
     """The late request times out when its time is over; the others lose their connection with it."""
     async with connected(autojump_clock, request_timeout_ms=1000) as (connection, _):
@@ -323,10 +331,10 @@ async def test_submit_before_run(autojump_clock: MockClock) -> None:
         max_in_flight_requests=1,
         peer="x",
     )
-    with pytest.raises(IllegalStateError, match="submit is not legal in state new"):
+    with pytest.raises(IllegalStateError, match="connection to x that is NEW cannot SUBMIT"):
         await connection.submit(ask(), 2)
     await connection.aclose()
-    with pytest.raises(IllegalStateError, match="run is not legal in state closed"):
+    with pytest.raises(IllegalStateError, match="connection to x that is CLOSED cannot RUN"):
         await connection.run()
 
 

@@ -83,10 +83,14 @@ async def test_an_older_broker_names_its_version(autojump_clock: MockClock) -> N
         assert connection.version_for(ProduceRequest) == 9
 
 
-@pytest.mark.parametrize("trailing", [b"", b"\0\0\0\0"])
-async def test_a_refusal_that_names_nothing(autojump_clock: MockClock, trailing: bytes) -> None:
-    """Version 0 is tried then; bytes behind the refusal, as librdkafka's mock has them, are ignored."""
-    refusal = body(ApiVersionsResponse(error_code=UNSUPPORTED), 0) + trailing
+@pytest.mark.parametrize(
+    "rest",
+    [b"\0\0\0\0", b"\0\0\0\0" + b"\0\0\0\0", b"\1\0\x12\0\0\0\2\0\0\0\0", b""],
+    ids=["plain", "with a throttle time", "as librdkafka's mock", "code only"],
+)
+async def test_a_refusal_that_names_nothing(autojump_clock: MockClock, rest: bytes) -> None:
+    """Version 0 is tried then, whatever stands behind the error code."""
+    refusal = UNSUPPORTED.to_bytes(2, "big") + rest
     async with connected(autojump_clock) as (connection, broker):
         answer = body(ApiVersionsResponse(api_keys=OFFER), 0)
         assert await negotiate(connection, broker, refusal, answer) == [4, 0]

@@ -14,29 +14,36 @@ async def fail(text: str) -> None:
     raise KafkaError(text)
 
 
+async def run(*tasks: str, body: Exception | None = None) -> None:
+    """A nursery with failing tasks, a task that never ends, and a body that may fail."""
+    async with open_plain_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        for text in tasks:
+            nursery.start_soon(fail, text)
+        if body is not None:
+            raise body
+
+
 async def test_the_body_fails() -> None:
-    """Its error comes as itself, with its cause, although a task was running."""
+    """Its error comes as itself, with its cause."""
+    error = KafkaError("alone")
+    error.__cause__ = ValueError("why")
     with pytest.raises(KafkaError, match="alone") as caught:
-        async with open_plain_nursery() as nursery:
-            nursery.start_soon(trio.sleep_forever)
-            raise KafkaError("alone") from ValueError("why")
+        await run(body=error)
+    assert caught.value is error
     assert isinstance(caught.value.__cause__, ValueError)
 
 
 async def test_a_task_fails() -> None:
     """Likewise."""
     with pytest.raises(KafkaError, match="alone"):
-        async with open_plain_nursery() as nursery:
-            nursery.start_soon(fail, "alone")
-            await trio.sleep_forever()
+        await run("alone")
 
 
 async def test_two_tasks_fail() -> None:
     """Neither may be lost."""
     with pytest.raises(ExceptionGroup) as caught:
-        async with open_plain_nursery() as nursery:
-            nursery.start_soon(fail, "one")
-            nursery.start_soon(fail, "two")
+        await run("one", "two")
     assert {str(error) for error in caught.value.exceptions} == {"one", "two"}
 
 
