@@ -358,7 +358,7 @@ class Log:
 
     def _end_flush(self, done: FlushRound) -> None:
         for closed in self._flusher.end(done):
-            self._segments.settle(closed)
+            self._segments.touch(closed)
 
     # --- odds and ends --------------------------------------------------------------------------------------
 

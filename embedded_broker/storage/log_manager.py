@@ -133,12 +133,6 @@ class LogManager:
     def topics(self) -> Mapping[str, Topic]:
         return self._registry.topics
 
-    @property
-    def highest_producer_id(self) -> int:
-        """The largest producer id that any log remembers, -1 where none does."""
-        ids = (entry.producer_id for log in self.logs.values() for entry in log.producers)
-        return max(ids, default=-1)
-
     # --- topics ---------------------------------------------------------------------------------------------
 
     def create_topic(

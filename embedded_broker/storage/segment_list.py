@@ -43,7 +43,7 @@ class SegmentList:
         segments = self._segments
         for segment in segments[max(0, bisect_right(self._bases, offset) - 1) :]:
             if segment is not segments[-1]:
-                self.settle(segment)
+                self.touch(segment)
             yield segment
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
@@ -61,7 +61,7 @@ class SegmentList:
                     return found
         return found
 
-    def settle(self, closed: LogSegment) -> None:
+    def touch(self, closed: LogSegment) -> None:
         """Notes that a closed segment is in use; the one used longest ago lets go of its files."""
         self._warm[closed] = None
         self._warm.move_to_end(closed)

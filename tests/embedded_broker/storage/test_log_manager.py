@@ -384,12 +384,12 @@ async def test_silent_producers_are_forgotten() -> None:
     manager.create_topic("a", 1, now_ms=NOW_MS)
     log = manager.logs[A0]
     log.append_as_leader(batch(b"x", producer_id=4, timestamp_ms=0), now_ms=NOW_MS)
-    assert manager.highest_producer_id == 4
+    assert [entry.producer_id for entry in log.producers] == [4]
     await manager.step(0, NOW_MS)
     await manager.step(600_000, NOW_MS + 999)
-    assert manager.highest_producer_id == 4
+    assert [entry.producer_id for entry in log.producers] == [4]
     await manager.step(1_200_000, NOW_MS + 1_000)
-    assert manager.highest_producer_id == -1
+    assert len(log.producers) == 0
 
 
 async def test_housekeeping_goes_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
