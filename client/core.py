@@ -20,20 +20,29 @@ from splashdam.client.connecting import TrackedConnect
 from splashdam.client.guard import Guard
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
-from splashdam.client.lifecycle import Event, State, next_state
+from splashdam.client.lifecycle import TRANSITIONS, Event, State
 from splashdam.client.report import FlushReport, report_on
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
 from splashdam.client.wiring import make_accumulator, make_metadata, sender_settings
 from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
+from splashdam.record import outcome_table
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 logger = logging.getLogger("splashdam.client")
+
+
+def _log_waiter_error(error: Exception) -> None:
+    logger.error("who waited for a batch raised", exc_info=error)
+
+
+outcome_table.on_waiter_error = _log_waiter_error
 
 FORCED_SECONDS = 0.1
 """How long a loop that was told to end at once may take for it, before nobody waits for it any more."""
@@ -210,7 +219,7 @@ class ProducerCore:
         """See ``process.Closable``."""
         self.guard.lock = threading.RLock()  # its holder may be a thread that does not exist here
         self.guard.depth = 0
-        self.state = next_state(self.state, Event.FORK)
+        self._advance(Event.FORK)
         self.intake.refuse = self._refusal
         self.connect.close_in_child()
 
@@ -254,7 +263,7 @@ class ProducerCore:
                 self._errands.popleft()()
 
     def _advance(self, event: Event) -> None:
-        self.state = next_state(self.state, event)
+        self.state = next_state(TRANSITIONS, self.state, event, "a producer")
 
     async def _end_when_abandoned(self) -> None:
         await self._abandoned.wait()

@@ -11,6 +11,7 @@ from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
 from splashdam.record.kernel import BatchOutcome, FutureCell
+from splashdam.record.outcome import fresh
 
 logger = logging.getLogger("splashdam.client")
 
@@ -42,23 +43,27 @@ class RecordFuture(FutureCell):
 
     @property
     def exception(self) -> BaseException | None:
-        """Why the record failed; ``None`` while it is pending, and when it was delivered."""
-        return self.outcome.error_of(self.index) if self.done() else None
+        """Why the record failed; ``None`` while it is pending, and when it was delivered.
+
+        A new copy each time, which may be raised: the records of a batch share the error itself.
+        """
+        error = self._error()
+        return None if error is None else fresh(error)
 
     def succeeded(self) -> bool:
         """Whether the record was delivered."""
-        return self.done() and self.outcome.error_of(self.index) is None
+        return self.done() and self._error() is None
 
     def failed(self) -> bool:
         """Whether the record has failed for good; the producer does not try it again."""
-        return self.done() and self.outcome.error_of(self.index) is not None
+        return self._error() is not None
 
     def retriable(self) -> bool:
         """Whether the record has failed with an error that may pass, so that sending it again can help.
 
         It may have been written all the same (a time-out says nothing about it): sending again can duplicate.
         """
-        error = self.exception
+        error = self._error()
         return isinstance(error, KafkaError) and error.retriable
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
@@ -112,10 +117,13 @@ class RecordFuture(FutureCell):
         if self.outcome.add_waiter(act, self.index) is None:
             act()
 
+    def _error(self) -> BaseException | None:
+        return self.outcome.error_of(self.index) if self.done() else None
+
     def _result(self) -> RecordMetadata:
-        error = self.outcome.error_of(self.index)
+        error = self._error()
         if error is not None:
-            raise _fresh(error)
+            raise fresh(error)
         return self._metadata()
 
     def _metadata(self) -> RecordMetadata:
@@ -174,13 +182,3 @@ def _call_user(
         function(*args, result, **kwargs)
     except Exception:
         logger.exception("a delivery callback raised")
-
-
-def _fresh(error: BaseException) -> BaseException:
-    """A copy to raise. The stored error is shared by all records of the batch: raising it itself would hang
-    the frames of every caller onto it, and with them the futures, in a cycle."""
-    copy = type(error).__new__(type(error))
-    copy.__dict__.update(error.__dict__)
-    copy.args = error.args
-    copy.__cause__ = error.__cause__
-    return copy

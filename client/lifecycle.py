@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from splashdam.model.errors import IllegalStateError
-
 
 class State(Enum):
     """Where a producer is in its life."""
@@ -57,15 +55,3 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.FOREIGN, Event.FINISH): State.FOREIGN,
     **{(state, Event.FORK): State.FOREIGN for state in State},
 }
-
-
-def next_state(state: State, event: Event) -> State:
-    """The state after ``event``.
-
-    Raises:
-        IllegalStateError: the event is not legal in this state.
-    """
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalStateError(f"a producer that is {state.name} cannot {event.name}") from None

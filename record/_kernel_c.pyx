@@ -14,6 +14,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
+from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -23,8 +24,8 @@ from operator import index as as_int
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.record import outcome_table
 from splashdam.record.headers import as_bytes, checked_headers
-from splashdam.record.outcome import AllOf, check_parts
-from splashdam.record.outcome_table import next_state
+from splashdam.record.outcome import AllOf, check_parts, fresh
+from splashdam.record.outcome_table import Event, takes
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -32,6 +33,7 @@ cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(object sequence, Py_ssize_t position)
     Py_ssize_t PyTuple_GET_SIZE(object sequence)
     Py_ssize_t PyList_GET_SIZE(object sequence)
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     bint PyObject_GC_IsTracked(object thing)
     void PyObject_GC_UnTrack(PyObject *thing)
 
@@ -42,9 +44,10 @@ IMPL = "c"
 cdef enum:
     HEADER_BYTES = 61
     MAX_BATCH_BYTES = 0x7FFFFFFF
+    MAX_KEY_BYTES = 0x7FFFFFFF
     RECORD_OVERHEAD_BYTES = 21
 
-cdef enum State:  # the values of outcome_table.py
+cdef enum:  # outcome_table.State
     PENDING = 0
     SUCCEEDED = 1
     FAILED = 2
@@ -183,8 +186,9 @@ cdef class BatchBuffer:
     cdef readonly int64_t max_timestamp_ms
 
     def __cinit__(self, capacity_bytes):
-        check_capacity(capacity_bytes)
-        self.allocate(capacity_bytes)
+        cdef long long wanted = as_number(capacity_bytes)
+        check_capacity(wanted, capacity_bytes)
+        self.allocate(wanted)
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
         self.base_timestamp_ms = -1
@@ -192,15 +196,17 @@ cdef class BatchBuffer:
         memset(self._start, 0, HEADER_BYTES)
 
     cdef int allocate(self, Py_ssize_t capacity_bytes) except -1:
-        """New memory, with what is in the old one."""
+        """New memory, with what is in the old one; nothing if there is as much by then."""
         cdef object memory = PyByteArray_FromStringAndSize(NULL, capacity_bytes)
         cdef object pin = memoryview(memory)  # the last line that may run a finalizer
+        if self._start is not NULL and capacity_bytes <= self.capacity_bytes:
+            return 0  # one has run, and has made this buffer grow
         cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(memory)
         if self._start is not NULL:
             memcpy(start, self._start, self.size_bytes)
         self._start = start
-        self._pin = pin
         self.capacity_bytes = capacity_bytes
+        self._pin = pin
         return 0
 
     def try_append(self, timestamp_ms, key, value, headers):
@@ -246,17 +252,25 @@ cdef class BatchBuffer:
 
     def reserve(self, capacity_bytes):
         """See ``_kernel_py.BatchBuffer.reserve``."""
-        if capacity_bytes > self.capacity_bytes:
-            check_capacity(capacity_bytes)
-            self.allocate(capacity_bytes)
+        cdef long long wanted = as_number(capacity_bytes)
+        if wanted > self.capacity_bytes:
+            check_capacity(wanted, capacity_bytes)
+            self.allocate(wanted)
 
     def view(self):
         """See ``_kernel_py.BatchBuffer.view``."""
         return self._pin[: self.size_bytes]
 
 
-cdef int check_capacity(object capacity_bytes) except -1:
-    if not HEADER_BYTES <= capacity_bytes <= MAX_BATCH_BYTES:
+cdef long long as_number(object number) except? -1:
+    """As a C number, the nearest one if it is beyond those. What is checked is not Python's to compare."""
+    cdef int overflow = 0
+    cdef long long value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    return value if not overflow else LLONG_MAX if overflow > 0 else LLONG_MIN
+
+
+cdef int check_capacity(long long wanted, object capacity_bytes) except -1:
+    if not HEADER_BYTES <= wanted <= MAX_BATCH_BYTES:
         raise IllegalArgumentError(
             f"capacity_bytes={capacity_bytes}: a batch has {HEADER_BYTES} to {MAX_BATCH_BYTES} bytes"
         )
@@ -275,6 +289,8 @@ def murmur2(data):
     """See ``_kernel_py.murmur2``."""
     if type(data) is not bytes:
         data = as_bytes(data, "key")
+    if PyBytes_GET_SIZE(data) > MAX_KEY_BYTES:
+        raise IllegalArgumentError(f"a key of {PyBytes_GET_SIZE(data)} bytes; at most {MAX_KEY_BYTES}")
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(data)
     cdef uint32_t left = length
@@ -299,8 +315,11 @@ def murmur2(data):
     return <int>hashed
 
 
-# Outcomes. Every method below that looks at the state and then acts on it does so without running Python code
-# in between, so the GIL makes it one step; the Python twin needs the longer protocol that it describes.
+# Outcomes. Who adds a waiter looks at the state and stands in line without running Python code in between; who
+# completes stores the state and then takes the whole line. So the GIL makes each one step, and the line holds
+# everybody who saw the state before; the Python twin needs the longer protocol that it describes. Completing
+# itself is not one step: as there, one thread at a time does it. Waiters are moved to the parts of a split one
+# by one; each of those moves is again such an adding.
 
 
 @cython.final
@@ -341,14 +360,14 @@ cdef class BatchOutcome:
 
     def succeed(self, int64_t base_offset, int64_t log_append_time_ms):
         """See ``outcome.BatchOutcome.succeed``."""
-        if next_state(self.state, "succeed") is not None:
+        if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
             self.log_append_time_ms = log_append_time_ms
             self.state = SUCCEEDED
 
     def fail(self, error, record_errors=None):
         """See ``outcome.BatchOutcome.fail``."""
-        if next_state(self.state, "fail") is not None:
+        if takes(self.state, Event.FAIL):
             self.error = error
             self._record_errors = record_errors
             self.state = FAILED
@@ -356,13 +375,20 @@ cdef class BatchOutcome:
     def split(self, bounds, children):
         """See ``outcome.BatchOutcome.split``."""
         cdef Handle handle
-        next_state(self.state, "split")
+        cdef object problem = None
+        bounds, children = tuple(bounds), tuple(children)  # read once: what was checked is what is kept
         check_parts(bounds, [(<BatchOutcome?>child).state for child in children])
-        self._bounds = tuple(bounds)
-        self._parts = tuple(children)
+        takes(self.state, Event.SPLIT)
+        self._bounds = bounds
+        self._parts = children
         self.state = SPLIT
         for handle in self.take_waiters():
-            self.enqueue_at_parts(handle)
+            try:
+                self.enqueue_at_parts(handle)
+            except Exception as error:  # the others wait for their records all the same
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     def run_waiters(self):
         """See ``outcome.BatchOutcome.run_waiters``."""
@@ -458,11 +484,14 @@ cdef class BatchOutcome:
             raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
         error = leaf.error_of(index)
         if error is not None:
-            raise error.with_traceback(None)
+            raise fresh(error)
         return -1 if leaf.base_offset < 0 else leaf.base_offset + <int64_t>index
 
 
-@cython.no_gc  # millions may live; a cycle through one ends when its batch does and drops its waiters
+# Millions may live, so the collector does not look at them. It cannot see a cycle through one either: nothing
+# that an outcome keeps for good may lead back to a future. Waiters are dropped when the batch ends; an error
+# that was raised leads to frames, so only copies of it are (outcome.fresh).
+@cython.no_gc
 cdef class FutureCell:
     """See ``outcome.FutureCell``."""
 

@@ -23,6 +23,7 @@ MAX_BATCH_BYTES = 0x7FFFFFFF
 RECORD_OVERHEAD_BYTES = 21
 """Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
 
+_MAX_KEY_BYTES = 0x7FFFFFFF
 _FITS_ONE_BYTE = 64  # varints below this
 _NULL = b"\x01"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -57,6 +58,7 @@ class BatchBuffer:
         Raises:
             IllegalArgumentError: fewer than 61, or more than 2,147,483,647.
         """
+        capacity_bytes = _as_number(capacity_bytes)
         _check_capacity(capacity_bytes)
         self._memory = memoryview(bytearray(capacity_bytes))
         self.capacity_bytes = capacity_bytes
@@ -134,16 +136,24 @@ class BatchBuffer:
         Raises:
             IllegalArgumentError: more than 2,147,483,647.
         """
-        if capacity_bytes > self.capacity_bytes:
+        capacity_bytes = _as_number(capacity_bytes)
+        while capacity_bytes > self.capacity_bytes:
             _check_capacity(capacity_bytes)
+            old, size_bytes = self._memory, self.size_bytes
             memory = memoryview(bytearray(capacity_bytes))
-            memory[: self.size_bytes] = self._memory[: self.size_bytes]
-            self._memory = memory
-            self.capacity_bytes = capacity_bytes
+            memory[:size_bytes] = old[:size_bytes]
+            if self._memory is old and self.size_bytes == size_bytes:  # no finalizer has used it meanwhile
+                self._memory = memory
+                self.capacity_bytes = capacity_bytes
 
     def view(self) -> memoryview:
         """All bytes in use, writable; the header in front is only what a seal has written there."""
         return self._memory[: self.size_bytes]
+
+
+def _as_number(number: int) -> int:
+    """As an exact ``int``: what is checked must be what is used, also of a subclass that compares oddly."""
+    return int.__pos__(as_int(number))
 
 
 def _check_capacity(capacity_bytes: int) -> None:
@@ -176,9 +186,12 @@ def murmur2(data: Buffer) -> int:
 
     Raises:
         TypeError: ``data`` is not bytes-like.
+        IllegalArgumentError: it has 2 GiB or more, which no Java array holds.
     """
     data = as_bytes(data, "key")
     length = len(data)
+    if length > _MAX_KEY_BYTES:
+        raise IllegalArgumentError(f"a key of {length} bytes; at most {_MAX_KEY_BYTES}")
     words = length // 4
     hashed = 0x9747B28C ^ length
     for word in unpack_from(f"<{words}I", data):

@@ -23,7 +23,7 @@ from itertools import pairwise
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record import outcome_table
-from splashdam.record.outcome_table import PENDING, SPLIT, next_state
+from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, SUCCEEDED, Event, takes
 
 
 class Handle:
@@ -106,27 +106,25 @@ class BatchOutcome:
         Raises:
             IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
         """
-        state = next_state(self.state, "succeed")
-        if state is not None:
+        if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
             self.log_append_time_ms = log_append_time_ms
-            self.state = state
+            self.state = SUCCEEDED
 
     def fail(self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> None:
         """The batch will not be delivered. Does not run the waiters.
 
         Args:
-            error: what each record's future raises.
+            error: what became of each record; futures raise copies of it (``fresh``).
             record_errors: by index, for the records that have an error of their own.
 
         Raises:
             IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
         """
-        state = next_state(self.state, "fail")
-        if state is not None:
+        if takes(self.state, Event.FAIL):
             self.error = error
             self._record_errors = record_errors
-            self.state = state
+            self.state = FAILED
 
     def split(self, bounds: Sequence[int], children: Sequence[BatchOutcome]) -> None:
         """The records travel on in new batches: child ``i`` holds records ``bounds[i]`` to ``bounds[i + 1]``.
@@ -135,16 +133,23 @@ class BatchOutcome:
 
         Raises:
             IllegalArgumentError: bounds do not start at 0, do not ascend or do not fit the children, or a
-                child is not pending.
+                child is not pending; or, when all is done, a waiter waits for a record that was not there.
             IllegalStateError: the batch is not pending.
         """
-        next_state(self.state, "split")
+        bounds, children = tuple(bounds), tuple(children)
         check_parts(bounds, [child.state for child in children])
-        self._bounds = tuple(bounds)
-        self._parts = tuple(children)
+        takes(self.state, Event.SPLIT)
+        self._bounds = bounds
+        self._parts = children
         self.state = SPLIT
+        problem: Exception | None = None
         for handle in self._take_waiters():
-            self._enqueue_at_parts(handle)
+            try:
+                self._enqueue_at_parts(handle)
+            except Exception as error:  # the others wait for their records all the same
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     def run_waiters(self) -> None:
         """Takes each waiter once and calls it. Call it after completion, outside every lock.
@@ -227,7 +232,7 @@ class BatchOutcome:
         return outcome, index
 
     def error_of(self, index: int) -> BaseException | None:
-        """Why record ``index`` failed, None if it did not (or not yet)."""
+        """Why record ``index`` failed, None if it did not (or not yet). To look at: raise ``fresh`` ones."""
         leaf, index = self.leaf_of(index)
         return (leaf._record_errors or {}).get(index, leaf.error)
 
@@ -236,15 +241,30 @@ class BatchOutcome:
 
         Raises:
             IllegalStateError: it is not done.
-            BaseException: the error it failed with.
+            BaseException: a copy of the error it failed with.
         """
         leaf, index = self.leaf_of(index)
         if leaf.state == PENDING:
             raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
         error = leaf.error_of(index)
         if error is not None:
-            raise error.with_traceback(None)  # the frames that raised it before would pile up in it
+            raise fresh(error)
         return -1 if leaf.base_offset < 0 else leaf.base_offset + index
+
+
+def fresh(error: BaseException) -> BaseException:
+    """A copy to raise or to give to an application: type, text, attributes and cause, but no traceback.
+
+    The stored error is shared by all records of a batch, and its batch's outcome refers to it. Raising it
+    itself would hang the raising frames onto it, and with them futures that refer to the outcome: a cycle
+    that is never collected, since futures are not tracked.
+    """
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    copy.__cause__ = error.__cause__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy
 
 
 def check_parts(bounds: Sequence[int], states: Sequence[int]) -> None:
@@ -260,7 +280,9 @@ class FutureCell:
     """What a delivery future consists of: a batch's outcome and the record's place in the batch.
 
     The base of ``client``'s future, which adds methods and no slots. The compiled twin is not tracked by the
-    garbage collector, so that millions of them cost nothing while they live.
+    garbage collector, so that millions of them cost nothing while they live. The price: nothing that an
+    outcome keeps may lead back to one of its futures. So a batch drops its waiters when it ends, and its
+    errors leave it as copies (``fresh``), which tracebacks can hang on.
 
     Attributes:
         outcome: the batch's.

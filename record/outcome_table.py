@@ -1,7 +1,7 @@
 """The life of a batch, as its futures see it: states, events, and what each event does in each state.
 
 ========== ========== ========= =======
-state      succeed    fail      split
+state      SUCCEED    FAIL      SPLIT
 ========== ========== ========= =======
 PENDING    SUCCEEDED  FAILED    SPLIT
 FAILED     ignored    ignored   illegal
@@ -16,38 +16,55 @@ things about one record. Semantics: ``ProducerBatch.done`` of the Java producer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from enum import Enum, IntEnum, auto
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model import lifecycle
 
-PENDING, SUCCEEDED, FAILED, SPLIT = range(4)
-STATE_NAMES = ("PENDING", "SUCCEEDED", "FAILED", "SPLIT")
 
-TABLE: dict[tuple[int, str], int | None] = {
-    (PENDING, "succeed"): SUCCEEDED,
-    (PENDING, "fail"): FAILED,
-    (PENDING, "split"): SPLIT,
-    (FAILED, "succeed"): None,
-    (FAILED, "fail"): None,
+class State(IntEnum):
+    """Where a batch is in its life; the compiled twin counts on these numbers."""
+
+    PENDING = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    SPLIT = 3
+
+
+class Event(Enum):
+    """What can happen to a batch."""
+
+    SUCCEED = auto()
+    FAIL = auto()
+    SPLIT = auto()
+
+
+PENDING, SUCCEEDED, FAILED, SPLIT = map(int, State)  # plain: futures compare them millions of times
+
+TABLE: dict[tuple[State, Event], State | None] = {
+    (State.PENDING, Event.SUCCEED): State.SUCCEEDED,
+    (State.PENDING, Event.FAIL): State.FAILED,
+    (State.PENDING, Event.SPLIT): State.SPLIT,
+    (State.FAILED, Event.SUCCEED): None,
+    (State.FAILED, Event.FAIL): None,
 }
 """(state, event) -> next state; None = ignored; an absent pair is illegal."""
 
 
-def next_state(state: int, event: str) -> int | None:
-    """The state an event leads to, None where the event is ignored.
+def takes(state: int, event: Event) -> bool:
+    """Whether an event changes a batch that is in this state; False where it is ignored.
 
     Raises:
         IllegalStateError: the event is not legal in this state.
     """
-    try:
-        return TABLE[state, event]
-    except KeyError:
-        raise IllegalStateError(f"{event!r} is not legal for a batch that is {STATE_NAMES[state]}") from None
+    return lifecycle.next_state(TABLE, State(state), event, "a batch") is not None
 
 
-def _ignore(_error: Exception) -> None:
-    """The hook until somebody sets one."""
+def log_waiter_error(error: Exception) -> None:
+    """The hook until somebody sets another: an error that nobody hears of is the worst kind."""
+    logging.getLogger("splashdam.record").error("a waiter for a batch raised", exc_info=error)
 
 
-on_waiter_error: Callable[[Exception], None] = _ignore
-"""Called with each exception that a waiter raises; ``client`` sets it to write into its log."""
+on_waiter_error: Callable[[Exception], None] = log_waiter_error
+"""Called with each exception that a waiter raises; ``client`` sets it to write into its own log."""

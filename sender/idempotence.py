@@ -11,7 +11,7 @@ from collections.abc import Container
 from enum import Enum, auto
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.lifecycle import next_state
 from splashdam.model.values import TopicPartition
 from splashdam.sender.partition_sequences import Identity, PartitionSequences
 
@@ -179,7 +179,4 @@ class Idempotence:
         return partition
 
     def _advance(self, event: IdEvent) -> None:
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise IllegalStateError(f"a producer identity that is {self.state.name} cannot {event.name}")
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, "a producer identity")

@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 import trio
 
 from splashdam.model.cluster import Node
-from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError
+from splashdam.model.errors import KafkaConnectionError, KafkaError
+from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
@@ -244,7 +245,4 @@ class BrokerLink:
         self._owner.link_changed()
 
     def _advance(self, event: LinkEvent) -> None:
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise IllegalStateError(f"the link to {self.node} that is {self.state.name} cannot {event.name}")
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, f"the link to {self.node}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,8 @@ from splashdam.model.errors import IllegalArgumentError, IllegalStateError, Kafk
 from splashdam.model.values import TopicPartition
 from splashdam.record import outcome_table
 from splashdam.record.kernel import FAILED, PENDING, SPLIT, SUCCEEDED
+from splashdam.record.outcome import fresh
+from splashdam.record.outcome_table import Event, State
 
 TP = TopicPartition("t", 3)
 ERROR = KafkaError("no")
@@ -29,16 +31,16 @@ def outcome_in(kernel: ModuleType, state: int) -> Any:
     return outcome
 
 
-EVENTS: dict[str, Callable[[ModuleType, Any], None]] = {
-    "succeed": lambda _, outcome: outcome.succeed(7, 8),
-    "fail": lambda _, outcome: outcome.fail(KafkaError("other")),
-    "split": lambda kernel, outcome: outcome.split([0, 2], [kernel.BatchOutcome(TP)]),
+EVENTS: dict[Event, Callable[[ModuleType, Any], None]] = {
+    Event.SUCCEED: lambda _, outcome: outcome.succeed(7, 8),
+    Event.FAIL: lambda _, outcome: outcome.fail(KafkaError("other")),
+    Event.SPLIT: lambda kernel, outcome: outcome.split([0, 2], [kernel.BatchOutcome(TP)]),
 }
 
 
-@pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("state", [PENDING, SUCCEEDED, FAILED, SPLIT])
-def test_the_table(kernel: ModuleType, state: int, event: str) -> None:
+@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("state", State)
+def test_the_table(kernel: ModuleType, state: State, event: Event) -> None:
     """Every event in every state does what the table says: leads on, is ignored, or is refused by name."""
     outcome = outcome_in(kernel, state)
     assert outcome.state == state
@@ -49,8 +51,7 @@ def test_the_table(kernel: ModuleType, state: int, event: str) -> None:
         if leads_to is None:
             assert (outcome.base_offset, outcome.error) == (-1, ERROR)
     else:
-        name = outcome_table.STATE_NAMES[state]
-        with pytest.raises(IllegalStateError, match=f"'{event}' is not legal for a batch that is {name}"):
+        with pytest.raises(IllegalStateError, match=f"a batch that is {state.name} cannot {event.name}"):
             EVENTS[event](kernel, outcome)
         assert outcome.state == state
 
@@ -101,15 +102,38 @@ def test_failure_with_errors_of_records(kernel: ModuleType) -> None:
     assert outcome.error_of(1) is ERROR
 
 
-def test_raising_again_does_not_pile_up(kernel: ModuleType) -> None:
-    """An error that many records raise does not collect their frames."""
+def test_each_record_raises_a_copy(kernel: ModuleType) -> None:
+    """The error that all records share never gets a traceback: no caller's frames hang on it."""
     outcome = outcome_in(kernel, FAILED)
-    lengths = set()
-    for _ in range(5):
-        with pytest.raises(KafkaError) as caught:
-            outcome.offset_of(0)
-        lengths.add(len(traceback.extract_tb(caught.value.__traceback__)))
-    assert len(lengths) == 1
+    caught = []
+    for index in range(2):
+        with pytest.raises(KafkaError, match="no") as raised:
+            outcome.offset_of(index)
+        caught.append(raised.value)
+    assert len({id(error) for error in [*caught, ERROR]}) == 3
+    assert ERROR.__traceback__ is None
+
+
+def test_copies_of_errors() -> None:
+    """Type, text, attributes, notes and cause are kept, the traceback is not."""
+
+    class Odd(KafkaError):
+        def __init__(self, *, number: int) -> None:
+            super().__init__(f"number {number}")
+            self.number = number
+
+    cause = ValueError("why")
+    with pytest.raises(Odd) as raised:
+        raise Odd(number=7) from cause
+    error = raised.value
+    error.add_note("more")
+    copy = fresh(error)
+    assert isinstance(copy, Odd)
+    assert (str(copy), copy.number, copy.__notes__) == ("number 7", 7, ["more"])
+    assert copy.__cause__ is cause
+    assert copy.__traceback__ is None
+    assert str(fresh(OSError(5, "disk"))) == "[Errno 5] disk"
+    assert not fresh(KafkaError("no")).__suppress_context__
 
 
 # Waiters
@@ -182,12 +206,20 @@ def test_a_waiter_that_raises(kernel: ModuleType, monkeypatch: pytest.MonkeyPatc
     assert [type(error) for error in seen] == [ZeroDivisionError]
 
 
-def test_without_a_hook_errors_vanish(kernel: ModuleType) -> None:
-    """The room itself logs nothing."""
+def test_without_a_hook_errors_are_logged(
+    kernel: ModuleType, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are never lost, with or without a client."""
+    monkeypatch.setattr(outcome_table, "on_waiter_error", outcome_table.log_waiter_error)
     outcome = kernel.BatchOutcome(TP)
     outcome.add_waiter(lambda: 1 // 0)
     outcome.succeed(0, -1)
-    outcome.run_waiters()
+    with caplog.at_level(logging.ERROR):
+        outcome.run_waiters()
+    (entry,) = caplog.records
+    assert entry.name == "splashdam.record"
+    assert entry.exc_info is not None
+    assert entry.exc_info[0] is ZeroDivisionError
 
 
 def test_an_interrupt_waits_for_the_others(kernel: ModuleType) -> None:
@@ -309,3 +341,32 @@ def test_waiters_of_a_part_that_is_split_again(kernel: ModuleType) -> None:
         leaf.succeed(0, -1)
         leaf.run_waiters()
     assert calls == ["r3", "all"]
+
+
+def test_finding_8_a_wrong_index_does_not_lose_the_other_waiters(kernel: ModuleType) -> None:
+    """The waiter of a record that was not there is reported; those around it moved to their parts."""
+    parent, child, calls = kernel.BatchOutcome(TP), kernel.BatchOutcome(TP), Calls()
+    for index in (0, 99, 4):
+        parent.add_waiter(calls.waiter(str(index)), index)
+    with pytest.raises(IllegalArgumentError, match="record 99 of a batch that held 5"):
+        parent.split([0, 5], [child])
+    parent.run_waiters()
+    assert calls == []
+    child.succeed(0, -1)
+    child.run_waiters()
+    assert calls == ["0", "4"]
+
+
+def test_finding_8_children_are_read_once(kernel: ModuleType) -> None:
+    """What was checked is what is kept, also from a sequence that changes its mind."""
+
+    class Fickle(list[Any]):
+        seen = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.seen += 1
+            return iter([child] if self.seen == 1 else [object()])
+
+    parent, child = kernel.BatchOutcome(TP), kernel.BatchOutcome(TP)
+    parent.split([0, 5], Fickle([None]))
+    assert parent.leaf_of(3) == (child, 3)
