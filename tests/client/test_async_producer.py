@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,12 +11,10 @@ import trio
 import trio.testing
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.client.partitioners import Partitioner, StickyPartitioner, hashed_partition
-from splashdam.client.serializers import JsonSerializer
+from splashdam.client.partitioners import hashed_partition
 from splashdam.model.broker_errors import MessageTooLargeError, TopicAuthorizationFailedError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
-    BufferExhaustedError,
     IllegalStateError,
     KafkaConfigurationError,
     KafkaError,
@@ -236,90 +232,6 @@ async def test_timestamps_may_be_zero_and_negative(cluster: Any, autojump_clock:
         assert (await (await producer.send("one", b"v"))).timestamp >= now_ms
 
 
-async def test_full_memory_blocks_and_then_says_why(away: Any, autojump_clock: Any) -> None:
-    """Exactly ``max_block_ms``, with what is pending in the text; nothing is leaked."""
-    async with away.producer(buffer_memory=4_000, max_block_ms=2_000, retry_backoff_ms=10) as producer:
-        await fill(away, producer)
-        started = trio.current_time()
-        with pytest.raises(
-            BufferExhaustedError, match=r"buffer_memory of 4000 bytes was full for 2000 ms: \d"
-        ):
-            await producer.send("one", bytes(3_000))
-        assert trio.current_time() - started == pytest.approx(2, abs=0.01)
-        figures = producer.metrics()["producer-metrics"]
-        assert figures["waiting-threads"] == 0
-        assert 0 <= figures["buffer-available-bytes"] < 4_000
-        await producer.close(0)
-        assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 4_000
-
-
-async def fill(away: Any, producer: AsyncKafkaProducer) -> None:
-    """Makes the cluster known and then silent, with most of 4,000 bytes in flight."""
-    async with trio.open_nursery() as nursery:
-        await nursery.start(away.scripted.run)
-        await producer.prepare("one")
-        nursery.cancel_scope.cancel()
-    producer.send_nowait("one", bytes(3_000))
-
-
-async def test_memory_that_comes_back_lets_the_next_one_in(cluster: Any, autojump_clock: Any) -> None:
-    """In the order of asking."""
-    cluster.scripted.produce_script.append(Trouble(delay_ms=1_000))
-    order: list[int] = []
-    async with cluster.producer(buffer_memory=4_000) as producer, trio.open_nursery() as nursery:
-        await producer.prepare("one")
-        producer.send_nowait("one", bytes(3_000))
-
-        async def send(number: int) -> None:
-            await (await producer.send("one", bytes(2_000)))
-            order.append(number)
-
-        for number in range(4):
-            nursery.start_soon(send, number)
-            await trio.testing.wait_all_tasks_blocked()
-        assert producer.metrics()["producer-metrics"]["waiting-threads"] == 4
-    assert order == [0, 1, 2, 3]
-
-
-async def test_a_cancelled_wait_leaks_nothing(away: Any, autojump_clock: Any) -> None:
-    """Neither for metadata nor for memory, and nothing is queued."""
-    async with away.producer(buffer_memory=4_000) as producer:
-        with trio.move_on_after(1) as scope:
-            await producer.send("one", b"v")
-        assert scope.cancelled_caught
-        await fill(away, producer)
-        before = producer.metrics()["producer-metrics"]
-        with trio.move_on_after(1) as scope:
-            await producer.send("one", bytes(3_000))
-        assert scope.cancelled_caught
-        after = producer.metrics()["producer-metrics"]
-        for name in ("buffer-available-bytes", "waiting-threads", "batches-incomplete"):
-            assert after[name] == before[name]
-        await producer.close(0)
-
-
-async def test_closing_ends_every_wait(away: Any, autojump_clock: Any) -> None:
-    """Who waits for metadata or memory learns at once that it is over."""
-    ends: list[str] = []
-    async with away.producer(buffer_memory=4_000) as producer:
-        await fill(away, producer)
-
-        async def send(topic: str) -> None:
-            try:
-                await producer.send(topic, bytes(3_000))
-            except IllegalStateError as error:
-                ends.append(f"{topic}: {error}")
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(send, "one")
-            nursery.start_soon(send, "unheard-of")
-            await trio.testing.wait_all_tasks_blocked()
-            started = trio.current_time()
-            await producer.close(0)
-        assert trio.current_time() == started
-    assert sorted(ends) == ["one: the producer is closed", "unheard-of: the producer is closed"]
-
-
 async def test_flush_cuts_linger_and_waits_for_callbacks(cluster: Any, autojump_clock: Any) -> None:
     """It returns after the callbacks of what it waited for."""
     done: list[int] = []
@@ -417,106 +329,6 @@ async def test_a_tight_loop_lets_the_sender_run(cluster: Any, autojump_clock: An
         for _ in range(5_000):
             await producer.send("one", bytes(100))
         assert len(cluster.values("one")) > 3_000
-
-
-async def test_null_keys_stick_to_a_partition_for_a_batch(cluster: Any, autojump_clock: Any) -> None:
-    """KIP-794: runs of about a batch, over all partitions."""
-    async with cluster.producer(batch_size=2_000) as producer:
-        futures = [await producer.send("six", bytes(100)) for _ in range(2_000)]
-        await producer.flush()
-        partitions = [future.value.partition for future in futures if future.value]
-    changes = sum(before != after for before, after in pairwise(partitions))
-    assert 70 <= changes <= 130  # 111 batches of 18 records, one in six to the same partition again
-    counts = Counter(partitions)
-    assert set(counts) == set(range(6))
-    assert max(counts.values()) < 2 * min(counts.values()) + 200
-
-
-async def test_batch_size_0_makes_batches_of_one(cluster: Any, autojump_clock: Any) -> None:
-    """As Java has it."""
-    async with cluster.producer(batch_size=0) as producer:
-        for number in range(5):
-            await producer.send("one", b"%d" % number)
-    assert [header.record_count for header in cluster.scripted.logs["one", 0].headers] == [1] * 5
-    assert cluster.values("one") == [b"0", b"1", b"2", b"3", b"4"]
-
-
-async def test_keys_stay_where_they_are(cluster: Any, autojump_clock: Any) -> None:
-    """Over all partitions, also while one has no leader."""
-    async with cluster.producer() as producer:
-        for key in (b"kafka", b"user-1", b"order:42", b""):
-            metadata = await (await producer.send("six", b"v", key=key))
-            assert metadata.partition == hashed_partition(key, 6)
-
-
-async def test_a_partitioner_of_ones_own(cluster: Any, autojump_clock: Any) -> None:
-    """It sees key and value in both forms."""
-    seen: list[Any] = []
-
-    class ByLength(Partitioner):
-        def partition(self, topic, *record: Any) -> int:  # type: ignore[no-untyped-def]
-            key, serialized_key, value, serialized_value, cluster = record
-            seen.append(
-                (topic, key, serialized_key, value, serialized_value, cluster.partitions_for_topic(topic))
-            )
-            return len(serialized_value) % 6
-
-    async with cluster.producer(partitioner=ByLength(), value_serializer=JsonSerializer()) as producer:
-        assert (await (await producer.send("six", [1], key=b"k"))).partition == 3
-    assert seen == [("six", b"k", b"k", [1], b"[1]", frozenset(range(6)))]
-
-
-@pytest.mark.parametrize("chosen", [-1, 6, None])
-async def test_a_partitioner_that_chooses_nothing(cluster: Any, autojump_clock: Any, chosen: Any) -> None:
-    """Is an error of the caller's, and nothing is queued."""
-    async with cluster.producer(partitioner=lambda *_arguments: chosen) as producer:
-        with pytest.raises(ValueError, match=f"chose partition {chosen} for topic 'six'.* 0 to 5"):
-            await producer.send("six", b"v")
-
-
-async def test_on_new_batch_is_asked_before_a_batch_is_opened(cluster: Any, autojump_clock: Any) -> None:
-    """kafka-python's hook: the record that needs a new batch goes to the next partition."""
-    partitioner = StickyPartitioner()
-    async with cluster.producer(partitioner=partitioner, batch_size=1_000) as producer:
-        await producer.prepare("two")
-        futures = [producer.send_nowait("two", bytes(400)) for _ in range(8)]
-        await producer.flush()
-        partitions = [future.value.partition for future in futures if future.value]
-    first = partitions[0]
-    assert partitions[::2] == partitions[1::2]
-    assert partitions == [first, first, 1 - first, 1 - first] * 2
-
-
-async def test_a_serializers_error_reaches_the_caller_once(cluster: Any, autojump_clock: Any) -> None:
-    """And the next record is sent."""
-    calls: list[Any] = []
-
-    def serialize(data: Any) -> bytes:
-        calls.append(data)
-        if data == "bad":
-            raise TypeError("no")
-        return str(data).encode()
-
-    async with cluster.producer(value_serializer=serialize) as producer:
-        with pytest.raises(TypeError, match="no"):
-            await producer.send("one", "bad")
-        assert (await (await producer.send("one", "good"))).offset == 0
-    assert calls == ["bad", "good"]
-
-
-async def test_serializers_are_closed(cluster: Any, autojump_clock: Any) -> None:
-    """Once, with the producer."""
-    closed: list[str] = []
-
-    class Noting(JsonSerializer):
-        def close(self) -> None:
-            closed.append("closed")
-
-    serializer = Noting()
-    async with cluster.producer(value_serializer=serializer) as producer:
-        await producer.send("one", {"a": 1})
-    await producer.close()
-    assert closed == ["closed"]
 
 
 async def test_acks_0_completes_without_offset(cluster: Any, autojump_clock: Any) -> None:
