@@ -26,6 +26,11 @@ class IndexFile:
         """The file's length, or None where there is none."""
         return self._files.size_bytes(self.path)
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether every entry is on stable storage."""
+        return not self._kept_back and (self._file is None or self._file.is_synced)
+
     def load(self) -> bytes:
         """All whole entries, without the zeros to which Kafka preallocates its files.
 

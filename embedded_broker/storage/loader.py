@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -92,11 +94,11 @@ class LogLoader:
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]
-        bases = sorted(offset_of_name(name, self._directory) for name in names if name.endswith(LOG))
+        bases = {offset_of_name(name, self._directory) for name in names if name.endswith(LOG)}
         for name in names:
             if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
                 self._files.unlink(f"{self._directory}/{name}")
-        self._segments = [self._segment(base) for base in bases]
+        self._segments = [self._segment(base) for base in sorted(bases)]
 
     def _segment(self, base_offset: int) -> LogSegment:
         return LogSegment(self._files, self._directory, base_offset, self._settings, self._now_ms)
@@ -168,14 +170,15 @@ class LogLoader:
         active = self._segments[-1]
         try:
             end = active.next_offset()
+            active.prepare_for_append()
         except CorruptMessageError as error:
             _logger.warning("%s; the shutdown was not as clean as its marker says", error)
             self._recover(active, self._producers_at(active.base_offset))
             end = active.next_offset()
+            active.prepare_for_append()
         if end < self._log_start_offset:
             self._drop_segments(0, f"the log starts at {self._log_start_offset}")
             return self._start_empty()
-        active.prepare_for_append()
         return end
 
     def _start_empty(self) -> int:
@@ -198,13 +201,26 @@ class LogLoader:
                 self._snapshots.delete(offset)
 
     def _producers_at(self, offset: int) -> ProducerStates:
-        """The state of everything below ``offset``: the newest snapshot, and the batches after it."""
+        """The state of everything below ``offset``: the newest snapshot, and the batches after it.
+
+        Damage in segments that are trusted costs what stands behind it in the same segment.
+        """
         start, states = self._snapshots.load_newest(offset, self._log_start_offset)
         if len(states):
-            complete_batches(states, self._segments, start)
+            with _damage_logged():
+                complete_batches(states, self._segments, start)
         for segment, following in zip(self._segments, [*self._segments[1:], None], strict=True):
             if segment.base_offset >= offset:
                 break
             if following is None or following.base_offset > start:
-                replay_segment(states, segment, start, offset)
+                with _damage_logged():
+                    replay_segment(states, segment, start, offset)
         return states
+
+
+@contextmanager
+def _damage_logged() -> Iterator[None]:
+    try:
+        yield
+    except CorruptMessageError as error:
+        _logger.warning("%s; what is behind it is not known of the producers", error)

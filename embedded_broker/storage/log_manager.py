@@ -7,6 +7,7 @@ deletions of topics, and opens every partition. What is no partition is left alo
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ class LogManager:
 
         Args:
             files: the file system.
-            root: absolute path of the directory.
+            root: path of the directory.
             now_ms: wall clock, milliseconds since the epoch.
             settings_for: makes a log's settings of its topic's options.
             node_id: of a new directory; one that exists has its own.
@@ -119,6 +120,7 @@ class LogManager:
             IllegalStateError: another broker uses the directory; the text names its process.
             KafkaStorageError: something in it cannot be read or repaired.
         """
+        root = os.path.abspath(root)
         files.make_directory(root)
         lock = files.lock(root)
         try:
@@ -128,6 +130,29 @@ class LogManager:
             lock.release()
             raise
         return manager
+
+    def _load(self, node_id: int, now_ms: int) -> None:
+        is_clean = take_clean_shutdown(self._files, self.root)
+        self.identity = load_identity(self._files, self.root, node_id=node_id)
+        self._finish_deletions()
+        recovery_points, log_starts = self._recovery_points.read(), self._log_starts.read()
+        found = find_partitions(self._files, self.root, self.topics)
+        self._adopt_topics(found)
+        try:
+            for topic_partition in found:
+                self._open_log(
+                    topic_partition,
+                    now_ms,
+                    clean_shutdown=is_clean,
+                    recovery_point=recovery_points.get(topic_partition, 0),
+                    log_start_offset=log_starts.get(topic_partition, 0),
+                )
+            for topic in self.topics.values():  # a crash may have left one half made
+                self._make_partitions(topic, now_ms)
+        except BaseException:
+            for log in self.logs.values():
+                log.abandon()
+            raise
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -238,25 +263,7 @@ class LogManager:
             self._registry.end_deletions()
         remove_deleted(self._files, self.root)
 
-    # --- start and end --------------------------------------------------------------------------------------
-
-    def _load(self, node_id: int, now_ms: int) -> None:
-        is_clean = take_clean_shutdown(self._files, self.root)
-        self.identity = load_identity(self._files, self.root, node_id=node_id)
-        self._finish_deletions()
-        recovery_points, log_starts = self._recovery_points.read(), self._log_starts.read()
-        found = find_partitions(self._files, self.root, self.topics)
-        self._adopt_topics(found)
-        for topic_partition in found:
-            self._open_log(
-                topic_partition,
-                now_ms,
-                clean_shutdown=is_clean,
-                recovery_point=recovery_points.get(topic_partition, 0),
-                log_start_offset=log_starts.get(topic_partition, 0),
-            )
-        for topic in self.topics.values():  # a crash may have left one half made
-            self._make_partitions(topic, now_ms)
+    # --- housekeeping and end ------------------------------------------------------------------------------
 
     def _adopt_topics(self, found: dict[TopicPartition, str]) -> None:
         """Brings the registry in line with the partitions that are there; their own files count."""

@@ -84,7 +84,9 @@ class LogSegment:
 
     @property
     def is_synced(self) -> bool:
-        return self._log is None or self._log.is_synced
+        """Whether the log and its indexes are on stable storage."""
+        log_is_synced = self._log is None or self._log.is_synced
+        return log_is_synced and self.offset_index.file.is_synced and self.time_index.file.is_synced
 
     def create(self) -> None:
         """Makes the files of a new segment, empty; leftovers of that name are emptied.

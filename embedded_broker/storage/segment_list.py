@@ -68,7 +68,7 @@ class SegmentList:
         while len(self._warm) > WARM_SEGMENTS:
             oldest, _ = self._warm.popitem(last=False)
             # One that waits for its flush keeps its files; it comes back here when that is done.
-            if not oldest.unsynced_files():
+            if oldest.is_synced:
                 oldest.release()
 
     def release_all(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -302,6 +303,19 @@ def test_a_failed_start_frees_the_directory() -> None:
     for _ in range(2):
         with pytest.raises(KafkaStorageError, match=r"meta\.properties"):
             open_manager(files)
+
+
+def test_a_failed_start_gives_every_file_back(tmp_path: Path) -> None:
+    """Logs that were open already when another could not be opened are closed."""
+    root = tmp_path / "data"
+    manager = LogManager.open(DiskFiles(), str(root), now_ms=NOW_MS)
+    manager.create_topic("a", 3, now_ms=NOW_MS)
+    manager.close()
+    (root / "a-2" / "x.log").touch()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(KafkaStorageError, match=r"x\.log is no file of a log"):
+        LogManager.open(DiskFiles(), str(root), now_ms=NOW_MS)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ from log_kit import DIRECTORY, NOW_MS, batch, log_files, open_log, read_headers,
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.model.broker_errors import KafkaStorageError, OutOfOrderSequenceNumberError
+from splashdam.model.broker_errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    OutOfOrderSequenceNumberError,
+)
 from splashdam.record.batch import stamp_crc
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles
@@ -135,6 +139,22 @@ def test_nothing_below_the_recovery_point_is_checked() -> None:
     log = open_log(files, settings=SMALL, recovery_point=20)
     assert log.log_end_offset == 40
     assert log.recovery_point == 20
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "after a crash"])
+def test_damage_in_a_trusted_segment_does_not_stop_a_start(clean: bool) -> None:
+    """Not even without snapshots: producers are known as far as the log can be read, no record is removed."""
+    files = filled()
+    data = bytearray(files.read_bytes(path(10, ".log")) or b"")
+    data[80:84] = b"\x7f\xff\xff\xff"  # the length of its second batch
+    files.write_atomic(path(10, ".log"), bytes(data))
+    for base in (10, 20, 30):
+        files.unlink(path(base, ".snapshot"))
+    log = open_log(files, settings=SMALL, clean=clean, recovery_point=20)
+    assert values_of(log, 20) == [b"%02d" % number for number in range(20, 40)]
+    assert [entry.last_sequence for entry in log.producers] == [39]
+    with pytest.raises(CorruptMessageError, match="impossible batch length"):
+        log.read(12, 1000)
 
 
 def test_a_recovery_point_beyond_the_log_is_lowered() -> None:
