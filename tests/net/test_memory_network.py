@@ -38,6 +38,14 @@ async def test_a_sleeping_reader_stops_the_writer(autojump_clock: MockClock) -> 
     assert await theirs.receive_some() == bytes(1000)
 
 
+async def test_an_end_that_closed() -> None:
+    """It cannot end its direction once more."""
+    ours, _ = memory_stream_pair()
+    await ours.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await ours.send_eof()
+
+
 async def test_connect_and_accept() -> None:
     """Ports are given out, addresses are told, bytes flow both ways."""
     network = MemoryNetwork()

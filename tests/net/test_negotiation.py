@@ -74,9 +74,8 @@ async def test_features_without_an_epoch_do_not_count(autojump_clock: MockClock)
 
 async def test_an_older_broker_names_its_version(autojump_clock: MockClock) -> None:
     """The refusal is in version 0 and lists the range of ApiVersions, of which the best is taken."""
-    refusal = ApiVersionsResponse(
-        error_code=UNSUPPORTED, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=3)]
-    )
+    listed = [ApiVersion(api_key=17, max_version=1), ApiVersion(api_key=18, min_version=0, max_version=3)]
+    refusal = ApiVersionsResponse(error_code=UNSUPPORTED, api_keys=listed)
     async with connected(autojump_clock) as (connection, broker):
         answers = [body(refusal, 0), body(ApiVersionsResponse(api_keys=OFFER), 3)]
         assert await negotiate(connection, broker, *answers) == [4, 3]

@@ -36,11 +36,19 @@ async def test_tcp_both_ways() -> None:
         assert await theirs.receive_some() == b"ping"
 
 
-async def test_several_addresses_and_one_port() -> None:
-    """A name of several addresses with port 0 is listened to on one of them, so that there is one port."""
-    listeners = await tcp_listen("localhost", 0)
-    assert len(listeners) == 1
-    await listeners[0].aclose()
+@pytest.mark.parametrize(("port", "kept"), [(0, 1), (9092, 2)])
+async def test_several_addresses(monkeypatch: pytest.MonkeyPatch, port: int, kept: int) -> None:
+    """With port 0 only one address of a name is listened to, as each would get a port of its own."""
+    opened = [(await trio.open_tcp_listeners(0, host="127.0.0.1"))[0] for _ in range(2)]
+
+    async def two(*_: object, **__: object) -> list[trio.SocketListener]:
+        return list(opened)
+
+    monkeypatch.setattr(trio, "open_tcp_listeners", two)
+    assert list(await tcp_listen("localhost", port)) == opened[:kept]
+    assert [each.socket.fileno() == -1 for each in opened] == [False, kept == 1]
+    for each in opened:
+        await each.aclose()
 
 
 async def test_nobody_listens() -> None:
