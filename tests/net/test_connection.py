@@ -147,7 +147,7 @@ async def test_an_answer_nobody_asked_for_closes(autojump_clock: MockClock) -> N
         (b"\0\0\0\6\0\0\0\1\0\0", "FindCoordinatorResponse v2: .* at byte "),
         (b"\x7f\0\0\0", "above the limit of 1000 bytes"),
         (b"\xff\xff\xff\xff", "frame size -1 is negative"),
-        (b"\0\0\0\2\0\0", "ResponseHeader: 2 bytes are too few"),
+        (b"\0\0\0\2\0\0", "frame size 2 is too small"),
     ],
 )
 async def test_an_illegal_answer_closes(autojump_clock: MockClock, raw: bytes, reason: str) -> None:
