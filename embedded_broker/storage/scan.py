@@ -60,6 +60,8 @@ def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeade
         if at + HEADER_BYTES > len(chunk):
             chunk, start, at = file.read(position, _HEAD_CHUNK_BYTES), position, 0
         header = parse_header(chunk, at)
+        if position + header.size_bytes > file.end:
+            raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
         yield position, header
         position += header.size_bytes
 

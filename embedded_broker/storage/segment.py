@@ -77,12 +77,6 @@ class LogSegment:
         return self._max_timestamp
 
     @property
-    def max_timestamp_offset(self) -> int:
-        """Last offset of the first batch that has ``max_timestamp``."""
-        self._find_max_timestamp()
-        return self._max_timestamp_offset
-
-    @property
     def is_synced(self) -> bool:
         """Whether the log and its indexes are on stable storage."""
         log_is_synced = self._log is None or self._log.is_synced

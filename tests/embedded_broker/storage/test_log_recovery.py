@@ -142,7 +142,9 @@ def test_nothing_below_the_recovery_point_is_checked() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "after a crash"])
-def test_damage_in_a_trusted_segment_does_not_stop_a_start(clean: bool) -> None:
+def test_damage_in_a_trusted_segment_does_not_stop_a_start(
+    clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Not even without snapshots: producers are known as far as the log can be read, no record is removed."""
     files = filled()
     data = bytearray(files.read_bytes(path(10, ".log")) or b"")
@@ -151,6 +153,7 @@ def test_damage_in_a_trusted_segment_does_not_stop_a_start(clean: bool) -> None:
     for base in (10, 20, 30):
         files.unlink(path(base, ".snapshot"))
     log = open_log(files, settings=SMALL, clean=clean, recovery_point=20)
+    assert "is not known of the producers" in caplog.text
     assert values_of(log, 20) == [b"%02d" % number for number in range(20, 40)]
     assert [entry.last_sequence for entry in log.producers] == [39]
     with pytest.raises(CorruptMessageError, match="impossible batch length"):
