@@ -7,6 +7,7 @@ know no field names; when one fails, the message runs once more through a tracin
 from __future__ import annotations
 
 import struct
+import traceback
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn, TypeVar
@@ -23,6 +24,7 @@ M = TypeVar("M", bound=Message)
 
 _BROKEN = (IllegalBytes, struct.error, IndexError, ValueError)
 _UNFIT = (IllegalBytes, struct.error, AttributeError, TypeError, ValueError)
+_EXPLAINED_BYTES = 1 << 20  # above that a broken message is not worth decoding once more
 _DECODERS: dict[tuple[type[Message], int], Decoder] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
 
@@ -64,7 +66,8 @@ def decode(cls: type[M], data: Buffer, version: int, *, position: int = 0, allow
             that the broker does not know.
 
     Raises:
-        ProtocolError: the bytes are not such a message; the text names message, field and position.
+        ProtocolError: the bytes are not such a message; the text names message, field and position (of a
+            message above 1 MiB the message alone).
     """
     decoder = _DECODERS.get((cls, version)) or _decoder(cls, version)
     view = memoryview(data)
@@ -128,12 +131,16 @@ def _tracing_encoder(cls: type[Message], version: int) -> Encoder:
 def _explain_decoding(
     cls: type[Message], version: int, view: memoryview, position: int, error: Exception
 ) -> NoReturn:
+    reason = str(error) if isinstance(error, IllegalBytes | UnicodeDecodeError) else "the bytes end here"
+    # The frames of the attempt hold what it has decoded, many times the size of its bytes.
+    traceback.clear_frames(error.__traceback__)
+    if len(view) > _EXPLAINED_BYTES:
+        raise ProtocolError(f"{cls.NAME} v{version}: {reason}") from None
     twin = _tracing_decoder(cls, version)
     trace = _Trace()
     trace.position = position
     _run_traced(lambda: twin(view, position, len(view), trace))
-    reason = str(error) if isinstance(error, IllegalBytes | UnicodeDecodeError) else "the bytes end here"
-    raise ProtocolError(f"{cls.NAME} v{version}: {trace} at byte {trace.position}: {reason}") from error
+    raise ProtocolError(f"{cls.NAME} v{version}: {trace} at byte {trace.position}: {reason}") from None
 
 
 def _explain_encoding(message: Message, version: int, error: Exception) -> NoReturn:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from splashdam.wire import primitives
-from splashdam.wire.fields import ArrayType, Field, FixedType, SizedType, StructType
+from splashdam.wire.fields import STRING, ArrayType, Field, FixedType, SizedType, StructType
 from splashdam.wire.message import Struct
 from splashdam.wire.source import Source, smallest_size, tagged, untagged
 
@@ -38,6 +38,8 @@ class _DecoderWriter(Source):
             uvarint=primitives.read_uvarint,
             refuse_length=primitives.refuse_length,
             refuse_count=primitives.refuse_count,
+            refuse_elements=primitives.refuse_elements,
+            refuse_string=primitives.refuse_string,
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
             unpack_from=struct.unpack_from,
@@ -51,15 +53,11 @@ class _DecoderWriter(Source):
         for field in cls.FIELDS:
             if field not in carried:
                 self._default(field, depth)
-        run: list[Field] = []
-        for field in carried:
-            if isinstance(field.type, FixedType) and not self.traced:
-                run.append(field)
-                continue
-            self._fixed_run(run, depth)
-            run = []
-            self._field(field, depth)
-        self._fixed_run(run, depth)
+        for run in self.runs(carried):
+            if len(run) > 1:
+                self._fixed_run(run, depth)
+            else:
+                self._field(run[0], depth)
         if self.flexible:
             self._tagged_section(tagged(cls.FIELDS, self.version), depth)
 
@@ -72,14 +70,11 @@ class _DecoderWriter(Source):
             self.line(f"{target} = {self.constant(field.default, 'D')}")
 
     def _fixed_run(self, run: list[Field], depth: int) -> None:
-        if run:
-            layout = self.layout(
-                "".join(field.type.format for field in run if isinstance(field.type, FixedType))
-            )
-            unpack = self.constant(layout.unpack_from, "U")
-            targets = "".join(f"o{depth}.{field.name}, " for field in run)
-            self.line(f"{targets}= {unpack}(buf, pos)")
-            self.line(f"pos += {layout.size}")
+        layout = self.run_layout(run)
+        unpack = self.constant(layout.unpack_from, "U")
+        targets = "".join(f"o{depth}.{field.name}, " for field in run)
+        self.line(f"{targets}= {unpack}(buf, pos)")
+        self.line(f"pos += {layout.size}")
 
     def _field(self, field: Field, depth: int) -> None:
         self.trace(2 * depth, repr(field.name), "pos")
@@ -125,8 +120,11 @@ class _DecoderWriter(Source):
         with self.block("if n >= 0:"):
             self.line("stop = pos + n")
             self.line("if stop > end: refuse_length(n, end - pos)")
-            value = {"string": 'str(buf[pos:stop], "utf-8")', "bytes": "bytes(buf[pos:stop])"}
-            self.line(f"{target} = {value.get(kind.name, 'buf[pos:stop]')}")
+            if kind is STRING:
+                self.line(f"if n > {primitives.MAX_STRING_BYTES}: refuse_string(n)")
+                self.line(f'{target} = str(buf[pos:stop], "utf-8")')
+            else:
+                self.line(f"{target} = buf[pos:stop]")
             self.line("pos = stop")
         self._null(target, nullable)
         self.line("else: refuse_length(n, end - pos)")
@@ -146,6 +144,8 @@ class _DecoderWriter(Source):
         self.line(f"else: refuse_count(n, {smallest}, end - pos)")
 
     def _elements(self, element: FixedType | SizedType | StructType, target: str, depth: int) -> None:
+        # Objects take many times the bytes they came in.
+        self.line(f"if n > {primitives.MAX_ELEMENTS}: refuse_elements(n)")
         self.line(f"{target} = a{depth} = []")
         with self.block(f"for i{depth} in range(n):"):
             self.trace(2 * depth + 1, f"i{depth}", "pos")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from splashdam.wire import primitives
-from splashdam.wire.fields import ArrayType, Field, FixedType, SizedType, StructType
+from splashdam.wire.fields import STRING, ArrayType, Field, FixedType, SizedType, StructType
 from splashdam.wire.message import Struct
 from splashdam.wire.source import Source, tagged, untagged
 
@@ -37,6 +37,7 @@ class _EncoderWriter(Source):
             add_records=primitives.add_records,
             records_size=primitives.records_size,
             sixteen=primitives.sixteen,
+            refuse_string=primitives.refuse_string,
             refuse_null=primitives.refuse_null,
             refuse_dropping=primitives.refuse_dropping,
             pack=struct.pack,
@@ -47,15 +48,11 @@ class _EncoderWriter(Source):
     def struct(self, cls: type[Struct], depth: int) -> None:
         """Writes the structure in ``o<depth>``."""
         self._refuse_dropping(cls, depth)
-        run: list[Field] = []
-        for field in untagged(cls.FIELDS, self.version):
-            if isinstance(field.type, FixedType) and not self.traced:
-                run.append(field)
-                continue
-            self._fixed_run(run, depth)
-            run = []
-            self._field(field, depth)
-        self._fixed_run(run, depth)
+        for run in self.runs(untagged(cls.FIELDS, self.version)):
+            if len(run) > 1:
+                self._fixed_run(run, depth)
+            else:
+                self._field(run[0], depth)
         if self.flexible:
             self._tagged_section(tagged(cls.FIELDS, self.version), depth)
         self.line("pass")
@@ -77,12 +74,9 @@ class _EncoderWriter(Source):
         return f"{value} != {self.constant(field.default, 'D')}"
 
     def _fixed_run(self, run: list[Field], depth: int) -> None:
-        if run:
-            layout = self.layout(
-                "".join(field.type.format for field in run if isinstance(field.type, FixedType))
-            )
-            values = (self._fixed(field.type, f"o{depth}.{field.name}") for field in run)
-            self.line(f"w({self.constant(layout.pack, 'P')}({', '.join(values)}))")
+        layout = self.run_layout(run)
+        values = (self._fixed(field.type, f"o{depth}.{field.name}") for field in run)
+        self.line(f"w({self.constant(layout.pack, 'P')}({', '.join(values)}))")
 
     def _fixed(self, kind: object, value: str) -> str:
         return f"sixteen({value})" if isinstance(kind, FixedType) and kind.format == "16s" else value
@@ -123,11 +117,10 @@ class _EncoderWriter(Source):
         self.line(f"s = {value}")
         self._null("s", kind.name, nullable)
         with self.block("else:"):
-            if kind.name == "string":
+            if kind is STRING:
                 self.line("s = s.encode()")
+                self.line(f"if len(s) > {primitives.MAX_STRING_BYTES}: refuse_string(len(s))")
                 self.line(f"w({self._length('len(s)', 'string')}); w(s)")
-            elif kind.name == "bytes":
-                self.line(f"w({self._length('len(s)', 'bytes')}); w(s)")
             else:
                 self.line(f"w({self._length('records_size(s)', 'records')}); add_records(out, parts, s)")
 

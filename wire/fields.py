@@ -54,7 +54,7 @@ class FixedType:
 
 @attrs.frozen
 class SizedType:
-    """A type behind a length: ``string``, ``bytes`` or ``records``."""
+    """A type behind a length: ``string`` or ``records``."""
 
     name: str
 
@@ -85,7 +85,6 @@ UINT32 = FixedType("uint32", "I", 4)
 FLOAT64 = FixedType("float64", "d", 8)
 UUID = FixedType("uuid", "16s", 16)
 STRING = SizedType("string")
-BYTES = SizedType("bytes")
 RECORDS = SizedType("records")
 
 
@@ -122,7 +121,16 @@ def _field(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
+    if tag is not None and _holds_records(type_):
+        raise TypeError(f"tag {tag}: records cannot stand in a tagged field, whose size goes before it")
     return Field(type_, Versions.parse(versions), Versions.parse(nullable), tag, default, ignorable)
+
+
+def _holds_records(type_: WireType) -> bool:
+    inner = type_.element if isinstance(type_, ArrayType) else type_
+    if isinstance(inner, StructType):
+        return any(_holds_records(field.type) for field in inner.cls.FIELDS)
+    return inner is RECORDS
 
 
 def boolean(
@@ -202,32 +210,6 @@ def string(
     return cast("str | None", field)
 
 
-@overload
-def bytes_(
-    versions: str = "0+", *, default: bytes = b"", tag: int | None = None, ignorable: bool = False
-) -> bytes: ...
-@overload
-def bytes_(
-    versions: str = "0+",
-    *,
-    nullable: str,
-    default: bytes | None = b"",
-    tag: int | None = None,
-    ignorable: bool = False,
-) -> bytes | None: ...
-def bytes_(
-    versions: str = "0+",
-    *,
-    nullable: str = "none",
-    default: bytes | None = b"",
-    tag: int | None = None,
-    ignorable: bool = False,
-) -> bytes | None:
-    """Bytes behind an int32 length, or a compact one; decoded as a copy."""
-    field = _field(BYTES, versions, default, nullable=nullable, tag=tag, ignorable=ignorable)
-    return cast("bytes | None", field)
-
-
 def records(versions: str = "0+", *, nullable: str = "0+", ignorable: bool = False) -> Any:
     """Record batches: decoded as a slice of the frame without a copy, encoded by reference.
 
@@ -238,7 +220,7 @@ def records(versions: str = "0+", *, nullable: str = "0+", ignorable: bool = Fal
 
 
 _FIXED = {kind.name: kind for kind in (BOOL, INT8, INT16, INT32, INT64, UINT16, UINT32, FLOAT64, UUID)}
-_ELEMENTS: dict[str, FixedType | SizedType] = {**_FIXED, STRING.name: STRING, BYTES.name: BYTES}
+_ELEMENTS: dict[str, FixedType | SizedType] = {**_FIXED, STRING.name: STRING}
 
 
 def array(

@@ -8,6 +8,7 @@ from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 
 _SIZE = struct.Struct(">i")
+_SMALLEST_FRAME_BYTES = 4  # a response has a correlation id, a request more
 _SMALLEST_READ = 64 * 1024
 _LARGEST_READ = 1024 * 1024
 
@@ -32,42 +33,35 @@ class FrameDecoder:
         """How much to read at once: the rest of the frame, within 64 KiB and 1 MiB."""
         return min(max(self._size - len(self._pending), _SMALLEST_READ), _LARGEST_READ)
 
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether the stream may end here."""
-        return self._size < 0 and not self._pending
-
     def feed(self, data: Buffer) -> list[memoryview]:
         """Takes bytes and returns the frames they complete.
 
         Raises:
-            ProtocolError: a size is negative or above the limit; the decoder is of no use afterwards.
+            ProtocolError: a size is below any message's or above the limit; the decoder is of no use
+                afterwards.
         """
         frames: list[memoryview] = []
         view = memoryview(data)
-        while view or self._size == len(self._pending):
-            if self._size < 0:
-                view = self._take(view, _SIZE.size)
-                if len(self._pending) < _SIZE.size:
-                    break
-                self._size = self._checked(_SIZE.unpack(self._pending)[0])
-                self._pending = bytearray()
-                continue
-            view = self._take(view, self._size)
-            if len(self._pending) < self._size:
+        while view:
+            due = _SIZE.size if self._size < 0 else self._size
+            missing = due - len(self._pending)
+            self._pending += view[:missing]
+            view = view[missing:]
+            if len(self._pending) < due:
                 break
-            frames.append(memoryview(self._pending))
-            self._pending, self._size = bytearray(), -1
+            whole, self._pending = self._pending, bytearray()
+            if self._size < 0:
+                self._size = self._checked(_SIZE.unpack(whole)[0])
+            else:
+                frames.append(memoryview(whole))
+                self._size = -1
         return frames
-
-    def _take(self, view: memoryview, upto: int) -> memoryview:
-        missing = upto - len(self._pending)
-        self._pending += view[:missing]
-        return view[missing:]
 
     def _checked(self, size: int) -> int:
         if size < 0:
             raise ProtocolError(f"frame size {size} is negative")
+        if size < _SMALLEST_FRAME_BYTES:
+            raise ProtocolError(f"frame size {size} is too small for any message")
         if size > self._max_frame_bytes:
             raise ProtocolError(f"frame size {size} is above the limit of {self._max_frame_bytes} bytes")
         return size

@@ -32,6 +32,7 @@ _REQUEST_HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
 _NO_TAGGED_FIELDS = b"\0"
+_MAX_FRAME_BYTES = 0x7FFFFFFF
 
 
 class RequestHeader(NamedTuple):
@@ -59,14 +60,19 @@ def encode_request(
         Its parts in order; records of 64 KiB and more are parts of their own, by reference.
 
     Raises:
-        ProtocolError: the message does not fit the version.
+        ProtocolError: the message does not fit the version, a value of the header does not fit its type, or
+            the frame would have 2 GiB or more.
     """
-    name = b"" if client_id is None else client_id.encode()
-    length = -1 if client_id is None else len(name)
-    header = _REQUEST_HEADER.pack(message.API_KEY, version, correlation_id, length) + name
+    body = encode(message, version)
+    try:
+        name = b"" if client_id is None else client_id.encode()
+        length = -1 if client_id is None else len(name)
+        header = _REQUEST_HEADER.pack(message.API_KEY, version, correlation_id, length) + name
+    except (struct.error, UnicodeEncodeError) as error:
+        raise ProtocolError(f"RequestHeader of {message.NAME} v{version}: {error}") from error
     if message.is_flexible(version):
         header += _NO_TAGGED_FIELDS
-    parts: list[Any] = _frame(header, encode(message, version))
+    parts: list[Any] = _frame(header, body)
     return parts
 
 
@@ -74,16 +80,23 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
     """A whole response frame, size included; parts as `encode_request` has them, file slices as they are.
 
     Raises:
-        ProtocolError: the message does not fit the version.
+        ProtocolError: the message does not fit the version, a value of the header does not fit its type, or
+            the frame would have 2 GiB or more.
     """
-    header = _CORRELATION_ID.pack(correlation_id)
+    body = encode(message, version)
+    try:
+        header = _CORRELATION_ID.pack(correlation_id)
+    except struct.error as error:
+        raise ProtocolError(f"ResponseHeader of {message.NAME} v{version}: {error}") from error
     if _has_flexible_header(type(message), version):
         header += _NO_TAGGED_FIELDS
-    return _frame(header, encode(message, version))
+    return _frame(header, body)
 
 
 def _frame(header: bytes, body: list[Part]) -> list[Part]:
     size = len(header) + sum(map(records_size, body))
+    if size > _MAX_FRAME_BYTES:
+        raise ProtocolError(f"a frame of {size} bytes; at most {_MAX_FRAME_BYTES} fit its size field")
     start = _SIZE.pack(size) + header
     if body and isinstance(body[0], bytes) and len(body[0]) < UNCOPIED_BYTES:
         return [start + body[0], *body[1:]]

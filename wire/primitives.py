@@ -13,6 +13,13 @@ from splashdam.wire.fields import Part
 UNCOPIED_BYTES = 64 * 1024
 """Records from this size on are a part of their own; below, a copy is cheaper than one more part."""
 
+MAX_STRING_BYTES = 32_767
+"""Also of a compact string: Kafka's own readers and writers refuse longer ones."""
+
+MAX_ELEMENTS = 1_000_000
+"""Structures or strings in one array. No cluster has as many partitions; as objects they take 30 times the
+bytes of the smallest."""
+
 _VARINT_BYTES = 5
 _SMALL = [bytes([value]) for value in range(128)]
 
@@ -55,9 +62,8 @@ def add_records(out: list[Any], parts: list[Part], records: Part) -> None:
     if in_memory and len(records) < UNCOPIED_BYTES:  # type: ignore[arg-type]  # it is a buffer
         out.append(records)
         return
-    if out:
-        parts.append(b"".join(out))
-        out.clear()
+    parts.append(b"".join(out))  # at least the length of the records
+    out.clear()
     parts.append(records)
 
 
@@ -87,6 +93,16 @@ def refuse_count(count: int, smallest: int, left: int) -> NoReturn:
     if count < 0:
         raise IllegalBytes(f"count {count} is negative")
     raise IllegalBytes(f"{count} elements of at least {smallest} bytes exceed the {left} bytes left")
+
+
+def refuse_elements(count: int) -> NoReturn:
+    """An array has more elements than any message that makes sense."""
+    raise IllegalBytes(f"{count} elements are above the limit of {MAX_ELEMENTS}")
+
+
+def refuse_string(size: int) -> NoReturn:
+    """A string is longer than Kafka's."""
+    raise IllegalBytes(f"a string of {size} bytes is above the limit of {MAX_STRING_BYTES}")
 
 
 def refuse_null() -> NoReturn:

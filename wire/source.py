@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from splashdam.wire.fields import ArrayType, Field, FixedType, SizedType, StructType, WireType
@@ -50,6 +50,24 @@ class Source:
     def layout(self, formats: str) -> struct.Struct:
         """A big-endian layout, one object per format."""
         return self.namespace.setdefault(f"L_{formats}", struct.Struct(">" + formats))  # type: ignore[no-any-return]
+
+    def runs(self, fields: Iterable[Field]) -> list[list[Field]]:
+        """The fields in order; neighbours of fixed width together, as one `struct` call serves them all.
+
+        In the traced twin each stands alone, so that each is reported.
+        """
+        runs: list[list[Field]] = []
+        for field in fields:
+            joins = runs and not self.traced and isinstance(field.type, FixedType)
+            if joins and isinstance(runs[-1][0].type, FixedType):
+                runs[-1].append(field)
+            else:
+                runs.append([field])
+        return runs
+
+    def run_layout(self, run: Sequence[Field]) -> struct.Struct:
+        """The layout of fixed-width fields that stand side by side."""
+        return self.layout("".join(field.type.format for field in run if isinstance(field.type, FixedType)))
 
     def trace(self, depth: int, step: str, position: str = "0") -> None:
         """In the traced twin: reports that the field or element ``step`` (an expression) comes next."""

@@ -40,4 +40,3 @@ class Versions:
 
 
 NO_VERSIONS = Versions(0, -1)
-ALL_VERSIONS = Versions(0, _NEWEST)

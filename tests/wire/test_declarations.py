@@ -133,12 +133,3 @@ def test_declared_versions() -> None:
     """Each API is declared in the versions that were promised."""
     declared = {api.name: (api.versions[0], api.versions[-1]) for api in API_KEYS.values()}
     assert declared == EXPECTED_VERSIONS
-
-
-def test_struct_names_are_kafkas() -> None:
-    """A structure has Kafka's name, in the module of its message."""
-    for cls in MESSAGES:
-        known = struct_fields(schema_of(cls.NAME))
-        for field in cls.FIELDS:
-            inner = inner_struct(field.type)
-            assert inner is None or inner.__name__ in known

@@ -16,7 +16,6 @@ from splashdam.wire.codec import decode, encode
 from splashdam.wire.fields import (
     array,
     boolean,
-    bytes_,
     float64,
     int8,
     int16,
@@ -42,6 +41,12 @@ class Inner(Struct):
     late: str = string("2+", tag=0)
 
 
+class Holder(Struct):
+    """A structure that may hold one."""
+
+    inner: Inner | None = struct(Inner, nullable="0+")
+
+
 class Everything(Response, key=999, versions="0-3", flexible="2+"):
     """Every type there is; nulls from version 1, compact from 2."""
 
@@ -55,11 +60,9 @@ class Everything(Response, key=999, versions="0-3", flexible="2+"):
     ratio: float = float64()
     topic_id: bytes = uuid()
     text: str | None = string(nullable="1+")
-    blob: bytes | None = bytes_(nullable="1+")
     numbers: list[int] | None = array("int16", nullable="1+")
     ids: list[bytes] = array("uuid")
     texts: list[str] = array("string")
-    blobs: list[bytes] = array("bytes")
     inner: Inner = struct(Inner)
     maybe: Inner | None = struct(Inner, nullable="1+", ignorable=True)
     many: list[Inner] = array(Inner)
@@ -67,6 +70,7 @@ class Everything(Response, key=999, versions="0-3", flexible="2+"):
     tagged_number: int = int32("2+", tag=1, default=-1)
     tagged_maybe: Inner | None = struct(Inner, "2+", nullable="2+", tag=0)
     tagged_ids: list[bytes] = array("uuid", "3+", tag=7)
+    holders: list[Holder] = array(Holder, "3+")
 
 
 def sample(**changes: Any) -> Everything:
@@ -82,11 +86,9 @@ def sample(**changes: Any) -> Everything:
         "ratio": 0.5,
         "topic_id": ID,
         "text": "ä",
-        "blob": b"b",
         "numbers": [1, 2],
         "ids": [ID],
         "texts": ["t"],
-        "blobs": [b"z"],
         "maybe": Inner(number=6),
         "many": [Inner(number=7)],
         "batches": b"r",
@@ -100,8 +102,8 @@ FIXED = b"\1\xff\0\2\xff\xff\0\0\0\3\xff\xff\xff\xff\0\0\0\0\0\0\0\4" + b"\x3f\x
 def test_bytes_of_a_version_without_compact_types() -> None:
     """Version 1 by hand: int16 and int32 lengths, a byte before the nullable structure."""
     expected = (
-        FIXED + b"\0\2\xc3\xa4" + b"\0\0\0\1b" + b"\0\0\0\2\0\1\0\2" + b"\0\0\0\1" + ID
-        + b"\0\0\0\1\0\1t" + b"\0\0\0\1\0\0\0\1z" + b"\0\5" + b"\1\0\6" + b"\0\0\0\1\0\7" + b"\0\0\0\1r"
+        FIXED + b"\0\2\xc3\xa4" + b"\0\0\0\2\0\1\0\2" + b"\0\0\0\1" + ID
+        + b"\0\0\0\1\0\1t" + b"\0\5" + b"\1\0\6" + b"\0\0\0\1\0\7" + b"\0\0\0\1r"
     )  # fmt: skip
     assert b"".join(encode(sample(), 1)) == expected
     assert decode(Everything, expected, 1) == sample()
@@ -111,7 +113,7 @@ def test_bytes_of_a_flexible_version() -> None:
     """Version 2 by hand: compact lengths, and a tagged section after every structure, ordered by tag."""
     message = sample(tagged_number=9, tagged_maybe=Inner(late="x"))
     expected = (
-        FIXED + b"\3\xc3\xa4" + b"\2b" + b"\3\0\1\0\2" + b"\2" + ID + b"\2\2t" + b"\2\2z" + b"\0\5\0"
+        FIXED + b"\3\xc3\xa4" + b"\3\0\1\0\2" + b"\2" + ID + b"\2\2t" + b"\0\5\0"
         + b"\1\0\6\0" + b"\2\0\7\0" + b"\2r" + b"\2" + b"\0\x08\1\0\5\1\0\2\2x" + b"\1\4\0\0\0\x09"
     )  # fmt: skip
     assert b"".join(encode(message, 2)) == expected
@@ -120,11 +122,11 @@ def test_bytes_of_a_flexible_version() -> None:
 
 def test_nulls() -> None:
     """Null lengths are -1, compact ones 0, a null structure is a byte of -1."""
-    message = sample(text=None, blob=None, numbers=None, maybe=None, batches=None)
+    message = sample(text=None, numbers=None, maybe=None, batches=None)
     for version in (1, 2, 3):
         assert decode(Everything, b"".join(encode(message, version)), version) == message
-    assert FIXED + b"\xff\xff" + b"\xff\xff\xff\xff" * 2 in b"".join(encode(message, 1))
-    assert FIXED + b"\0\0\0" in b"".join(encode(message, 2))
+    assert FIXED + b"\xff\xff" + b"\xff\xff\xff\xff" in b"".join(encode(message, 1))
+    assert FIXED + b"\0\0" in b"".join(encode(message, 2))
 
 
 @pytest.mark.parametrize("version", Everything.VERSIONS)
@@ -148,7 +150,7 @@ def test_round_trip(version: int, data: st.DataObject) -> None:
         ("tiny", 128, "byte format requires"),
         ("short", "2", "required argument is not an integer"),
         ("topic_id", b"short", "a uuid has 16 bytes, not 5"),
-        ("text", "x" * 40_000, "'h' format requires"),
+        ("text", "x" * 40_000, "a string of 40000 bytes is above the limit of 32767"),
         ("text", 7, "has no attribute 'encode'"),
         ("tagged_number", 4, "version 0 has no such field"),
         ("tagged_maybe", Inner(), "version 0 has no such field"),
@@ -244,3 +246,31 @@ def test_a_bad_version_range() -> None:
     """A typing error in a declaration is an error at import."""
     with pytest.raises(ValueError, match="x"):
         Versions.parse("x+")
+
+
+def test_finding_24_compact_strings_are_as_short_as_others() -> None:
+    """Kafka refuses strings above 32,767 bytes in every version, whatever their length could say."""
+    longest = "ä" * 16_383 + "x"
+    for version in (0, 2):
+        assert decode(Everything, b"".join(encode(sample(text=longest), version)), version).text == longest
+        with pytest.raises(ProtocolError, match="text: a string of 32768 bytes is above the limit of 32767"):
+            encode(sample(text=longest + "x"), version)
+    body = b"".join(encode(sample(text="T"), 2))
+    assert body.count(b"\2T") == 1
+    with pytest.raises(ProtocolError, match=r"text at byte \d+: a string of 32768 bytes is above"):
+        decode(Everything, body.replace(b"\2T", b"\x81\x80\x02" + b"T" * 32_768), 2)
+
+
+def test_finding_25_records_below_a_tagged_field() -> None:
+    """They would stand before the size of their field, so the declaration is refused."""
+
+    class Holder(Struct):
+        batches: Buffer | None = records()
+
+    class Outer(Struct):
+        holders: list[Holder] = array(Holder)
+
+    for declare in (struct, array):
+        with pytest.raises(TypeError, match="tag 3: records cannot stand in a tagged field"):
+            declare(Outer, "2+", tag=3)
+    struct(Outer, "2+")

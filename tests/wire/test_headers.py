@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from wire_values import CASE_IDS, CASES, full_example
 
@@ -17,6 +19,7 @@ from splashdam.wire.header import (
 )
 from splashdam.wire.message import Message, Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from splashdam.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 
@@ -105,3 +108,40 @@ def test_bad_response_headers() -> None:
         decode_response(b"\0\0\0", FindCoordinatorResponse, 4)
     with pytest.raises(ProtocolError, match="ResponseHeader: tagged fields at byte 4: the bytes end here"):
         decode_response(b"\0\0\0\1", FindCoordinatorResponse, 4)
+
+
+@pytest.mark.parametrize(
+    ("version", "correlation_id", "client_id", "reason"),
+    [
+        (3, 1, "x" * 40_000, "RequestHeader of FindCoordinatorRequest v3: 'h' format"),
+        (3, 1, "\ud800", "RequestHeader of FindCoordinatorRequest v3: 'utf-8' codec"),
+        (3, 2**31, None, "RequestHeader of FindCoordinatorRequest v3: 'i' format"),
+        (99_999, 1, None, "FindCoordinatorRequest v99999 is not declared"),
+    ],
+)
+def test_finding_13_request_headers_that_do_not_fit(
+    version: int, correlation_id: int, client_id: str | None, reason: str
+) -> None:
+    """Whatever does not fit is a ProtocolError."""
+    with pytest.raises(ProtocolError, match=reason):
+        encode_request(
+            FindCoordinatorRequest(), version=version, correlation_id=correlation_id, client_id=client_id
+        )
+
+
+def test_finding_13_responses_that_do_not_fit() -> None:
+    """Likewise a correlation id, and a frame that its size could not tell."""
+
+    class FilePart:
+        size_bytes = 2**31 - 100
+
+    with pytest.raises(ProtocolError, match="ResponseHeader of FindCoordinatorResponse v4: 'i' format"):
+        encode_response(FindCoordinatorResponse(), version=4, correlation_id=2**31)
+    for count, fits in ((1, True), (2, False)):
+        partitions = [PartitionData(records=FilePart()) for _ in range(count)]
+        response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
+        expected = (
+            contextlib.nullcontext() if fits else pytest.raises(ProtocolError, match="at most 2147483647")
+        )
+        with expected:
+            encode_response(response, version=12, correlation_id=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import tracemalloc
 
@@ -15,8 +16,13 @@ from splashdam.model.errors import ProtocolError
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.header import decode_request, decode_response, encode_request
 from splashdam.wire.message import Message
-from splashdam.wire.messages.fetch import FetchResponse
-from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse
+from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
+from splashdam.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from splashdam.wire.registry import API_KEYS
 
@@ -198,3 +204,59 @@ def test_positions_are_those_of_the_frame() -> None:
     frame = b"".join(encode_request(one_batch(), version=9, correlation_id=1, client_id="me"))[4:]
     with pytest.raises(ProtocolError, match=r"topic_data\[0\].partition_data\[1\].records at byte 41"):
         decode_request(frame[:-4])
+
+
+def many_topics(count: int) -> bytes:
+    """A Fetch request of version 12 that forgets ``count`` nameless topics: three bytes each."""
+    head = bytes(4 * 6 + 1) + b"\1"
+    number, size = count + 1, bytearray()
+    while number > 127:
+        size.append(number & 127 | 128)
+        number >>= 7
+    return head + bytes([*size, number]) + b"\1\1\0" * count + b"\1\0"
+
+
+def traced(data: bytes) -> tuple[float, float, str]:
+    """Peak of memory and what is held afterwards, both per byte; and the error, which is still alive."""
+    problem: ProtocolError | None = None
+    gc.collect()
+    tracemalloc.start()
+    try:
+        decode(FetchRequest, data, 12)
+    except ProtocolError as error:
+        problem = error
+    gc.collect()
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak / len(data), held / len(data), str(problem)
+
+
+def test_finding_4_the_smallest_structures() -> None:
+    """Objects take many times their bytes, but a bounded number; a broken message leaves nothing behind."""
+    whole = many_topics(50_000)
+    assert len(decode(FetchRequest, whole, 12).forgotten_topics_data) == 50_000
+    traced(whole[:-1])  # compiles the twin
+    peak, _, _ = traced(whole)
+    assert peak < 60
+    peak, held, problem = traced(whole[:-1])
+    assert peak < 60  # the second decoding begins when the first is forgotten
+    assert held < 1
+    assert problem.endswith(f"tagged fields at byte {len(whole) - 1}: the bytes end here")
+
+
+def test_finding_4_large_messages_are_not_decoded_twice() -> None:
+    """Above 1 MiB the error names the message alone."""
+    peak, held, problem = traced(many_topics(400_000)[:-1])
+    assert peak < 60
+    assert held < 1
+    assert problem == "FetchRequest v12: the bytes end here"
+
+
+def test_finding_4_elements_of_an_array() -> None:
+    """More than a million structures or strings are refused before the first one is made; numbers are not."""
+    peak, _, problem = traced(many_topics(1_000_001))
+    assert problem == "FetchRequest v12: 1000001 elements are above the limit of 1000000"
+    assert peak < 1
+    nodes = MetadataResponsePartition(isr_nodes=list(range(1_000_001)))
+    response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[nodes])])
+    assert decode(MetadataResponse, b"".join(encode(response, 9)), 9) == response
