@@ -19,7 +19,7 @@ from splashdam.client.partitioners import hashed_partition
 from splashdam.client.routes import RECORD_FRAMING_BYTES
 from splashdam.client.waiters import Wake
 from splashdam.model.errors import BrokerResponseError, BufferExhaustedError
-from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
+from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.kernel import BatchOutcome
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Admission:
         self,
         intake: RecordIntake,
         topic: str,
-        key: Buffer | None,
-        value: Buffer | None,
+        key: bytes | None,
+        value: bytes | None,
         headers: HeaderPairs | None,
         partition: int | None,
         timestamp_ms: int,

@@ -178,7 +178,8 @@ class AsyncKafkaProducer(ProducerBase):
                 await wait_in_trio(core.finished)
         finally:
             if not core.finished.opened:
-                core.force_close(f"with timeout={timeout}")
+                in_time = deadline.left_or_infinite() > 0
+                core.force_close("in a cancelled block" if in_time else f"with timeout={timeout}")
                 with trio.CancelScope(shield=True):
                     await wait_in_trio(core.finished)
 

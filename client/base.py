@@ -12,6 +12,7 @@ import attrs
 from splashdam.client.admission import Admission
 from splashdam.client.core import ProducerCore
 from splashdam.client.future import RecordFuture
+from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.lookup import TopicLookup
 from splashdam.client.metrics import Metrics, metrics_of
 from splashdam.client.properties import load_properties
@@ -75,6 +76,7 @@ class ProducerBase:
         return not self._core.finished.opened and self._core.sender.statistics().connections > 0
 
     def _lookup(self, topic: str) -> TopicLookup:
+        refuse_inside_a_send("partitions_for()")
         core = self._core
         deadline_ms = core.clock.now_ms() + self._settings.max_block_ms
         return TopicLookup(core.intake, topic, None, deadline_ms)

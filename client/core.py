@@ -17,7 +17,7 @@ import trio
 
 from splashdam.client import process
 from splashdam.client.connecting import TrackedConnect
-from splashdam.client.guard import Guard
+from splashdam.client.guard import Guard, refuse_inside_a_send
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
 from splashdam.client.lifecycle import TRANSITIONS, Event, State
@@ -105,11 +105,11 @@ class ProducerCore:
         self._abandoned = trio.Event()
         self._errands: deque[Callable[[], object]] = deque()
         self._errand_wakeup = Wakeup()
-        process.keep_watch(self)
 
     def start(self) -> None:
         """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
         self._advance(Event.START)
+        process.keep_watch(self)
         self.intake.refuse = None
 
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -138,10 +138,7 @@ class ProducerCore:
                 where the wait would be for ever; or in a forked child.
         """
         self.refuse_if_foreign()
-        if self.guard.interrupted():
-            raise IllegalStateError(
-                "flush() would wait for ever here: this signal handler or __del__ has interrupted a send()"
-            )
+        refuse_inside_a_send("flush()")
         late = self.late.outcomes()
         with self.guard:
             outcomes = self.accumulator.begin_flush()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, final
 
+from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
@@ -14,6 +16,8 @@ from splashdam.record.kernel import BatchOutcome, FutureCell
 from splashdam.record.outcome import fresh
 
 logger = logging.getLogger("splashdam.client")
+
+_here = threading.local()
 
 
 @final
@@ -75,10 +79,12 @@ class RecordFuture(FutureCell):
         Raises:
             KafkaTimeoutError: not known after ``timeout``; the record is still on its way.
             KafkaError: the record failed with this.
-            IllegalStateError: called where it would stop the sender it waits for; see ``add_callback``.
+            IllegalStateError: called where it would stop the sender it waits for: in a callback (see
+                ``add_callback``), or in a signal handler or ``__del__`` that has interrupted a ``send``.
         """
         if not self.done():
             SENDER_THREADS.refuse("get()")
+            refuse_inside_a_send("get()")
             if not wait_in_thread(Subscription(self.outcome, self.index), timeout) and not self.done():
                 raise KafkaTimeoutError(
                     f"the record for {self.outcome.topic_partition} was not acknowledged within {timeout} s;"
@@ -178,7 +184,16 @@ def _call_on_failure(
 def _call_user(
     function: Callable[..., Any], args: tuple[Any, ...], result: object, kwargs: dict[str, Any]
 ) -> None:
+    before = in_callback()
+    _here.in_callback = True
     try:
         function(*args, result, **kwargs)
     except Exception:
         logger.exception("a delivery callback raised")
+    finally:
+        _here.in_callback = before
+
+
+def in_callback() -> bool:
+    """Whether the caller is a delivery callback, or something that one has called."""
+    return getattr(_here, "in_callback", False)

@@ -11,7 +11,12 @@ and who finds himself nested leaves the shared state alone: his record goes the 
 from __future__ import annotations
 
 import threading
+import weakref
 from types import TracebackType
+
+from splashdam.model.errors import IllegalStateError
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 class Guard:
@@ -26,9 +31,10 @@ class Guard:
     holder between the two finds nothing half changed, and may go on as if he were the outermost.
     """
 
-    __slots__ = ("depth", "lock")
+    __slots__ = ("__weakref__", "depth", "lock")
 
     def __init__(self) -> None:
+        _guards.add(self)
         self.lock = threading.RLock()
         self.depth = 0
 
@@ -50,3 +56,15 @@ class Guard:
             return self.depth > 0
         finally:
             self.lock.release()
+
+
+def refuse_inside_a_send(call: str) -> None:
+    """Raises where a wait would never end, because the waiting thread itself keeps the sender out.
+
+    Raises:
+        IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
+    """
+    if any(guard.interrupted() for guard in list(_guards)):
+        raise IllegalStateError(
+            f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
+        )

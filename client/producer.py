@@ -14,7 +14,7 @@ from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
 from splashdam.client.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.driving import Deadline, drive_in_thread
-from splashdam.client.future import RecordFuture, Subscription
+from splashdam.client.future import RecordFuture, Subscription, in_callback
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.report import FlushReport
@@ -57,11 +57,14 @@ class KafkaProducer(ProducerBase):
         clock = SystemClock()
         self._settings = settings = producer_settings(options)
         local = local_address(settings.bootstrap_servers)
-        self._lease = lease = None if local is None else Lease(local)
-        addresses = [ADDRESS] if lease else parse_bootstrap_servers(settings.bootstrap_servers)
-        connect = lease.connect() if lease else make_tcp_connect(settings)
-        self._core = core = ProducerCore(settings, addresses=addresses, connect=connect, clock=clock)
+        addresses = [ADDRESS] if local else parse_bootstrap_servers(settings.bootstrap_servers)
+        self._core = core = ProducerCore(
+            settings, addresses=addresses, connect=make_tcp_connect(settings), clock=clock
+        )
         self._submit = core.intake.submit
+        self._lease = lease = None if local is None else Lease(local)
+        if lease is not None:
+            core.connect.connect = lease.connect()
         self._thread = threading.Thread(
             target=_run, args=(core, clock, lease), name=f"{settings.client_id}-network-thread", daemon=True
         )
@@ -200,8 +203,9 @@ class KafkaProducer(ProducerBase):
         core.begin_close()
         if core.state is State.FOREIGN or core.guard.interrupted():
             return
-        if SENDER_THREADS.here():
-            core.force_close("in a callback")
+        if SENDER_THREADS.here():  # a callback, or a finalizer, which must not lose what others have sent
+            if timeout == 0 or in_callback():
+                core.force_close("in a callback")
             return
         if timeout == 0 or not wait_in_thread(core.finished, deadline.left()):
             core.force_close(f"with timeout={timeout}")

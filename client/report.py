@@ -11,6 +11,7 @@ import attrs
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.record.kernel import FAILED, PENDING, SPLIT, SUCCEEDED, BatchOutcome
+from splashdam.record.outcome import fresh
 
 
 @attrs.frozen
@@ -43,7 +44,9 @@ def report_on(outcomes: Iterable[BatchOutcome]) -> FlushReport:
             states[leaf.state] += 1
             if leaf.error is not None:
                 errors.setdefault(type(leaf.error), leaf.error)
-    return FlushReport(states[SUCCEEDED], states[FAILED], states[PENDING], tuple(errors.values()))
+    return FlushReport(
+        states[SUCCEEDED], states[FAILED], states[PENDING], tuple(fresh(error) for error in errors.values())
+    )
 
 
 def _leaves(outcome: BatchOutcome) -> Iterator[BatchOutcome]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -104,6 +106,22 @@ def test_a_wrong_option_starts_no_broker(tmp_path: Path) -> None:
     with pytest.raises(KafkaConfigurationError):
         KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data", acks=7)  # type: ignore[arg-type]
     assert not (tmp_path / "data").exists()
+
+
+def test_a_script_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
+    """At exit the producer delivers before its broker stops; the directory is closed cleanly."""
+    script = (
+        "import sys; from splashdam import KafkaProducer\n"
+        "producer = KafkaProducer(bootstrap_servers=f'embedded:{sys.argv[1]}', linger_ms=60_000)\n"
+        "producer.send('t', b'last words')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as producer:
+        assert producer.send("t", b"next").get(timeout=30).offset == 1
 
 
 async def test_the_trio_producer_shares_it_too(tmp_path: Path) -> None:

@@ -229,10 +229,11 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
         print(future.get(timeout=30).offset)
 
         def interrupted(_number, _frame):
-            try:
-                producer.flush()
-            except IllegalStateError as error:
-                print("has interrupted a send" in str(error))
+            for call in (producer.flush, last.get, lambda: producer.partitions_for("two")):
+                try:
+                    call()
+                except IllegalStateError as error:
+                    print("has interrupted a send" in str(error))
             producer.close()
 
         signal.signal(signal.SIGALRM, interrupted)
@@ -244,4 +245,4 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
         """,
         tcp_cluster.address,
     )
-    assert (done.stdout, done.stderr) == ("True\n0\nTrue\n1\n", "")
+    assert (done.stdout, done.stderr) == ("True\n0\nTrue\nTrue\nTrue\n1\n", "")

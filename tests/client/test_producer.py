@@ -254,6 +254,29 @@ def test_close_in_a_callback_returns_at_once(tcp_cluster: Any) -> None:
         rest.get(timeout=0)
 
 
+def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: Any) -> None:
+    """A ``__del__`` runs where the last reference goes: it closes without waiting, and the rest arrives."""
+
+    class Service:
+        def __init__(self) -> None:
+            self.producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, batch_size=0, linger_ms=0)
+            self.threads: list[str] = []
+
+        def __del__(self) -> None:
+            threads.append(threading.current_thread().name)
+            self.producer.close()
+
+    threads: list[str] = []
+    service = Service()
+    name = service.producer._thread.name
+    first = service.producer.send("one", b"0")
+    rest = [service.producer.send("one", b"%d" % number) for number in range(1, 20)]
+    first.add_callback(lambda _metadata, _service=service: None)
+    del service
+    assert [future.get(timeout=30).offset for future in (first, *rest)] == list(range(20))
+    assert threads == [name]
+
+
 def test_a_stuck_callback_cannot_keep_close(tcp_cluster: Any) -> None:
     """The application's own callback holds the thread: close returns in time, and what is left fails."""
     release = threading.Event()
