@@ -21,10 +21,11 @@ from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_ok, parse_header
 from splashdam.record.compression import Codec
-from splashdam.record.reader import Record, read_records
+from splashdam.record.reader import Record, iter_records
 
 _MAGIC_AT = 16
 _CODEC_MASK = 0x07
+_MAX_NAMED_RECORDS = 10_000  # a small batch can hold millions, and each is named with a text of its own
 
 
 class RecordErrors(BrokerResponseError):
@@ -78,7 +79,7 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
     _check_header(header, settings)
     if settings.is_compacted or _has_time_limit(settings):
-        _check_records(batch, header, settings, now_ms)
+        _check_records(batch, settings, now_ms)
     if size > settings.segment_bytes:
         raise RecordListTooLargeError(
             f"a batch of {size} bytes is larger than a segment (segment.bytes={settings.segment_bytes})"
@@ -109,25 +110,26 @@ def _has_time_limit(settings: LogSettings) -> bool:
     return not settings.uses_log_append_time and min(before, after) < MAX_LONG
 
 
-def _check_records(batch: Buffer, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
+def _check_records(batch: Buffer, settings: LogSettings, now_ms: int) -> None:
+    has_time_limit = _has_time_limit(settings)
+    keyless: dict[int, str] = {}
+    untimely: dict[int, str] = {}
     try:
-        records = read_records(batch)
+        for index, record in enumerate(iter_records(batch)):
+            if settings.is_compacted and record.key is None:
+                keyless[index] = "has no key"
+            if has_time_limit and not _is_timely(record, settings, now_ms):
+                untimely[index] = f"timestamp {record.timestamp_ms} is outside the topic's limits"
+            if max(len(keyless), len(untimely)) >= _MAX_NAMED_RECORDS:
+                break
     except UnsupportedCodecError as error:
         raise UnsupportedCompressionTypeError(str(error)) from error
-    if settings.is_compacted:
-        keyless = {index: "has no key" for index, record in enumerate(records) if record.key is None}
-        if keyless:
-            raise InvalidRecordsError("a compacted topic accepts no record without a key", keyless)
-    if _has_time_limit(settings):
-        problems = {
-            index: f"timestamp {record.timestamp_ms} is outside the topic's limits"
-            for index, record in enumerate(records)
-            if not _is_timely(record, settings, now_ms)
-        }
-        if problems:
-            raise InvalidTimestampsError(
-                "a timestamp is further from the broker's clock than the topic allows", problems
-            )
+    if keyless:
+        raise InvalidRecordsError("a compacted topic accepts no record without a key", keyless)
+    if untimely:
+        raise InvalidTimestampsError(
+            "a timestamp is further from the broker's clock than the topic allows", untimely
+        )
 
 
 def _is_timely(record: Record, settings: LogSettings, now_ms: int) -> bool:

@@ -98,6 +98,7 @@ class LogSegment:
             self.delete()
             raise
         self._knows_max_timestamp = True
+        self._close_synced_files()
 
     # --- append ---------------------------------------------------------------------------------------------
 
@@ -158,6 +159,7 @@ class LogSegment:
         )
         if self._first_timestamp is None and self.size_bytes:
             self._first_timestamp = next(iter_heads(self.log, 0, self.size_bytes)).max_timestamp
+        self._close_synced_files()
 
     # --- read -----------------------------------------------------------------------------------------------
 
@@ -243,15 +245,20 @@ class LogSegment:
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 
+    def _close_synced_files(self) -> None:
+        """Lets an idle partition do without descriptors; the next use opens what it needs."""
+        if self._log is not None and self._log.is_synced:
+            self._close_log()
+        for index in (self.offset_index, self.time_index):
+            if index.file.is_synced:
+                index.file.close()
+
     def release(self) -> None:
         """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
-        self._closed_size = self.size_bytes
-        log, self._log = self._log, None
         self.offset_index.unload()
         self.time_index.unload()
         self.txn_index.close()
-        if log is not None:
-            log.close()
+        self._close_log()
 
     def delete(self) -> None:
         """Removes the files.
@@ -264,6 +271,12 @@ class LogSegment:
             self._log_path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path
         ):  # fmt: skip
             self._files.unlink(path)
+
+    def _close_log(self) -> None:
+        self._closed_size = self.size_bytes
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
         if self._first_timestamp is not None and self._first_timestamp >= 0:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from splashdam.embedded_broker.storage.scan import Head
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.segment_list import SegmentList
-from splashdam.record.reader import read_records
+from splashdam.record.reader import iter_records
 
 
 class TimestampOffset(NamedTuple):
@@ -58,13 +58,13 @@ def _largest(segment: LogSegment, from_offset: int) -> int:
         if head.base_offset >= from_offset:
             largest = max(largest, head.max_timestamp)
         elif head.last_offset >= from_offset:
-            records = read_records(segment.log.read(head.position, head.size_bytes))
+            records = iter_records(segment.log.read(head.position, head.size_bytes))
             largest = max([largest, *(item.timestamp_ms for item in records if item.offset >= from_offset)])
     return largest
 
 
 def _in_batch(segment: LogSegment, head: Head, timestamp_ms: int, from_offset: int) -> FoundRecord | None:
-    for record in read_records(segment.log.read(head.position, head.size_bytes)):
+    for record in iter_records(segment.log.read(head.position, head.size_bytes)):
         if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
             return FoundRecord(record.offset, record.timestamp_ms)
     return None

@@ -423,6 +423,19 @@ async def test_housekeeping_goes_on_after_a_failure(caplog: pytest.LogCaptureFix
     assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 5\n"
 
 
+def test_an_idle_partition_keeps_no_file_open(tmp_path: Path) -> None:
+    """Twenty partitions cost the lock, and at most two files for each that has records."""
+    before = len(os.listdir("/proc/self/fd"))
+    for opened in range(3):
+        manager = LogManager.open(DiskFiles(), str(tmp_path / "data"), now_ms=NOW_MS)
+        if not opened:
+            manager.create_topic("a", 20, now_ms=NOW_MS)
+        assert len(os.listdir("/proc/self/fd")) <= before + 1 + 2 * opened
+        append(manager, TopicPartition("a", opened), b"x")
+        manager.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_whole_life_on_a_real_disk(tmp_path: Path) -> None:
     """The same through the disk's files."""
     root = str(tmp_path / "deep" / "data")
