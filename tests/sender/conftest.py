@@ -86,9 +86,7 @@ class Rig:
         assert self.accumulator.free_bytes == self.accumulator.buffer_memory
         assert all(future.done() for future in self.futures)
 
-    def send(
-        self, value: bytes, topic: str = "t", partition: int = 0, key: bytes | None = None
-    ) -> FutureCell:
+    def append(self, value: bytes, topic: str = "t", partition: int = 0, key: bytes | None = None) -> Any:
         """Appends and wakes, as the producers do; asks for the topic if it is not known."""
         now_ms = self.clock.now_ms()
         with self.guard:
@@ -98,6 +96,11 @@ class Rig:
                 TopicPartition(topic, partition), now_ms, self.clock.wall_ms(), key, value, None
             )
         self.wakeup.wake()
+        return answer
+
+    def send(self, value: bytes, **where: Any) -> FutureCell:
+        """A record for which there is memory."""
+        answer = self.append(value, **where)
         assert isinstance(answer, Appended)
         self.futures.append(answer.future)
         return answer.future

@@ -37,7 +37,7 @@ async def test_one_request_per_node(make_rig, autojump_clock):
     rig = make_rig(cluster={"topics": {"t": 4, "u": 2}, "nodes": 2}, linger_ms=50)
     async with rig.running():
         for topic, partition in [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("u", 0), ("u", 1)]:
-            rig.send(b"x", topic, partition)
+            rig.send(b"x", topic=topic, partition=partition)
     requests = rig.cluster.requests(ProduceRequest)
     named = [
         {topic.name: [each.index for each in topic.partition_data] for topic in request.topic_data}
@@ -92,8 +92,12 @@ async def test_acks_0_on_a_broken_connection_is_sent_again(make_rig, autojump_cl
     rig = make_rig(acks=0, enable_idempotence=False)
     async with rig.running():
         await rig.send_and_wait(b"x")
+        await trio.sleep(
+            0.01
+        )  # it counts as delivered once it is written, so the broker has to read it first
         rig.network.drop("node-1", 9092)
         await rig.send_and_wait(b"y")
+        await trio.sleep(0.01)
     assert rig.values() == [b"x", b"y"]
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from splashdam.accumulator.results import Appended
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.scripted_broker import Trouble
@@ -222,11 +223,11 @@ async def test_close_before_anything(make_rig, autojump_clock):
 
 async def test_memory_waiters_make_everything_sendable(make_rig, autojump_clock):
     """A full buffer does not linger: the oldest records go, and the one who waits gets their memory."""
-    rig = make_rig(linger_ms=60_000, buffer_memory=2048, batch_bytes=1024)
+    rig = make_rig(linger_ms=60_000, buffer_memory=10_000, batch_bytes=1024, cluster={"topics": {"t": 1}})
     async with rig.running():
-        first = rig.send(b"x" * 900)
-        rig.send(b"x" * 900)
-        answer = rig.accumulator.append(TopicPartition("t", 0), rig.clock.now_ms(), 0, None, b"y" * 900, None)
+        first = rig.send(b"first")
+        while isinstance(answer := rig.append(b"y" * 900), Appended):
+            pass
         ready = trio.Event()
         answer.ticket.on_ready = ready.set
         rig.wakeup.wake()

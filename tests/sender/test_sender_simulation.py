@@ -119,14 +119,14 @@ def simulate(make: Any, script: list[Trouble], steps: list[Any], **options: Any)
 
 
 @given(script=st.lists(troubles, max_size=25), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_once_and_in_order(rig_class, script, steps, seed):
     """With idempotence: no acknowledged record is lost, repeated or out of place."""
     simulate(rig_class, script, steps, seed=seed).check()
 
 
 @given(script=st.lists(troubles, max_size=15), steps=st.lists(actions, max_size=15))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_lost_without_idempotence(rig_class, script, steps):
     """Without: repeats are possible, losses are not."""
     simulate(rig_class, script, steps, enable_idempotence=False).check(repeats_allowed=True)
