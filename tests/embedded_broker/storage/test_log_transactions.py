@@ -11,7 +11,7 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import InvalidTxnStateError
-from splashdam.record.batch import parse_header, stamp_offset
+from splashdam.record.batch import parse_header
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles
 
@@ -35,12 +35,8 @@ def files_with(*batches: bytes) -> MemoryFiles:
     """A partition directory whose only file holds these batches, one offset each."""
     files = MemoryFiles()
     files.make_directory(DIRECTORY)
-    content = bytearray()
-    for offset, each in enumerate(batches):
-        position = len(content)
-        content += each
-        stamp_offset(content, position, offset, 0)
-    files.write_atomic(LOG_PATH, bytes(content))
+    content = b"".join(struct.pack(">q", offset) + each[8:] for offset, each in enumerate(batches))
+    files.write_atomic(LOG_PATH, content)
     return files
 
 
