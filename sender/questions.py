@@ -22,7 +22,11 @@ _UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Questions:
-    """Asks when it is due, through whatever link can send, and never twice at the same time."""
+    """Asks when it is due, through whatever link can send, and never twice at the same time.
+
+    Attributes:
+        waiting: something is due, and no link could send it.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Questions:
         settings = context.settings
         self._id_backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, context.random)
         self._id_not_before_ms = -math.inf
+        self.waiting = False
 
     def ask(self, nursery: trio.Nursery, now_ms: float) -> float:
         """Starts what is due. The guard is held.
@@ -45,6 +50,7 @@ class Questions:
         Returns:
             how long until something is due, or can be tried again.
         """
+        self.waiting = False
         metadata_ms = self._metadata_due_ms(now_ms)
         if metadata_ms <= 0:
             metadata_ms = self._ask_metadata(nursery, now_ms)
@@ -63,13 +69,17 @@ class Questions:
     def _ask_metadata(self, nursery: trio.Nursery, now_ms: float) -> float:
         link = self._links.any_sendable()
         if link is None:
-            return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
+            return self._want_link(nursery, now_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
             self._idempotence.doubt(topics)
         link.hand_over()
         nursery.start_soon(self._learn_cluster, link, topics)
         return math.inf
+
+    def _want_link(self, nursery: trio.Nursery, now_ms: float) -> float:
+        self.waiting = True
+        return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
 
     async def _learn_cluster(self, link: BrokerLink, topics: list[str]) -> None:
         context = self._context
@@ -108,7 +118,7 @@ class Questions:
     def _ask_id(self, nursery: trio.Nursery, now_ms: float) -> float:
         link = self._links.any_sendable()
         if link is None:
-            return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
+            return self._want_link(nursery, now_ms)
         assert self._idempotence is not None
         self._idempotence.requested()
         link.hand_over()

@@ -75,9 +75,10 @@ class Sender:
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
         self._links = LinkDirectory(settings.bootstrap, self._make_link)
-        self._shipping = Shipping(self._context, self._completion)
+        self._shipping = Shipping(self._context, self._completion, self._settled)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._nursery: trio.Nursery | None = None
+        self._waits_for_link = False
         self._closing = False
         self._forced: BaseException | None = None
 
@@ -135,6 +136,7 @@ class Sender:
             if self._idempotence is not None:
                 self._idempotence.settle()
             check = self._check(now_ms)
+            self._waits_for_link = False
             delays_ms = (
                 check.next_check_ms,
                 self._questions.ask(self._nursery, now_ms),  # before records: what they need goes first
@@ -158,14 +160,20 @@ class Sender:
         self._context.wakeup.wake()
 
     def link_changed(self) -> None:
-        """A link can do what it could not before."""
-        self._context.wakeup.notify()
+        """A link can do what it could not before: worth a turn if the last one left something behind."""
+        if self._waits_for_link or self._questions.waiting or self._closing:
+            self._context.wakeup.notify()
 
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A broker could not be reached, or the connection to it broke."""
         with self._context.guard:
             self._context.metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
         self._completion.last_failure = error
+
+    def _settled(self) -> None:
+        """Batches have their answers: worth a turn if that lets others go, or ends the whole."""
+        if self._closing or self._completion.fatal is not None or self._context.accumulator.queued_topics():
+            self._context.wakeup.notify()
 
     def _finished(self) -> bool:
         return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
@@ -197,6 +205,7 @@ class Sender:
             self._completion.begin(batches)
             sendable[node_id].hand_over()
             nursery.start_soon(self._shipping.ship, sendable[node_id], batches)
+        self._waits_for_link = bool(check.nodes) and bool(context.accumulator.queued_topics())
         return delay_ms
 
     def _give_up(self, error: BaseException) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.errors import KafkaConnectionError, KafkaError
@@ -24,11 +24,20 @@ Answers = dict[TopicPartition, PartitionProduceResponse]
 
 
 class Shipping:
-    """Sends batches over links and settles them."""
+    """Sends batches over links and settles them.
 
-    def __init__(self, context: SenderContext, completion: Completion) -> None:
+    Args:
+        context: what all parts share.
+        completion: settles batches.
+        on_settled: called after each request, with the guard not held.
+    """
+
+    def __init__(
+        self, context: SenderContext, completion: Completion, on_settled: Callable[[], None]
+    ) -> None:
         self._context = context
         self._completion = completion
+        self._on_settled = on_settled
 
     async def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
         """Seals and sends the batches, waits for the answer and settles each batch."""
@@ -91,4 +100,4 @@ class Shipping:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)
         self._completion.run_finished()
-        self._context.wakeup.notify()
+        self._on_settled()
