@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
-from splashdam.accumulator.open_batches import OpenBatches, PendingRecord, headers_size
+from splashdam.accumulator.open_batches import OpenBatches, PendingRecord
 from splashdam.accumulator.queues import PartitionQueues
 from splashdam.accumulator.results import (
     BATCH_FULL,
@@ -27,7 +27,7 @@ from splashdam.accumulator.results import (
 from splashdam.accumulator.splitting import divide
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
-from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
+from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.compression import Compression
 from splashdam.record.kernel import BatchOutcome, FutureCell, record_size_upper_bound
 
@@ -39,9 +39,10 @@ _OPEN_GATE = OpenGate()
 class RecordAccumulator:
     """Batches per TopicPartition within one memory budget.
 
-    A batch reserves what its buffer holds, not ``batch_bytes``: it starts at 1 KiB (or at the size of its
-    first record), doubles up to ``batch_bytes``, and gives everything back when the broker has answered,
-    never while a request may still read its bytes.
+    A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts at
+    1 KiB (or at the size of its first record), doubles up to ``batch_bytes``, and gives everything back when
+    the broker has answered, never while a request may still read its bytes. Futures are the application's
+    and are not counted.
 
     Args:
         batch_bytes: a batch is full at this many uncompressed bytes, header included. 0 makes batches of one
@@ -53,6 +54,9 @@ class RecordAccumulator:
         retry_backoff_ms: wait before the first retry; doubles with each, times a random factor of 0.8 to 1.2.
         retry_backoff_max_ms: upper limit of that wait.
         random: answers numbers from 0 to 1.
+
+    Attributes:
+        try_append: ``OpenBatches.try_append``, the hot path of ``append``, with no call in between.
     """
 
     def __init__(
@@ -74,11 +78,9 @@ class RecordAccumulator:
         self._retry_backoff_max_ms = retry_backoff_max_ms
         self._random = random
         self._memory = MemoryBudget(buffer_memory)
-        self._queues = PartitionQueues(
-            linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms, batch_bytes=batch_bytes
-        )
+        self._queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
         self._open = OpenBatches(batch_bytes, self._memory)
-        self._open_by_partition = self._open.by_partition  # one look-up less for each record
+        self.try_append = self._open.try_append
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._closed = False
@@ -88,8 +90,8 @@ class RecordAccumulator:
         topic_partition: TopicPartition,
         now_ms: float,
         timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
+        key: bytes | None,
+        value: bytes | None,
         headers: HeaderPairs | None,
         *,
         future_type: type[FutureT] = FutureCell,  # type: ignore[assignment]  # TypeVars have no default in 3.11
@@ -102,71 +104,49 @@ class RecordAccumulator:
             topic_partition: where the record goes.
             now_ms: the monotonic clock; a new batch's delivery timeout begins here.
             timestamp_ms: the record's own timestamp.
-            key, value, headers: as ``BatchBuffer.try_append`` takes them.
+            key, value, headers: the record's parts, which nobody can change any more.
             future_type: class of the future; called with a ``FutureCell``'s arguments.
             ticket: from an earlier ``Exhausted`` for this same record.
             abort_on_new_batch: answer ``BatchFull`` instead of opening a new batch.
 
         Raises:
             IllegalStateError: the accumulator is closed, or the ticket was cancelled or used.
+            IllegalArgumentError: the ticket is for a smaller record, or the record was changed meanwhile.
             MessageTooLargeError: the record alone exceeds ``buffer_memory``.
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
         """
         future = self.try_append(topic_partition, timestamp_ms, key, value, headers, future_type=future_type)
         if future is not None:
-            if ticket is not None:
-                self._memory.cancel(ticket)
-            return Appended(future, self._queues.is_full(self._open_by_partition[topic_partition]))
+            return self._appended(Appended(future, wake=False), ticket)
         if self._closed:
             raise IllegalStateError("the producer is closed")
         record = PendingRecord(timestamp_ms, key, value, headers)
         upper_bytes = record_size_upper_bound(key, value, headers)
-        batch = self._open.grow_and_append(topic_partition, upper_bytes, record)
-        if batch is not None:
-            if ticket is not None:
-                self._memory.cancel(ticket)
-            return Appended(record.future(future_type, batch), self._queues.is_full(batch))
+        appended = self._open.grow_and_append(topic_partition, record, upper_bytes, future_type)
+        if appended is not None:
+            return self._appended(appended, ticket)
         if abort_on_new_batch:
             return BATCH_FULL
-        needed_bytes = self._open.first_capacity(topic_partition, upper_bytes)
-        if not self._open.reserve(ticket, needed_bytes):
-            return Exhausted(ticket or self._memory.queue(needed_bytes))
-        batch = self._open.open(topic_partition, now_ms, needed_bytes, record)
+        capacity_bytes = self._open.first_capacity(topic_partition, upper_bytes)
+        charged_bytes = self._open.charge(capacity_bytes)
+        if not self._open.reserve(ticket, charged_bytes):
+            return Exhausted(ticket or self._memory.queue(charged_bytes))
+        batch, future = self._open.open(
+            topic_partition,
+            now_ms,
+            record,
+            future_type,
+            capacity_bytes=capacity_bytes,
+            charged_bytes=charged_bytes,
+        )
         self._queues.append(batch)
         self._incomplete[batch] = None
-        future = record.future(future_type, batch)
-        if needed_bytes > self.batch_bytes:
-            self._open.close(batch)  # above the limit already: it travels alone
-        return Appended(future, True)
+        return Appended(future, wake=True)
 
-    def try_append(
-        self,
-        topic_partition: TopicPartition,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: HeaderPairs | None,
-        *,
-        future_type: type[FutureT],
-    ) -> FutureT | None:
-        """The hot path of ``append``: into the partition's open batch if it fits there as it is, else None.
-
-        Nobody has to be woken after it.
-        """
-        batch = self._open_by_partition.get(topic_partition)
-        if batch is None:
-            return None
-        buffer = batch.buffer
-        if not buffer.try_append(timestamp_ms, key, value, headers):
-            return None
-        return future_type(
-            batch.outcome,
-            buffer.record_count - 1,
-            timestamp_ms,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-            headers_size(headers) if headers else -1,
-        )
+    def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
+        if ticket is not None:
+            self._memory.cancel(ticket)  # it found room in a batch that somebody else has opened
+        return appended
 
     def cancel(self, ticket: MemoryTicket) -> None:
         """Gives a place in the line, or the memory it got, back. Repeating it does nothing."""
@@ -193,13 +173,16 @@ class RecordAccumulator:
         """Takes the first batch of every partition led by ``nodes``, lingering or not; they are in flight
         then.
 
-        A request gets at most ``max_request_size`` bytes, but at least one batch.
+        A request gets at most ``max_request_size`` bytes, but at least one batch. If ``gate`` raises, no
+        batch has left its queue.
         """
-        drained = self._queues.drain(cluster, nodes, max_request_size, now_ms, gate)
-        for batches in drained.values():
-            for batch in batches:
-                self._open.close(batch)
-        return drained
+        chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate)
+        batches = [batch for of_node in chosen.values() for batch in of_node]
+        for batch in batches:
+            self._open.close(batch)
+            gate.drained(batch)
+        self._queues.take(batches, cluster)
+        return chosen
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Takes out the batches whose delivery timeout has passed in their queue; the caller fails them."""
@@ -209,7 +192,7 @@ class RecordAccumulator:
         return expired
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float, *, at_once: bool = False) -> None:
-        """Queues a batch in flight for its next attempt: in sequence order, or in front without sequences.
+        """Queues a batch in flight for its next attempt, before all later ones of its partition.
 
         Args:
             batch: the batch.
@@ -229,7 +212,7 @@ class RecordAccumulator:
         """
         parts = divide(batch, self.batch_bytes)
         self._finish(batch)
-        for part in reversed(parts):
+        for part in parts:
             part.retry_at_ms = now_ms
             self._incomplete[part] = None
             self._queues.insert(part)
@@ -256,7 +239,11 @@ class RecordAccumulator:
         error: BaseException,
         record_errors: Mapping[int, BaseException] | None = None,
     ) -> BatchOutcome:
-        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters."""
+        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters.
+
+        Raises:
+            IllegalStateError: the batch still takes records, or had its answer. Nothing has changed.
+        """
         batch.advance(BatchEvent.FAIL)
         batch.outcome.fail(error, record_errors)
         self._finish(batch)
@@ -279,7 +266,13 @@ class RecordAccumulator:
         return [batch.outcome for batch in self._incomplete]
 
     def end_flush(self) -> None:
-        """Ends one ``begin_flush``."""
+        """Ends one ``begin_flush``.
+
+        Raises:
+            IllegalStateError: there was none.
+        """
+        if not self._flushes:
+            raise IllegalStateError("end_flush() without a begin_flush()")
         self._flushes -= 1
 
     def close(self) -> None:
@@ -305,12 +298,15 @@ class RecordAccumulator:
         return outcomes
 
     def abort_unsent(self, error: BaseException) -> list[BatchOutcome]:
-        """Fails what has no sequence number yet; batches that wait for a retry stay.
+        """Fails the queued batches that have no sequence number.
+
+        For an idempotent producer: what waits for its first attempt. Its batches that wait for a retry have
+        numbers and stay; without idempotence none has, and everything queued fails.
 
         Returns:
             the outcomes whose waiters the caller runs, outside the guard.
         """
-        unsent = self._queues.take_unsent()
+        unsent = self._queues.take_unnumbered()
         for batch in unsent:
             self._open.close(batch)
         return [self.fail(batch, error) for batch in unsent]

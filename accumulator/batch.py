@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from splashdam.accumulator.sequences import NO_SEQUENCE
 from splashdam.model.errors import IllegalStateError
+from splashdam.model.lifecycle import next_state
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import Compression
@@ -50,7 +51,6 @@ class BatchEvent(Enum):
 
 TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
     (BatchState.OPEN, BatchEvent.CLOSE): BatchState.CLOSED,
-    (BatchState.OPEN, BatchEvent.FAIL): BatchState.FAILED,
     (BatchState.CLOSED, BatchEvent.DRAIN): BatchState.IN_FLIGHT,
     (BatchState.CLOSED, BatchEvent.FAIL): BatchState.FAILED,
     (BatchState.IN_FLIGHT, BatchEvent.RETRY): BatchState.CLOSED,
@@ -76,7 +76,9 @@ class ProducerBatch:
         state: see ``BatchState``.
         buffer: the records while they are appended; let go of once sealed.
         record_count: number of records, known from ``close`` on.
+        uncompressed_bytes: size with header before compression, known from ``close`` on.
         created_ms: when the delivery timeout began; parts of a split batch inherit it.
+        place: orders the batches of a partition as their records were sent, whatever happened meanwhile.
         charged_bytes: what it has reserved of the memory budget; 0 once that was given back.
         attempts: attempts that failed.
         retry_at_ms: the backoff before the next attempt ends then.
@@ -99,23 +101,32 @@ class ProducerBatch:
         "leader_epoch",
         "maybe_written",
         "outcome",
+        "place",
         "producer_epoch",
         "producer_id",
         "record_count",
         "retry_at_ms",
         "state",
         "topic_partition",
+        "uncompressed_bytes",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, buffer: BatchBuffer, created_ms: float, charged_bytes: int
+        self,
+        topic_partition: TopicPartition,
+        buffer: BatchBuffer,
+        created_ms: float,
+        charged_bytes: int,
+        place: int = 0,
     ) -> None:
         self.topic_partition = topic_partition
         self.outcome = BatchOutcome(topic_partition)
         self.state = BatchState.OPEN
         self.buffer = buffer
         self.record_count = 0
+        self.uncompressed_bytes = 0
         self.created_ms = created_ms
+        self.place = place
         self.charged_bytes = charged_bytes
         self.attempts = 0
         self.retry_at_ms = created_ms
@@ -134,22 +145,24 @@ class ProducerBatch:
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
         """
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise IllegalStateError(
-                f"a batch for {self.topic_partition} that is {self.state.name} cannot {event.name}"
-            )
-        self.state = state
+        self.state = next_state(TRANSITIONS, self.state, event, self)
+
+    def __str__(self) -> str:
+        return f"a batch for {self.topic_partition}"
 
     def close(self) -> None:
         """Takes no more records."""
         if self.state is BatchState.OPEN:
             self.advance(BatchEvent.CLOSE)
             self.record_count = self.buffer.record_count
+            self.uncompressed_bytes = self.buffer.size_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Bytes it takes in a request: before sealing an upper bound (uncompressed), then exact."""
+        """Bytes it takes in a request: exact once sealed, before that the uncompressed size.
+
+        Compressed records that do not compress are larger by a little than the uncompressed size.
+        """
         if self._sealed is not None:
             return len(self._sealed)
         return self.buffer.size_bytes
@@ -172,9 +185,7 @@ class ProducerBatch:
         bytes.
         """
         if self.state not in (BatchState.IN_FLIGHT, BatchState.ABANDONED):
-            raise IllegalStateError(
-                f"a batch for {self.topic_partition} that is {self.state.name} cannot be sealed"
-            )
+            raise IllegalStateError(f"{self} that is {self.state.name} cannot be sealed")
         stamp = (self.producer_id, self.producer_epoch, self.base_sequence)
         if self._sealed is None:
             self._sealed = seal(

@@ -8,10 +8,10 @@ that never became a batch. Nobody overtakes: while somebody waits, free bytes go
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.lifecycle import next_state
 
 
 class TicketState(Enum):
@@ -75,10 +75,7 @@ class MemoryTicket:
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
         """
-        state = TICKET_TRANSITIONS.get((self.state, event))
-        if state is None:
-            raise IllegalStateError(f"a memory ticket that is {self.state.name} cannot {event.name}")
-        self.state = state
+        self.state = next_state(TICKET_TRANSITIONS, self.state, event, "a memory ticket")
 
     def announce(self) -> None:
         """Tells the waiter, once."""
@@ -144,8 +141,7 @@ class MemoryBudget:
             ticket.advance(TicketEvent.CLOSE)
             self.free_bytes += ticket.granted_bytes
             ticket.granted_bytes = 0
-        for ticket in refused:
-            ticket.announce()
+        _announce(refused)
 
     def _serve(self) -> None:
         granted = []
@@ -159,5 +155,17 @@ class MemoryBudget:
             self._line.popleft()
             ticket.advance(TicketEvent.GRANT)
             granted.append(ticket)
-        for ticket in granted:
+        _announce(granted)
+
+
+def _announce(tickets: Iterable[MemoryTicket]) -> None:
+    """Tells all of them; what one raises (an interrupt, say) keeps nobody else from hearing of it."""
+    failure: BaseException | None = None
+    for ticket in tickets:
+        try:
             ticket.announce()
+        except BaseException as error:
+            if failure is None:
+                failure = error
+    if failure is not None:
+        raise failure

@@ -6,40 +6,44 @@ from typing import NamedTuple, TypeVar
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket, TicketState
+from splashdam.accumulator.results import Appended
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
+from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import BatchBuffer, FutureCell
+from splashdam.record.kernel import BatchBuffer, FutureCell, record_size_upper_bound
+from splashdam.record.varint import encode_varint
 
 FutureT = TypeVar("FutureT", bound=FutureCell)
 
 FIRST_CAPACITY_BYTES = 1024
-"""What a new batch reserves at least (or ``batch_bytes``, if that is less); it doubles as records come."""
+"""What a new batch's buffer holds at least (nearly ``batch_bytes`` if that is less); doubles as it fills."""
+
+BATCH_OVERHEAD_BYTES = 900
+"""What a batch takes beside its buffer: its objects, as measured with the compiled twin. Without it, tiny
+batches would take ten times what they are charged."""
+
+PLACES_PER_BATCH = 1 << 32
+"""Places of batches are this far apart: more than one has records, so its parts find theirs in between."""
+
+_FRAMING_BYTES = record_size_upper_bound(None, None, None) - 3
+"""Length, attributes and both deltas at their longest. The 3: null key, null value, no headers."""
 
 
 class PendingRecord(NamedTuple):
     """A record that is to be appended, as ``BatchBuffer.try_append`` takes it."""
 
     timestamp_ms: int
-    key: Buffer | None
-    value: Buffer | None
+    key: bytes | None
+    value: bytes | None
     headers: HeaderPairs | None
-
-    def future(self, future_type: type[FutureT], batch: ProducerBatch) -> FutureT:
-        """The delivery future of this record, which was just appended to ``batch``."""
-        return future_type(
-            batch.outcome,
-            batch.buffer.record_count - 1,
-            self.timestamp_ms,
-            -1 if self.key is None else len(self.key),
-            -1 if self.value is None else len(self.value),
-            headers_size(self.headers) if self.headers else -1,
-        )
 
 
 class OpenBatches:
     """The last batch of each partition, while it takes records.
+
+    The buffer of an open batch always stays below ``batch_bytes``. So the record that fills a batch never
+    comes the short way (``try_append``), and whoever brings it closes the batch and wakes the sender.
 
     Args:
         batch_bytes: size limit of a batch, header included, uncompressed.
@@ -47,30 +51,82 @@ class OpenBatches:
     """
 
     def __init__(self, batch_bytes: int, memory: MemoryBudget) -> None:
-        self.by_partition: dict[TopicPartition, ProducerBatch] = {}
+        self._by_partition: dict[TopicPartition, ProducerBatch] = {}
         self._batch_bytes = batch_bytes
         self._memory = memory
+        self._opened = 0
 
-    def grow_and_append(
-        self, topic_partition: TopicPartition, upper_bytes: int, record: PendingRecord
-    ) -> ProducerBatch | None:
-        """Appends after the open batch has grown. A batch that cannot take the record is closed."""
-        batch = self.by_partition.get(topic_partition)
+    def try_append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        *,
+        future_type: type[FutureT],
+    ) -> FutureT | None:
+        """Into the partition's open batch if the record fits there as it is, else None. This is the hot path.
+
+        Nobody has to be woken after it. All that can raise comes before the record is in: its future, too.
+
+        Raises:
+            TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
+        """
+        batch = self._by_partition.get(topic_partition)
         if batch is None:
             return None
         buffer = batch.buffer
-        for wanted_bytes in (2 * buffer.capacity_bytes, buffer.size_bytes + upper_bytes):
-            grown_bytes = min(wanted_bytes, self._batch_bytes) - buffer.capacity_bytes
+        future = future_type(
+            batch.outcome,
+            buffer.record_count,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            headers_size(headers) if headers else -1,
+        )
+        return future if buffer.try_append(timestamp_ms, key, value, headers) else None
+
+    def grow_and_append(
+        self,
+        topic_partition: TopicPartition,
+        record: PendingRecord,
+        upper_bytes: int,
+        future_type: type[FutureT],
+    ) -> Appended[FutureT] | None:
+        """Appends after the open batch has grown. One that is full or cannot take the record is closed."""
+        batch = self._by_partition.get(topic_partition)
+        if batch is None:
+            return None
+        buffer = batch.buffer
+        needed_bytes = buffer.size_bytes + upper_bytes
+        if needed_bytes >= self._batch_bytes:  # it is about the last bytes: the bound is not enough
+            needed_bytes = buffer.size_bytes + _next_bytes(buffer, record.timestamp_ms, upper_bytes)
+        if not self._grow(batch, needed_bytes):
+            self.close(batch)
+            return None
+        future = self.try_append(topic_partition, *record, future_type=future_type)
+        full = buffer.capacity_bytes >= self._batch_bytes
+        if full or future is None:
+            self.close(batch)
+        return None if future is None else Appended(future, wake=full)
+
+    def _grow(self, batch: ProducerBatch, needed_bytes: int) -> bool:
+        """Reserves for ``needed_bytes``: twice the present size if memory is there, else just that."""
+        if needed_bytes > self._batch_bytes:
+            return False
+        buffer = batch.buffer
+        roomy_bytes = min(max(2 * buffer.capacity_bytes, needed_bytes), self._batch_bytes - 1)
+        for wanted_bytes in (max(roomy_bytes, needed_bytes), needed_bytes):
+            grown_bytes = wanted_bytes - buffer.capacity_bytes
             if grown_bytes > 0 and self._memory.take(grown_bytes):
                 batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
-                buffer.reserve(buffer.capacity_bytes + grown_bytes)
-                if buffer.try_append(*record):
-                    return batch
-        self.close(batch)
-        return None
+                buffer.reserve(wanted_bytes)
+                return True
+        return False
 
     def first_capacity(self, topic_partition: TopicPartition, upper_bytes: int) -> int:
-        """What a new batch reserves for a record of at most ``upper_bytes``.
+        """What the buffer of a new batch holds, for a record of at most ``upper_bytes``.
 
         Raises:
             MessageTooLargeError: more than the whole budget.
@@ -82,7 +138,11 @@ class OpenBatches:
                 f"a record for {topic_partition} takes up to {needed_bytes} bytes, "
                 f"buffer_memory is {total_bytes} in all"
             )
-        return max(needed_bytes, min(self._batch_bytes, FIRST_CAPACITY_BYTES, total_bytes))
+        return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
+
+    def charge(self, capacity_bytes: int) -> int:
+        """What a new batch reserves: never more than there is, or its record would wait for ever."""
+        return min(capacity_bytes + BATCH_OVERHEAD_BYTES, self._memory.total_bytes)
 
     def reserve(self, ticket: MemoryTicket | None, needed_bytes: int) -> bool:
         """Reserves memory for a new batch, at once or with a ticket that is ready.
@@ -105,32 +165,59 @@ class OpenBatches:
         return True
 
     def open(
-        self, topic_partition: TopicPartition, now_ms: float, capacity_bytes: int, record: PendingRecord
-    ) -> ProducerBatch:
-        """A new batch that holds ``record``, in memory that was reserved; given back if this fails."""
+        self,
+        topic_partition: TopicPartition,
+        now_ms: float,
+        record: PendingRecord,
+        future_type: type[FutureT],
+        *,
+        capacity_bytes: int,
+        charged_bytes: int,
+    ) -> tuple[ProducerBatch, FutureT]:
+        """A new batch that holds ``record``, in memory that was reserved; given back if this fails.
+
+        Raises:
+            IllegalArgumentError: the record does not fit any more: somebody has changed it meanwhile.
+            TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``.
+        """
+        future = None
         try:
             buffer = BatchBuffer(capacity_bytes)
-            buffer.try_append(*record)
-            batch = ProducerBatch(topic_partition, buffer, now_ms, capacity_bytes)
-        except BaseException:
-            self._memory.release(capacity_bytes)
-            raise
-        self.by_partition[topic_partition] = batch
-        return batch
+            place = self._opened * PLACES_PER_BATCH
+            batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place)
+            self._by_partition[topic_partition] = batch
+            future = self.try_append(topic_partition, *record, future_type=future_type)
+        finally:
+            if future is None:
+                self._by_partition.pop(topic_partition, None)
+                self._memory.release(charged_bytes)
+        if future is None:
+            raise IllegalArgumentError(f"a record for {topic_partition} was changed while it was appended")
+        self._opened += 1
+        if capacity_bytes >= self._batch_bytes:
+            self.close(batch)  # it is full
+        return batch, future
 
     def close(self, batch: ProducerBatch) -> None:
         """The batch takes no more records."""
         batch.close()
-        if self.by_partition.get(batch.topic_partition) is batch:
-            del self.by_partition[batch.topic_partition]
+        if self._by_partition.get(batch.topic_partition) is batch:
+            del self._by_partition[batch.topic_partition]
 
     def close_all(self) -> None:
         """Closes every batch."""
-        for batch in self.by_partition.values():
-            batch.close()
-        self.by_partition.clear()
+        for batch in list(self._by_partition.values()):
+            self.close(batch)
+
+
+def _next_bytes(buffer: BatchBuffer, timestamp_ms: int, upper_bytes: int) -> int:
+    """Exactly what a record of at most ``upper_bytes`` takes in ``buffer``, which has others."""
+    delta_bytes = len(encode_varint(timestamp_ms - buffer.base_timestamp_ms))
+    index_bytes = len(encode_varint(buffer.record_count))
+    body_bytes = upper_bytes - _FRAMING_BYTES + 1 + delta_bytes + index_bytes
+    return len(encode_varint(body_bytes)) + body_bytes
 
 
 def headers_size(headers: HeaderPairs) -> int:
     """Bytes of all keys (as UTF-8) and values."""
-    return sum(len(key.encode()) + (0 if value is None else len(value)) for key, value in headers)
+    return sum(len(str.encode(key)) + (0 if value is None else len(value)) for key, value in headers)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import takewhile
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.accumulator.results import DrainGate, ReadyCheck
-from splashdam.accumulator.sequences import is_earlier
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
 
@@ -20,10 +20,9 @@ class PartitionQueues:
     than fit into a request serves each in turn, whatever other nodes do.
     """
 
-    def __init__(self, *, linger_ms: float, delivery_timeout_ms: float, batch_bytes: int) -> None:
+    def __init__(self, *, linger_ms: float, delivery_timeout_ms: float) -> None:
         self.linger_ms = linger_ms
         self.delivery_timeout_ms = delivery_timeout_ms
-        self.batch_bytes = batch_bytes
         self.muted: set[TopicPartition] = set()
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
 
@@ -32,16 +31,13 @@ class PartitionQueues:
         self._queue_for(batch.topic_partition).append(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Queues a batch that was sent before: in sequence order, or in front where it has no sequence."""
+        """Queues a batch that was sent before where it stood: in the order of records, and so of sequences.
+
+        Sequences themselves would not do, since a producer without idempotence has none.
+        """
         queue = self._queue_for(batch.topic_partition)
-        position = 0
-        if batch.sequenced:
-            for position, other in enumerate(queue):  # noqa: B007 (the position is what is wanted)
-                if not other.sequenced or is_earlier(batch.base_sequence, other.base_sequence):
-                    break
-            else:
-                position = len(queue)
-        queue.insert(position, batch)
+        earlier = takewhile(lambda other: other.place < batch.place, queue)
+        queue.insert(sum(1 for _ in earlier), batch)
 
     def clear(self) -> None:
         """Empties all queues."""
@@ -84,7 +80,7 @@ class PartitionQueues:
                     nodes.add(leader)
         return ReadyCheck(frozenset(nodes), max(next_check_ms, 0.0), frozenset(unknown))
 
-    def drain(
+    def choose(
         self,
         cluster: ClusterMetadata,
         nodes: Container[int],
@@ -92,18 +88,19 @@ class PartitionQueues:
         now_ms: float,
         gate: DrainGate,
     ) -> dict[int, list[ProducerBatch]]:
-        """Takes at most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes each.
+        """At most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes each.
 
-        A batch above that size goes alone. A partition that is held back never delays the others.
+        A batch above that size goes alone. A partition that is held back never delays the others. All stay
+        where they are until ``take``.
         """
-        drained: dict[int, list[ProducerBatch]] = {}
+        chosen: dict[int, list[ProducerBatch]] = {}
         used: dict[int, int] = {}
         full: set[int] = set()
-        for topic_partition in list(self._queues):
+        for topic_partition, queue in self._queues.items():
             leader = cluster.leader_for(topic_partition)
             if leader not in nodes or leader in full or topic_partition in self.muted:
                 continue
-            head = self._queues[topic_partition][0]
+            head = queue[0]
             if self._backoff_ms(head, cluster, now_ms) > 0 or not gate.admits(head):
                 continue
             size_bytes = head.size_bytes
@@ -111,9 +108,19 @@ class PartitionQueues:
                 full.add(leader)
                 continue
             used[leader] = used.get(leader, 0) + size_bytes
-            head.leader_epoch = cluster.leader_epoch(topic_partition)
-            drained.setdefault(leader, []).append(self._take(topic_partition, gate))
-        return drained
+            chosen.setdefault(leader, []).append(head)
+        return chosen
+
+    def take(self, batches: Iterable[ProducerBatch], cluster: ClusterMetadata) -> None:
+        """Takes out what was chosen; it is in flight to the leaders that ``cluster`` names."""
+        for batch in batches:
+            topic_partition = batch.topic_partition
+            queue = self._queues.pop(topic_partition)
+            queue.popleft()
+            if queue:
+                self._queues[topic_partition] = queue  # last in order: the others come first next time
+            batch.leader_epoch = cluster.leader_epoch(topic_partition)
+            batch.advance(BatchEvent.DRAIN)
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Takes out every batch whose delivery timeout has passed, from the head of each queue."""
@@ -121,14 +128,12 @@ class PartitionQueues:
         for topic_partition in list(self._queues):
             queue = self._queues[topic_partition]
             while queue and now_ms >= queue[0].created_ms + self.delivery_timeout_ms:
-                batch = queue.popleft()
-                batch.close()
-                expired.append(batch)
+                expired.append(queue.popleft())
             if not queue:
                 del self._queues[topic_partition]
         return expired
 
-    def take_unsent(self) -> list[ProducerBatch]:
+    def take_unnumbered(self) -> list[ProducerBatch]:
         """Takes out every batch without a sequence number, in order."""
         taken = []
         for topic_partition, queue in list(self._queues.items()):
@@ -140,16 +145,6 @@ class PartitionQueues:
                 del self._queues[topic_partition]
         return taken
 
-    def _take(self, topic_partition: TopicPartition, gate: DrainGate) -> ProducerBatch:
-        queue = self._queues.pop(topic_partition)
-        batch = queue.popleft()
-        if queue:
-            self._queues[topic_partition] = queue  # at the end of the order: the others come first next time
-        batch.close()
-        batch.advance(BatchEvent.DRAIN)
-        gate.drained(batch)
-        return batch
-
     def _wait_ms(
         self, queue: deque[ProducerBatch], cluster: ClusterMetadata, now_ms: float, *, at_once: bool
     ) -> float:
@@ -157,13 +152,9 @@ class PartitionQueues:
         backoff_ms = self._backoff_ms(head, cluster, now_ms)
         if backoff_ms > 0:
             return backoff_ms
-        if at_once or len(queue) > 1 or self.is_full(head):
+        if at_once or len(queue) > 1 or not head.open:  # a full batch is not open (`OpenBatches`)
             return 0
         return head.created_ms + self.linger_ms - now_ms
-
-    def is_full(self, batch: ProducerBatch) -> bool:
-        """Whether the batch gains nothing by waiting: closed for appends, or at its size limit."""
-        return not batch.open or batch.size_bytes >= self.batch_bytes
 
     def _backoff_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
         if batch.attempts == 0 or now_ms >= batch.retry_at_ms:

@@ -76,7 +76,10 @@ class DrainGate(Protocol):
         ...
 
     def drained(self, batch: ProducerBatch) -> None:
-        """The batch leaves its queue now: gives it producer id, epoch and sequence if it has none."""
+        """The batch is about to leave its queue: gives it producer id, epoch and sequence if it has none.
+
+        If this raises, no batch has left its queue.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.accumulator.sequences import sequence_after
@@ -21,10 +21,8 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
     and epoch, continue the batch's sequence numbers, and share its memory charge: nothing new is reserved.
     """
     if batch.sealed is None or batch.record_count < 2:
-        raise IllegalStateError(
-            f"a batch for {batch.topic_partition} of {batch.record_count} records is not divided"
-        )
-    records = read_records(batch.sealed)
+        raise IllegalStateError(f"{batch} of {batch.record_count} records is not divided")
+    records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes)  # no guess at what is too much
     sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
     # Half, and half a record: else an odd number of equal records would make three parts.
     half_bytes = (sum(sizes) + max(sizes) + 1) // 2
@@ -33,6 +31,7 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
     parts = []
     for start, end in itertools.pairwise(bounds):
         part = _part(batch, records[start:end], sum(sizes[start:end]))
+        part.place = batch.place + start
         if batch.sequenced:
             part.base_sequence = sequence_after(batch.base_sequence, start)
         parts.append(part)
@@ -42,23 +41,21 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
     return parts
 
 
-def _bounds(sizes: Iterable[int], limit_bytes: int) -> list[int]:
+def _bounds(sizes: Sequence[int], limit_bytes: int) -> list[int]:
     bounds, used = [0], 0
-    count = 0
     for index, size in enumerate(sizes):
         if used and used + size > limit_bytes:
             bounds.append(index)
             used = 0
         used += size
-        count = index + 1
-    bounds.append(count)
-    return bounds
+    return [*bounds, len(sizes)]
 
 
 def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> ProducerBatch:
     buffer = BatchBuffer(HEADER_BYTES + size_bytes)
     for record in records:
-        buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers)
+        if not buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers):
+            raise IllegalStateError(f"a record for {batch.topic_partition} is larger than it can be")
     part = ProducerBatch(batch.topic_partition, buffer, batch.created_ms, charged_bytes=0)
     part.close()
     part.attempts = batch.attempts

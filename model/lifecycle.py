@@ -13,14 +13,14 @@ E = TypeVar("E", bound=Enum)
 T = TypeVar("T")
 
 
-def next_state(table: Mapping[tuple[S, E], T], state: S, event: E, who: str) -> T:
+def next_state(table: Mapping[tuple[S, E], T], state: S, event: E, who: object) -> T:
     """What a table of lives says of an event.
 
     Args:
         table: (state, event) to the next state; an absent pair is illegal.
         state: the present one.
         event: what happens.
-        who: whose life it is, for the error's text: "a producer".
+        who: whose life it is, for the error's text: "a producer". Made into text only there.
 
     Raises:
         IllegalStateError: the event is not legal in this state; the text names both.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import BatchState, ProducerBatch
@@ -21,7 +21,24 @@ CLUSTER = ClusterMetadata(
     nodes={1: Node(1, "a", 1), 2: Node(2, "b", 2)},
     topics={"t": TopicInfo("t", tuple(PartitionInfo("t", n, 1 + n % 2) for n in range(PARTITIONS)))},
 )
-TOTAL_BYTES = 6000
+TOTAL_BYTES = 12_000
+
+
+class Numbers:
+    """Numbers batches as idempotence does, so that both kinds of queues are under test."""
+
+    def __init__(self, *, numbering: bool) -> None:
+        self.numbering = numbering
+        self.next = dict.fromkeys(range(PARTITIONS), 0)
+
+    def admits(self, _batch: ProducerBatch) -> bool:
+        return True
+
+    def drained(self, batch: ProducerBatch) -> None:
+        if self.numbering and not batch.sequenced:
+            partition = batch.topic_partition.partition
+            batch.base_sequence = self.next[partition]
+            self.next[partition] += batch.record_count
 
 
 class AccumulatorMachine(RuleBasedStateMachine):
@@ -40,6 +57,9 @@ class AccumulatorMachine(RuleBasedStateMachine):
             retry_backoff_max_ms=100,
             random=lambda: 0.5,
         )
+        self.gate = Numbers(numbering=False)
+        self.batches: dict[ProducerBatch, None] = {}
+        self.tickets: dict[MemoryTicket, None] = {}
         self.count = 0
         self.futures: dict[bytes, FutureCell] = {}
         self.waiting: dict[MemoryTicket, tuple[int, bytes]] = {}
@@ -55,6 +75,11 @@ class AccumulatorMachine(RuleBasedStateMachine):
         else:
             assert isinstance(answer, Exhausted)
             self.waiting[answer.ticket] = (partition, value)
+            self.tickets[answer.ticket] = None
+
+    @initialize(numbering=st.booleans())
+    def choose_kind(self, numbering: bool) -> None:
+        self.gate.numbering = numbering
 
     @rule(partition=st.integers(0, PARTITIONS - 1), size=st.integers(0, 2500))
     def send(self, partition: int, size: int) -> None:
@@ -82,8 +107,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @rule(max_request_size=st.sampled_from([500, 2000, 100_000]))
     def drain(self, max_request_size: int) -> None:
-        check = self.accumulator.ready(CLUSTER, self.now_ms)
-        drained = self.accumulator.drain(CLUSTER, check.nodes, max_request_size, self.now_ms)
+        check = self.accumulator.ready(CLUSTER, self.now_ms, self.gate)
+        drained = self.accumulator.drain(CLUSTER, check.nodes, max_request_size, self.now_ms, self.gate)
         assert set(drained) == check.nodes  # what is called ready is drained
         for node, batches in drained.items():
             total = 0
@@ -110,6 +135,16 @@ class AccumulatorMachine(RuleBasedStateMachine):
                 self.delivered[batch.topic_partition.partition] += values
             self.accumulator.complete(batch, 0, -1)
 
+    @precondition(lambda self: self.accumulator.has_incomplete)
+    @rule(unnumbered=st.booleans())
+    def abort(self, unnumbered: bool) -> None:
+        if unnumbered:
+            self.accumulator.abort_unsent(RuntimeError())
+            assert all(batch.sequenced for batch in self.accumulator._queues)
+        else:
+            self.accumulator.abort_incomplete(RuntimeError())
+            assert not self.accumulator.has_incomplete
+
     @rule()
     def flush_and_end(self) -> None:
         outcomes = self.accumulator.begin_flush()
@@ -120,6 +155,40 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @invariant()
     def memory_is_within_its_limit(self) -> None:
         assert 0 <= self.accumulator.free_bytes <= TOTAL_BYTES
+
+    @invariant()
+    def every_byte_is_accounted_for(self) -> None:
+        """Free bytes, charges of batches and grants of tickets are the whole budget, always."""
+        self.batches.update(self.accumulator._incomplete)
+        charged = sum(batch.charged_bytes for batch in self.batches)
+        granted = sum(ticket.granted_bytes for ticket in self.tickets)
+        assert self.accumulator.free_bytes + charged + granted == TOTAL_BYTES
+
+    @invariant()
+    def queues_are_in_the_order_of_records(self) -> None:
+        """Whatever failed and came back: places, creation times and sequences ascend, new ones last."""
+        for partition in range(PARTITIONS):
+            queue = [
+                batch for batch in self.accumulator._queues if batch.topic_partition.partition == partition
+            ]
+            places = [batch.place for batch in queue]
+            assert places == sorted(set(places))
+            assert [batch.created_ms for batch in queue] == sorted(batch.created_ms for batch in queue)
+            numbered = [batch.base_sequence for batch in queue if batch.sequenced]
+            assert numbered == sorted(set(numbered))
+            assert [batch.sequenced for batch in queue] == [True] * len(numbered) + [False] * (
+                len(queue) - len(numbered)
+            )
+
+    @invariant()
+    def futures_are_done_with_their_batch(self) -> None:
+        """Exactly the incomplete batches have undone futures; each queued or open one is incomplete."""
+        open_outcomes = {batch.outcome for batch in self.accumulator._incomplete}
+        undone = {
+            future.outcome.leaf_of(future.index)[0] for future in self.futures.values() if not future.done()
+        }
+        assert undone == open_outcomes
+        assert all(batch.outcome in open_outcomes for batch in self.accumulator._queues)
 
     def teardown(self) -> None:
         """Ends everything; then all memory is free, and every record is delivered or failed exactly once."""

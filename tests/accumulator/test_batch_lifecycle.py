@@ -180,3 +180,21 @@ def test_abort_unsent_leaves_numbered_batches(make_bench, make_cluster):
     assert not other.done()
     assert bench.accumulator.queued_topics() == {"t"}
     assert bench.append(0).future.index == 0
+
+
+def test_open_batch_cannot_fail(make_bench):
+    """It would lose its buffer while records still come in; whoever fails it closes it before."""
+    bench = make_bench()
+    future = bench.future()
+    (batch,) = bench.accumulator._incomplete
+    with pytest.raises(IllegalStateError, match="t-0 that is OPEN cannot FAIL"):
+        bench.accumulator.fail(batch, ValueError())
+    assert not future.done()
+    assert bench.future().index == 1
+
+
+def test_closed_batch_knows_its_uncompressed_size():
+    """What its records may decompress to is known, and not guessed."""
+    batch = batch_of(b"x" * 500)
+    assert batch.uncompressed_bytes == batch.size_bytes > len(batch.seal(Compression(Codec.GZIP)))
+    assert batch.uncompressed_bytes > 500

@@ -92,6 +92,26 @@ def test_illegal_events_name_state_and_event(state, event):
         assert ticket.state is state
 
 
+@pytest.mark.parametrize("close", [True, False])
+def test_waiter_that_raises_does_not_silence_the_others(close):
+    """All who got memory hear of it, or of the end; then the first exception goes on."""
+    budget = MemoryBudget(10)
+    budget.take(10)
+    told = []
+    for number in range(3):
+
+        def on_ready(number=number):
+            told.append(number)
+            if number < 2:
+                raise KeyboardInterrupt(str(number))
+
+        budget.queue(3).on_ready = on_ready
+    with pytest.raises(KeyboardInterrupt, match="0"):
+        budget.close() if close else budget.release(10)
+    assert told == [0, 1, 2]
+    assert budget.waiting == 0
+
+
 class BudgetMachine(RuleBasedStateMachine):
     """Any mix of taking, waiting, spending, cancelling and releasing."""
 

@@ -249,3 +249,48 @@ def test_without_sequences_a_retry_goes_in_front(make_bench, make_cluster):
     (first,) = bench.drain(cluster)[1]
     bench.accumulator.reenqueue(first, 0, at_once=True)
     assert bench.drain(cluster)[1] == [first]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 0, 1), (2, 1, 0), (1, 2, 0)])
+def test_retries_without_sequences_keep_their_order(make_bench, make_cluster, order):
+    """Batches that fail one after the other go again as they were sent, in whatever order they came back."""
+    bench, cluster = make_bench(batch_bytes=150, linger_ms=0), make_cluster(1)
+    for _ in range(4):
+        bench.append()  # all within one millisecond
+    sent = [bench.drain(cluster)[1][0] for _ in range(3)]
+    for number in order:
+        bench.accumulator.reenqueue(sent[number], 0, at_once=True)
+    again = [bench.drain(cluster)[1][0] for _ in order]
+    assert again == [sent[number] for number in sorted(order)]
+
+
+def test_old_retry_behind_a_young_one_expires(make_bench, make_cluster):
+    """Expiry looks at heads alone, so the oldest batch has to be the head."""
+    bench, cluster = make_bench(batch_bytes=150, linger_ms=0, delivery_timeout_ms=1000), make_cluster(1)
+    bench.append(now_ms=0)
+    bench.append(now_ms=900)
+    old, young = (bench.drain(cluster)[1][0] for _ in range(2))
+    bench.accumulator.reenqueue(old, 950)
+    bench.accumulator.reenqueue(young, 950)
+    assert bench.accumulator.expire(1000) == [old]
+    assert bench.accumulator.expire(1900) == [young]
+
+
+def test_gate_that_raises_loses_no_batch(make_bench, make_cluster):
+    """Batches are numbered before any of them leaves its queue."""
+
+    class Gate:
+        def admits(self, _batch):
+            return True
+
+        def drained(self, batch):
+            if batch.topic_partition.partition == 1:
+                raise RuntimeError("bug")
+
+    bench, cluster = make_bench(linger_ms=0), make_cluster(1, 1)
+    futures = [bench.future(partition) for partition in range(2)]
+    with pytest.raises(RuntimeError, match="bug"):
+        bench.accumulator.drain(cluster, {1}, 1_000_000, 0, Gate())
+    assert bench.accumulator.statistics().queued_batches == 2
+    drained = bench.drain(cluster)[1]
+    assert [batch.outcome for batch in drained] == [future.outcome for future in futures]

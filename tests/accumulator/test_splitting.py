@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from splashdam.accumulator import splitting
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.results import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
@@ -103,7 +104,7 @@ def test_flush_waits_for_the_parts():
     outcome.add_waiter(lambda: woken.append("all"))
     outcome.add_waiter(lambda: woken.append("last"), 3)
     parts = accumulator.split_and_reenqueue(batch, 7)
-    assert accumulator.begin_flush() == [part.outcome for part in reversed(parts)]
+    assert accumulator.begin_flush() == [part.outcome for part in parts]
     assert not outcome.done()
     first, second = drain(accumulator), drain(accumulator)
     accumulator.complete(first, 0, -1).run_waiters()
@@ -130,3 +131,32 @@ def test_parts_go_before_newer_batches():
     assert drain(accumulator).record_count == 2
     assert drain(accumulator).record_count == 2
     assert drain(accumulator).outcome is newer.outcome
+
+
+def test_division_trusts_the_size_the_batch_had(monkeypatch):
+    """A batch above the reader's default limit is divided as well: its own size is the limit."""
+    limits = []
+
+    def read(data, **limit):
+        limits.append(limit["max_bytes"])
+        return read_records(data, **limit)
+
+    monkeypatch.setattr(splitting, "read_records", read)
+    accumulator, _, batch = accumulator_of([b"x" * 1000] * 5, compression=Compression(Codec.GZIP))
+    assert len(batch.sealed) < 1000
+    assert len(accumulator.split_and_reenqueue(batch, 7)) == 2
+    assert limits == [batch.uncompressed_bytes]
+    assert 5000 < limits[0] < 5200
+
+
+def test_parts_that_fail_again_keep_their_order():
+    """Parts have places of their own, so several retries do not turn them round; without sequences, too."""
+    accumulator, _, batch = accumulator_of([b"x" * 100] * 8)
+    accumulator.append(TP, 5, 0, None, b"new", None)
+    accumulator.batch_bytes = 400
+    parts = accumulator.split_and_reenqueue(batch, 7)
+    assert len(parts) == 4
+    assert [drain(accumulator) for _ in parts] == parts
+    for part in (parts[1], parts[3], parts[0], parts[2]):
+        accumulator.reenqueue(part, 5, at_once=True)
+    assert [drain(accumulator) for _ in parts] == parts
