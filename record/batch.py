@@ -19,9 +19,7 @@ from splashdam.record.compression import Codec
 HEADER_BYTES = 61
 MAGIC = 2
 
-BATCH_LENGTH_AT = 8
 LENGTH_END = 12  # batchLength counts from here
-LEADER_EPOCH_AT = 12
 CRC_AT = 17
 CRC_FROM = 21  # the checksum covers everything from the attributes on
 ATTRIBUTES_AT = 21
@@ -32,7 +30,6 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
 
 HEADER = Struct(">qiibIhiqqqhii")
 INT16 = Struct(">h")
@@ -42,6 +39,7 @@ UINT32 = Struct(">I")
 PRODUCER = Struct(">qhi")
 
 _MAX_SEQUENCE = 0x7FFFFFFF
+_MAX_OFFSET = (1 << 63) - 1
 
 
 class BatchHeader(NamedTuple):
@@ -120,11 +118,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
-    def has_delete_horizon(self) -> bool:
-        """``base_timestamp`` is the moment from which tombstones may be dropped."""
-        return bool(self.attributes & DELETE_HORIZON_BIT)
-
-    @property
     def last_sequence(self) -> int:
         """Sequence number of the last record, -1 without sequences; it wraps from 2,147,483,647 to 0."""
         if self.base_sequence < 0:
@@ -149,7 +142,7 @@ def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def _problem(header: BatchHeader) -> str:
+def _problem(header: BatchHeader) -> str:  # noqa: PLR0911  # one for each rule
     # The length first: in a zero-filled tail it is what tells.
     if header.batch_length < HEADER_BYTES - LENGTH_END:
         return f"batch length {header.batch_length} is below {HEADER_BYTES - LENGTH_END}"
@@ -159,6 +152,8 @@ def _problem(header: BatchHeader) -> str:
         return f"base offset {header.base_offset} is negative"
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta} is negative"
+    if header.last_offset >= _MAX_OFFSET:  # the offset behind it must exist as well
+        return f"last offset {header.last_offset} is beyond 64 bits"
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
     return ""
@@ -187,21 +182,14 @@ def crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
     return crc32c(memoryview(data)[position + CRC_FROM : end]) == header.crc
 
 
-def stamp_offset(
-    batch: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
-) -> None:
-    """Writes what a leader assigns; both fields stand outside the checksum."""
-    INT64.pack_into(batch, position, base_offset)
-    INT32.pack_into(batch, position + LEADER_EPOCH_AT, partition_leader_epoch)
-
-
 def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
     """Turns a batch into one with LogAppendTime: attribute, maximum timestamp and a new checksum.
 
     Raises:
-        CorruptMessageError: there is no whole batch at ``position``.
+        CorruptMessageError: there is no whole batch at ``position``; nothing has changed.
     """
     header = parse_header(batch, position)
+    _refuse_torn(batch, position, header.size_bytes)
     INT16.pack_into(batch, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
     INT64.pack_into(batch, position + MAX_TIMESTAMP_AT, timestamp_ms)
     stamp_crc(batch, position, header.size_bytes)
@@ -213,8 +201,12 @@ def stamp_crc(batch: bytearray | memoryview, position: int, size_bytes: int) -> 
     Raises:
         CorruptMessageError: the data ends before the batch does.
     """
-    if len(batch) - position < size_bytes:
-        raise CorruptMessageError(f"position {position}: the data ends before the batch's {size_bytes} bytes")
+    _refuse_torn(batch, position, size_bytes)
     with memoryview(batch) as view:
         crc = crc32c(view[position + CRC_FROM : position + size_bytes])
     UINT32.pack_into(batch, position + CRC_AT, crc)
+
+
+def _refuse_torn(batch: bytearray | memoryview, position: int, size_bytes: int) -> None:
+    if len(batch) - position < size_bytes:
+        raise CorruptMessageError(f"position {position}: the data ends before the batch's {size_bytes} bytes")

@@ -1,6 +1,6 @@
 """How each codec frames its bytes in Kafka, and how they are taken apart without trusting a length in them.
 
-Every decompressor takes a limit and gives up with ``DamagedError`` before more than that much comes out. A
+Every decompressor has ``room`` for so many bytes and gives up before more than that much comes out. A
 length that the data claims for itself is compared with what data of its size can hold before memory is
 reserved for it. All libraries release the GIL while they work.
 
@@ -17,6 +17,7 @@ from typing import Any
 from splashdam.model.values import Buffer
 
 GZIP_DEFAULT_LEVEL = -1
+_GZIP_STEP_BYTES = 4096
 _GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -37,14 +38,14 @@ _INT32 = Struct(">i")
 
 
 class DamagedError(Exception):
-    """The bytes are not what the codec makes, or hold more than the limit."""
+    """The bytes are not what the codec makes."""
 
 
-def _over(max_bytes: int) -> DamagedError:
-    return DamagedError(f"decompresses to more than the limit of {max_bytes} bytes")
+class OverLimitError(DamagedError):
+    """More comes out than the limit."""
 
 
-# gzip: one RFC 1952 member
+# gzip: RFC 1952 members
 
 
 def gzip_compress(data: Buffer, level: int | None) -> bytes:
@@ -52,20 +53,41 @@ def gzip_compress(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, GZIP_DEFAULT_LEVEL if level is None else level, _GZIP_WINDOW)
 
 
-def gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
-    """The content of the one member that ``data`` is."""
-    unpacker = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        content = unpacker.decompress(data, max_bytes + 1)
-    except zlib.error as error:
-        raise DamagedError(str(error)) from error
-    if len(content) > max_bytes:
-        raise _over(max_bytes)
-    if not unpacker.eof:
-        raise DamagedError("the data is cut off")
-    if unpacker.unused_data:
-        raise DamagedError(f"{len(unpacker.unused_data)} bytes behind the end")
-    return content
+def gzip_decompress(data: Buffer, room: int) -> bytes:
+    """The content of all members of ``data``; Java's reader takes several for one stream, too.
+
+    It is fed in steps that grow, since whatever lies behind a member is copied when that ends.
+    """
+    view = memoryview(data)
+    parts: list[bytes] = []
+    position = 0
+    while True:
+        unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        size, step = 0, _GZIP_STEP_BYTES
+        while not unpacker.eof:
+            fed = view[position : position + step]
+            if not fed:
+                raise DamagedError("the data is cut off")
+            try:
+                part = unpacker.decompress(fed, room + 1)
+            except zlib.error as error:
+                raise DamagedError(str(error)) from error
+            if len(part) > room:
+                raise OverLimitError
+            room -= len(part)
+            size += len(part)
+            parts.append(part)
+            position += len(fed) - len(unpacker.unused_data)
+            step *= 2
+        _refuse_nothing(size, alone=len(view) == position and len(parts) == 1)
+        if position == len(view):
+            return b"".join(parts)
+
+
+def _refuse_nothing(size: int, *, alone: bool) -> None:
+    """A small piece that holds nothing costs as much as a large one, so only one that is all may be empty."""
+    if not size and not alone:
+        raise DamagedError("a piece of it holds nothing")
 
 
 # snappy: xerial's stream of blocks
@@ -83,15 +105,23 @@ def snappy_compress(data: Buffer, _level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
+def snappy_decompress(data: Buffer, room: int) -> bytes:
     """A xerial stream (its version numbers are not looked at), or one bare block without a header."""
+    from cramjam import DecompressionError
+
     view = memoryview(data)
-    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-        return _snappy_block(view, max_bytes)
+    try:
+        if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+            return _snappy_block(view, room)
+        return _xerial_blocks(view, room)
+    except DecompressionError as error:
+        raise DamagedError(str(error)) from error
+
+
+def _xerial_blocks(view: memoryview, room: int) -> bytes:
     if len(view) < len(_XERIAL_HEADER):
         raise DamagedError("the data is cut off")
     parts: list[bytes] = []
-    room = max_bytes
     position = len(_XERIAL_HEADER)
     while position < len(view):
         start = position + _INT32.size
@@ -101,23 +131,21 @@ def snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
         position = start + size
         if not 0 <= size <= len(view) - start:
             raise DamagedError(f"a block of {size} bytes, {len(view) - start} are left")
-        parts.append(_snappy_block(view[start:position], max_bytes, room))
+        parts.append(_snappy_block(view[start:position], room))
         room -= len(parts[-1])
+        _refuse_nothing(len(parts[-1]), alone=len(parts) == 1 and position == len(view))
     return b"".join(parts)
 
 
-def _snappy_block(block: memoryview, max_bytes: int, room: int | None = None) -> bytes:
-    from cramjam import DecompressionError, snappy
+def _snappy_block(block: memoryview, room: int) -> bytes:
+    from cramjam import snappy
 
-    try:
-        size = snappy.decompress_raw_len(block)
-        if size > (max_bytes if room is None else room):
-            raise _over(max_bytes)
-        if size * _SNAPPY_BEST_IN > len(block) * _SNAPPY_BEST_OUT:
-            raise DamagedError(f"{len(block)} bytes cannot hold {size}")
-        return bytes(snappy.decompress_raw(block))
-    except DecompressionError as error:
-        raise DamagedError(str(error)) from error
+    size = snappy.decompress_raw_len(block)
+    if size > room:
+        raise OverLimitError
+    if size * _SNAPPY_BEST_IN > len(block) * _SNAPPY_BEST_OUT:
+        raise DamagedError(f"{len(block)} bytes cannot hold {size}")
+    return bytes(snappy.decompress_raw(block))
 
 
 # lz4: one frame of independent blocks
@@ -137,13 +165,12 @@ def lz4_compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+def lz4_decompress(data: Buffer, room: int) -> bytes:
     """The content of the one frame that ``data`` is, taken out in chunks that grow."""
     from lz4 import frame
 
     unpacker: Any = frame.LZ4FrameDecompressor()
     chunks: list[bytes] = []
-    room = max_bytes
     size = _FIRST_CHUNK_BYTES
     fed: Buffer = data
     while not unpacker.eof:
@@ -153,7 +180,7 @@ def lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
             raise DamagedError(str(error)) from error
         room -= len(chunk)
         if room < 0:
-            raise _over(max_bytes)
+            raise OverLimitError
         if not chunk and not unpacker.eof and unpacker.needs_input:
             raise DamagedError("the data is cut off")
         chunks.append(chunk)
@@ -188,7 +215,7 @@ def zstd_compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+def zstd_decompress(data: Buffer, room: int) -> bytes:
     """The content of all frames of ``data``."""
     import zstandard
 
@@ -198,7 +225,6 @@ def zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
         unpacker = zstandard.ZstdDecompressor()
     view = memoryview(data)
     parts: list[bytes] = []
-    room = max_bytes
     try:
         while view:
             size, most = _zstd_frame(view)
@@ -207,11 +233,12 @@ def zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
             if claimed != _ZSTD_UNKNOWN_SIZE and claimed > most:
                 raise DamagedError(f"a frame of {size} bytes cannot hold {claimed}")
             if claimed != _ZSTD_UNKNOWN_SIZE and claimed > room:
-                raise _over(max_bytes)
+                raise OverLimitError
             parts.append(unpacker.decompress(frame, max_output_size=min(most, room) or 1))
             room -= len(parts[-1])
             if room < 0:
-                raise _over(max_bytes)
+                raise OverLimitError
+            _refuse_nothing(len(parts[-1]), alone=len(parts) == 1 and not view)
     except zstandard.ZstdError as error:
         raise DamagedError(str(error)) from error
     _idle_decompressors.append(unpacker)

@@ -134,5 +134,9 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
         return unpack(data, max_bytes)
     except ImportError as error:
         raise UnsupportedCodecError(_missing(codec)) from error
+    except codecs.OverLimitError:
+        raise CorruptMessageError(
+            f"{codec.name.lower()}: decompresses to more than the limit of {max_bytes} bytes"
+        ) from None
     except codecs.DamagedError as error:
         raise CorruptMessageError(f"{codec.name.lower()}: {error}") from error.__cause__

@@ -1,7 +1,9 @@
 """Reading the records of a batch, without trusting any length in it.
 
-Every length and count is compared with the bytes that are there before anything is made of it, so damaged or
-hostile input costs no more than its own size (times what its codec can unpack, within ``max_bytes``).
+Every length and count is compared with the bytes that are there before anything is made of it. What damaged
+or hostile input can cost is limited: unpacked bytes by ``max_bytes``, and a list of records by
+``max_records``, since 7 bytes make a record that takes some 200. Who looks at one record after the other
+(``iter_records``) pays for the bytes alone.
 """
 
 from __future__ import annotations
@@ -38,10 +40,44 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def read_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+MAX_RECORDS = 500_000
+"""What ``read_records`` makes of one batch unless told otherwise; a batch of 1 MiB, which is Kafka's default
+limit, holds 150,000 at most when it is not compressed."""
+
+
+def read_records(
+    data: Buffer,
+    position: int = 0,
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_records: int = MAX_RECORDS,
+) -> list[Record]:
     """All records of the batch that begins at ``position``; a control batch yields its marker.
 
     The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validate_records``).
+
+    Args:
+        data: holds the whole batch.
+        position: where the batch begins.
+        max_bytes: what its records may decompress to.
+        max_records: how many there may be.
+
+    Raises:
+        CorruptMessageError: the batch is cut off or damaged, or has more records.
+        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
+    """
+    header = parse_header(data, position)
+    if header.record_count > max_records:
+        raise CorruptMessageError(
+            f"batch at offset {header.base_offset}: {header.record_count} records, the limit is {max_records}"
+        )
+    return list(iter_records(data, position, max_bytes=max_bytes))
+
+
+def iter_records(
+    data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """As ``read_records``, one record at a time and any number of them; damage is met when it is reached.
 
     Args:
         data: holds the whole batch.
@@ -54,7 +90,7 @@ def read_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMP
     """
     header = parse_header(data, position)
     try:
-        return list(_records(header, _body(data, position, header, max_bytes)))
+        yield from _records(header, _body(data, position, header, max_bytes))
     except _DamagedError as error:
         raise CorruptMessageError(f"batch at offset {header.base_offset}: {error}") from None
 

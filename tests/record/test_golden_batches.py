@@ -80,7 +80,7 @@ def test_the_compacted_log() -> None:
     headers = [header for _, header in batches("goldc-0-compacted")]
     assert [header.record_count for header in headers] == [40, 1, 1, 1, 1, 1]
     compacted = headers[0]
-    assert compacted.has_delete_horizon
+    assert compacted.attributes == 0x40  # the base timestamp is a delete horizon
     assert compacted.codec is Codec.NONE
     assert (compacted.base_offset, compacted.last_offset) == (2879, 2999)
     assert compacted.base_timestamp == 1795263049696

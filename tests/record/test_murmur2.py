@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as murmur2_of_kafka_python
 
+from splashdam.model.errors import IllegalArgumentError
+
 # From Kafka's ``Utils.murmur2``: key, signed value, partition of 1,000.
 VECTORS = [
     (b"", 275646681, 681),
@@ -58,3 +60,9 @@ def test_not_bytes(kernel: ModuleType, key: object) -> None:
 def test_equals_kafka_python(kernel: ModuleType, key: bytes) -> None:
     """Any key hashes as in kafka-python, which returns the value unsigned."""
     assert kernel.murmur2(key) & 0xFFFFFFFF == murmur2_of_kafka_python(key) & 0xFFFFFFFF
+
+
+def test_finding_22_keys_that_no_java_array_holds(kernel: ModuleType) -> None:
+    """Lengths are 31 bits in Kafka; beyond, there is no right answer. (Nobody reads these 2 GiB of zeros.)"""
+    with pytest.raises(IllegalArgumentError, match="a key of 2147483648 bytes; at most 2147483647"):
+        kernel.murmur2(bytes(1 << 31))

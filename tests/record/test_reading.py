@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.errors import UnsupportedCodecError
-from splashdam.record.batch import parse_header, stamp_offset
+from splashdam.record.batch import parse_header
 from splashdam.record.compression import Codec, Compression, compress
-from splashdam.record.reader import Record, read_records, validate_records
+from splashdam.record.kernel import BatchBuffer
+from splashdam.record.reader import Record, iter_records, read_records, validate_records
 from splashdam.record.sealing import build_batch, seal
 from splashdam.record.varint import encode_varint
 
@@ -46,7 +47,7 @@ def test_what_was_built_comes_back(
     for record in records:
         assert buffer.try_append(*record)
     sealed = seal(buffer, Compression(codec))
-    stamp_offset(sealed, 0, base_offset, 0)
+    struct.pack_into(">q", sealed, 0, base_offset)
     assert read_records(sealed) == as_read(records, base_offset)
     assert validate_records(sealed) == max(record[0] for record in records)
 
@@ -217,3 +218,27 @@ def test_validation_of_a_damaged_header(wrong: dict[str, int]) -> None:
     header = parse_header(build_batch(SAMPLE))._replace(**wrong)
     with pytest.raises(CorruptMessageError):
         validate_records(struct.pack(">qiibIhiqqqhii", *header) + bytes(100))
+
+
+def test_finding_7_records_of_a_list_are_limited() -> None:
+    """A few bytes of zstd make any number of records: a list of them has a limit, one after the other not."""
+    buffer = BatchBuffer(400_000)
+    while buffer.try_append(0, None, None, None):
+        pass
+    batch = seal(buffer, Compression(Codec.ZSTD))
+    count = buffer.record_count
+    assert len(batch) < count  # less than a byte for each
+    assert len(read_records(batch, max_records=count)) == count
+    with pytest.raises(CorruptMessageError, match=f"offset 0: {count} records, the limit is {count - 1}"):
+        read_records(batch, max_records=count - 1)
+    tracemalloc.start()
+    assert sum(1 for _ in iter_records(batch)) == count
+    assert tracemalloc.get_traced_memory()[1] < 3 * buffer.size_bytes
+    tracemalloc.stop()
+
+
+def test_finding_7_the_default_limit_of_records() -> None:
+    """Half a million."""
+    batch = raw_batch(raw_record(1, 0, -1, -1, 0) * 500_001, 500_001)
+    with pytest.raises(CorruptMessageError, match="500001 records, the limit is 500000"):
+        read_records(batch)

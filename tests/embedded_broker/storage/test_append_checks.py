@@ -191,3 +191,12 @@ def test_the_directory_is_untouched_by_refusals() -> None:
         with pytest.raises(error):
             log.append_as_leader(data, now_ms=NOW_MS)
     assert files.list_directory(DIRECTORY) == before
+
+
+def test_finding_7_of_a_batch_with_many_bad_records_some_are_named() -> None:
+    """A few kilobytes of zstd hold any number of records: they are looked at one by one, 10,000 are named."""
+    packed = build_batch([(NOW_MS, None, b"v", None)] * 12_000, Compression(Codec.ZSTD))
+    settings = LogSettings(cleanup_policy="compact")
+    with pytest.raises(RecordErrors) as caught:
+        check_batch(packed, settings, NOW_MS)
+    assert len(caught.value.record_errors) == 10_000
