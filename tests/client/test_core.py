@@ -38,7 +38,7 @@ async def test_a_sender_that_crashes_fails_everything(
     async with cluster.producer(linger_ms=60_000) as producer:
         future = await producer.send("one", b"v")
 
-        def crash(*_arguments: Any) -> None:
+        def crash(*_arguments: Any, **_options: Any) -> None:
             raise ZeroDivisionError("planted")
 
         producer._core.metadata.due_in_ms = crash
