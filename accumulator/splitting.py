@@ -22,7 +22,8 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
     """
     if batch.sealed is None or batch.record_count < 2:
         raise IllegalStateError(f"{batch} of {batch.record_count} records is not divided")
-    records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes)  # no guess at what is too much
+    # The limits are what the batch held, not a guess at what is too much.
+    records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes, max_records=batch.record_count)
     sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
     # Half, and half a record: else an odd number of equal records would make three parts.
     half_bytes = (sum(sizes) + max(sizes) + 1) // 2

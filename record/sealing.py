@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record import batch as layout
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, compress
@@ -100,13 +100,15 @@ def build_batch(
 
     Raises:
         IllegalStateError: there is no record.
+        IllegalArgumentError: a record became larger meanwhile: somebody else changes its bytes.
         TypeError: a record's part has the wrong type.
     """
     listed = list(records)
     needed = sum(record_size_upper_bound(key, value, headers) for _, key, value, headers in listed)
     buffer = BatchBuffer(layout.HEADER_BYTES + needed)
     for timestamp_ms, key, value, headers in listed:
-        buffer.try_append(timestamp_ms, key, value, headers)
+        if not buffer.try_append(timestamp_ms, key, value, headers):
+            raise IllegalArgumentError("a record was changed while the batch was built")
     sealed = seal(
         buffer,
         compression,

@@ -138,15 +138,15 @@ def test_division_trusts_the_size_the_batch_had(monkeypatch):
     limits = []
 
     def read(data, **limit):
-        limits.append(limit["max_bytes"])
+        limits.append((limit["max_bytes"], limit["max_records"]))
         return read_records(data, **limit)
 
     monkeypatch.setattr(splitting, "read_records", read)
     accumulator, _, batch = accumulator_of([b"x" * 1000] * 5, compression=Compression(Codec.GZIP))
     assert len(batch.sealed) < 1000
     assert len(accumulator.split_and_reenqueue(batch, 7)) == 2
-    assert limits == [batch.uncompressed_bytes]
-    assert 5000 < limits[0] < 5200
+    assert limits == [(batch.uncompressed_bytes, 5)]
+    assert 5000 < batch.uncompressed_bytes < 5200
 
 
 def test_parts_that_fail_again_keep_their_order():

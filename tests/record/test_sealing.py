@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.record.batch import crc_ok, parse_header
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import read_records
@@ -129,3 +129,17 @@ def test_restamp(codec: Codec) -> None:
     )
     assert crc_ok(batch, 0, after)
     assert after.crc != before.crc
+
+
+def test_record_that_grows_while_a_batch_is_built():
+    """It is refused, not left out: the batch would lack a record that nobody misses."""
+
+    class Growing(list):
+        looks = 0
+
+        def __iter__(self):
+            self.looks += 1
+            return iter([("h", b"x" * (1 if self.looks < 2 else 500))])
+
+    with pytest.raises(IllegalArgumentError, match="a record was changed while the batch was built"):
+        build_batch([(0, None, b"v", Growing([("h", b"")]))])
