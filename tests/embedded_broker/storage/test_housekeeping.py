@@ -1,0 +1,107 @@
+"""What a data directory needs while it is used: flushes, checkpoints, forgotten producers, few open files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from log_kit import NOW_MS, batch, values_of
+
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.model.values import TopicPartition
+from splashdam.testing.memory_files import Fault, MemoryFiles
+
+ROOT = "/data"
+A0 = TopicPartition("a", 0)
+
+
+def open_manager(files: MemoryFiles) -> LogManager:
+    return LogManager.open(files, ROOT, now_ms=NOW_MS)
+
+
+def append(manager: LogManager, topic_partition: TopicPartition, value: bytes) -> None:
+    manager.logs[topic_partition].append_as_leader(batch(value), now_ms=NOW_MS)
+
+
+async def test_a_turn_of_housekeeping_flushes_closed_segments() -> None:
+    """At once; the recovery point is checkpointed when that is due."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, {"segment.bytes": "200"}, now_ms=NOW_MS)
+    for _ in range(5):
+        append(manager, A0, b"x" * 50)
+    assert manager.logs[A0].needs_flush
+    assert await manager.step(0, NOW_MS) == 5_000
+    assert manager.logs[A0].recovery_point == 5
+    assert files.read_bytes(f"{ROOT}/recovery-point-offset-checkpoint") is None
+    assert await manager.step(5_000, NOW_MS) == 5_000
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 5\n"
+    assert await manager.step(59_000, NOW_MS) == 1_000
+    await manager.step(60_000, NOW_MS)
+    assert files.read_bytes(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n1\na 0 5\n"
+
+
+async def test_silent_producers_are_forgotten() -> None:
+    """After producer.id.expiration.ms, looked at every ten minutes."""
+    manager = LogManager.open(MemoryFiles(), ROOT, now_ms=NOW_MS, producer_id_expiration_ms=1000)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    log = manager.logs[A0]
+    log.append_as_leader(batch(b"x", producer_id=4, timestamp_ms=0), now_ms=NOW_MS)
+    assert [entry.producer_id for entry in log.producers] == [4]
+    await manager.step(0, NOW_MS)
+    await manager.step(600_000, NOW_MS + 999)
+    assert [entry.producer_id for entry in log.producers] == [4]
+    await manager.step(1_200_000, NOW_MS + 1_000)
+    assert len(log.producers) == 0
+
+
+async def test_housekeeping_goes_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and tried again when it is due next."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, {"segment.bytes": "200"}, now_ms=NOW_MS)
+    for _ in range(5):
+        append(manager, A0, b"x" * 50)
+    files.inject(Fault(errno.EIO, times=1))
+    await manager.step(0, NOW_MS)
+    assert "flushing a log" in caplog.text
+    files.inject(Fault(errno.ENOSPC, times=1))
+    await manager.step(5_000, NOW_MS)
+    assert "housekeeping" in caplog.text
+    await manager.step(10_000, NOW_MS)
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 5\n"
+
+
+def test_an_idle_partition_keeps_no_file_open(tmp_path: Path) -> None:
+    """Twenty partitions cost the lock, and at most two files for each that has records."""
+    before = len(os.listdir("/proc/self/fd"))
+    for opened in range(3):
+        manager = LogManager.open(DiskFiles(), str(tmp_path / "data"), now_ms=NOW_MS)
+        if not opened:
+            manager.create_topic("a", 20, now_ms=NOW_MS)
+        assert len(os.listdir("/proc/self/fd")) <= before + 1 + 2 * opened
+        append(manager, TopicPartition("a", opened), b"x")
+        manager.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_whole_life_on_a_real_disk(tmp_path: Path) -> None:
+    """The same through the disk's files."""
+    root = str(tmp_path / "deep" / "data")
+    manager = LogManager.open(
+        DiskFiles(), root, now_ms=NOW_MS, settings_for=LogSettings(segment_bytes=500).with_configs
+    )
+    manager.create_topic("a", 2, now_ms=NOW_MS)
+    manager.create_topic("b", 1, now_ms=NOW_MS)
+    for number in range(30):
+        append(manager, A0, b"%d" % number)
+    manager.delete_topic("b")
+    manager.close()
+    manager = LogManager.open(DiskFiles(), root, now_ms=NOW_MS)
+    assert values_of(manager.logs[A0]) == [b"%d" % number for number in range(30)]
+    assert sorted(manager.topics) == ["a"]
+    manager.close()
