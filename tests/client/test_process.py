@@ -159,6 +159,39 @@ def test_no_producer_is_made_during_exit() -> None:
     assert done.stderr == ""
 
 
+def test_the_process_stays_within_its_memory(tcp_cluster: Any) -> None:
+    """What the process holds grows by ``buffer_memory`` and a little, while no broker answers."""
+    tcp_cluster.scripted.trouble_for = silent_produce
+    done = run_script(
+        """
+        import sys
+        from splashdam import KafkaProducer
+        from splashdam.errors import BufferExhaustedError
+
+        def resident_bytes():
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * 4096
+
+        producer = KafkaProducer(bootstrap_servers=sys.argv[1], max_block_ms=300)
+        producer.prepare("six")
+        before = resident_bytes()
+        count = 0
+        try:
+            while True:
+                producer.send("six", bytes(1_000))
+                count += 1
+        except BufferExhaustedError:
+            print(count, resident_bytes() - before)
+        producer.close(0)
+        """,
+        tcp_cluster.address,
+    )
+    assert done.stderr == ""
+    count, grown_bytes = map(int, done.stdout.split())
+    assert 28_000 < count < 34_000
+    assert grown_bytes < (32 + 24) * 1024 * 1024
+
+
 @pytest.mark.parametrize("pure", ["", "1"], ids=["compiled", "pure"])
 def test_signal_handlers_and_finalizers_may_send(tcp_cluster: Any, pure: str) -> None:
     """Hundreds of interruptions at any point of ``send``: nothing is lost, nothing hangs, nothing twice."""
