@@ -248,7 +248,7 @@ def test_a_bad_version_range() -> None:
         Versions.parse("x+")
 
 
-def test_finding_24_compact_strings_are_as_short_as_others() -> None:
+def test_compact_strings_are_as_short_as_others() -> None:
     """Kafka refuses strings above 32,767 bytes in every version, whatever their length could say."""
     longest = "ä" * 16_383 + "x"
     for version in (0, 2):
@@ -261,7 +261,7 @@ def test_finding_24_compact_strings_are_as_short_as_others() -> None:
         decode(Everything, body.replace(b"\2T", b"\x81\x80\x02" + b"T" * 32_768), 2)
 
 
-def test_finding_25_records_below_a_tagged_field() -> None:
+def test_records_below_a_tagged_field() -> None:
     """They would stand before the size of their field, so the declaration is refused."""
 
     class Holder(Struct):

@@ -119,7 +119,7 @@ def test_bad_response_headers() -> None:
         (99_999, 1, None, "FindCoordinatorRequest v99999 is not declared"),
     ],
 )
-def test_finding_13_request_headers_that_do_not_fit(
+def test_request_headers_that_do_not_fit(
     version: int, correlation_id: int, client_id: str | None, reason: str
 ) -> None:
     """Whatever does not fit is a ProtocolError."""
@@ -129,7 +129,7 @@ def test_finding_13_request_headers_that_do_not_fit(
         )
 
 
-def test_finding_13_responses_that_do_not_fit() -> None:
+def test_responses_that_do_not_fit() -> None:
     """Likewise a correlation id, and a frame that its size could not tell."""
 
     class FilePart:
