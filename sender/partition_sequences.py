@@ -50,10 +50,16 @@ class PartitionSequences:
         self.in_flight: list[ProducerBatch] = []
 
     def admits_new(self) -> bool:
-        """Whether a batch without a number may be sent now."""
+        """Whether a batch without a number may be sent now.
+
+        Not while one is repeated: it may be in the log since long, with others behind it, and the broker knows
+        a repeat only as long as it is among the last five.
+        """
         if self.unresolved or self.refused_from is not None:
             return False
-        return len(self.in_flight) < (MOST_IN_FLIGHT if self.confirmed else 1)
+        if len(self.in_flight) >= (MOST_IN_FLIGHT if self.confirmed else 1):
+            return False
+        return not any(batch.attempts for batch in self.in_flight)
 
     def admits_retry(self, batch: ProducerBatch) -> bool:
         """Whether a numbered batch may be sent again now: the lowest goes alone, until it is resolved."""

@@ -37,6 +37,7 @@ def send(idempotence, batch):
 def back(batch):
     """The batch waits for its retry."""
     batch.advance(BatchEvent.RETRY)
+    batch.attempts += 1
 
 
 @pytest.fixture
@@ -113,6 +114,16 @@ def test_retries_go_one_at_a_time_lowest_first(idempotence):
     assert not idempotence.admits(b)
     idempotence.delivered(a)
     assert idempotence.admits(b)
+
+
+def test_nothing_new_while_one_is_repeated(idempotence):
+    """A repeat may be in the log already; with five new ones behind it the broker would not know it again."""
+    (a,) = fly(idempotence, 1)
+    back(a)
+    send(idempotence, a)
+    assert not idempotence.admits(new_batch())
+    idempotence.delivered(a)
+    assert idempotence.admits(new_batch())
 
 
 def test_gap_behind_a_failure_is_only_retried(idempotence):
