@@ -52,8 +52,8 @@ class PartitionSequences:
     def admits_new(self) -> bool:
         """Whether a batch without a number may be sent now.
 
-        Not while one is repeated: it may be in the log since long, with others behind it, and the broker knows
-        a repeat only as long as it is among the last five.
+        Not while one is repeated: it may be in the log since long, with others behind it, and the broker
+        knows a repeat only as long as it is among the last five.
         """
         if self.unresolved or self.refused_from is not None:
             return False
