@@ -62,7 +62,9 @@ def whole_number(minimum: int) -> Callable[[Any], str | None]:
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
-            return f"must be a whole number, not {value!r}" if isinstance(value, float) else _not_a_number(value)
+            return (
+                f"must be a whole number, not {value!r}" if isinstance(value, float) else _not_a_number(value)
+            )
         return None if value >= minimum else f"must be at least {minimum}"
 
     return check

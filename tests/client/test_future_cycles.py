@@ -1,4 +1,4 @@
-"""Finding 2: a failed batch goes when its futures go, whatever an application did with its error."""
+"""A failed batch goes when its futures go, whatever an application did with its error."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def use(way: Callable[[RecordFuture], None]) -> tuple[weakref.ref[Local], int]:
 
 
 @pytest.mark.parametrize("way", [by_get, by_exception, by_errback, by_offset_of])
-def test_finding_2_nothing_is_left_of_a_failed_batch(
+def test_nothing_is_left_of_a_failed_batch(
     way: Callable[[RecordFuture], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """No frame, no future, no outcome survives a collection."""
@@ -77,12 +77,12 @@ def test_finding_2_nothing_is_left_of_a_failed_batch(
     assert not [each for each in gc.get_objects() if type(each) is BatchOutcome and id(each) == outcome]
 
 
-def test_finding_2_with_the_other_twin() -> None:
+def test_with_the_other_twin() -> None:
     """The same with the kernel that this run does not use."""
     environment = {name: value for name, value in os.environ.items() if name != "SPLASHDAM_PURE"}
     if IMPL == "c":
         environment["SPLASHDAM_PURE"] = "1"
-    test = f"{Path(__file__)}::test_finding_2_nothing_is_left_of_a_failed_batch"
+    test = f"{Path(__file__)}::test_nothing_is_left_of_a_failed_batch"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
         env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,

@@ -187,7 +187,7 @@ def test_stamp_log_append_time(wrap: type) -> None:
     assert [record.timestamp_ms for record in read_records(data, 3)] == [5000, 5000]
 
 
-def test_finding_19_stamp_a_torn_batch() -> None:
+def test_stamp_a_torn_batch() -> None:
     """There is nothing to compute a checksum of, and nothing changes."""
     torn = bytearray(BATCH[:-1])
     with pytest.raises(CorruptMessageError, match="position 0"):
@@ -195,7 +195,7 @@ def test_finding_19_stamp_a_torn_batch() -> None:
     assert torn == BATCH[:-1]
 
 
-def test_finding_20_offsets_beyond_64_bits() -> None:
+def test_offsets_beyond_64_bits() -> None:
     """The last offset of a batch exists, and so does the one behind it."""
     legal = changed(base_offset=2**63 - 3, last_offset_delta=1, record_count=2)
     assert parse_header(legal).next_offset == 2**63 - 1

@@ -300,7 +300,7 @@ def test_lies() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_finding_23_gzip_members() -> None:
+def test_gzip_members() -> None:
     """Several members are one stream, as for Java; the limit holds for all together."""
     parts = [TEXT[:100_000], b"x", TEXT[100_000:]]
     packed = b"".join(compress(part, Compression(Codec.GZIP)) for part in parts)
@@ -327,7 +327,7 @@ PIECES: dict[str, tuple[Codec, bytes, bytes]] = {
 
 
 @pytest.mark.parametrize(("codec", "start", "piece"), PIECES.values(), ids=PIECES)
-def test_finding_7_pieces_that_hold_nothing(codec: Codec, start: bytes, piece: bytes) -> None:
+def test_pieces_that_hold_nothing(codec: Codec, start: bytes, piece: bytes) -> None:
     """One may be all there is. A megabyte of them is refused at the first, not read to its end."""
     assert decompress(codec, start + piece) == b""
     with pytest.raises(CorruptMessageError, match=f"{codec.name.lower()}: a piece of it holds nothing"):

@@ -1,4 +1,4 @@
-"""Finding 1: Python code that the kernels run in the middle of growing, and numbers that lie."""
+"""Python code that the kernels run in the middle of growing, and numbers that lie."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Grower:
                 assert self.buffer.try_append(0, None, b"x" * 1000, None)
 
 
-def test_finding_1_a_finalizer_grows_the_buffer_that_is_growing(kernel: ModuleType) -> None:
+def test_a_finalizer_grows_the_buffer_that_is_growing(kernel: ModuleType) -> None:
     """A collection in the middle of ``reserve`` uses the same buffer; its records are all kept."""
     buffer = kernel.BatchBuffer(100)
     assert buffer.try_append(0, None, b"first", None)
@@ -61,7 +61,7 @@ class Liar(int):
 
 @pytest.mark.parametrize("number", [1, 60, 2**31, 2**70, -1, -(2**70)])
 @pytest.mark.parametrize("kind", [int, Liar])
-def test_finding_1_what_is_checked_is_what_is_used(kernel: ModuleType, kind: type[int], number: int) -> None:
+def test_what_is_checked_is_what_is_used(kernel: ModuleType, kind: type[int], number: int) -> None:
     """Capacities are compared as numbers, whatever a subclass of int says of itself."""
     with pytest.raises(IllegalArgumentError, match=f"capacity_bytes={number}: a batch has 61 to 2147483647"):
         kernel.BatchBuffer(kind(number))
@@ -75,7 +75,7 @@ def test_finding_1_what_is_checked_is_what_is_used(kernel: ModuleType, kind: typ
 
 
 @pytest.mark.parametrize("wrong", [1.5, "100", None])
-def test_finding_1_what_is_no_number(kernel: ModuleType, wrong: object) -> None:
+def test_what_is_no_number(kernel: ModuleType, wrong: object) -> None:
     """It is a TypeError, and nothing changes."""
     with pytest.raises(TypeError):
         kernel.BatchBuffer(wrong)

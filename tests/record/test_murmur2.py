@@ -62,7 +62,7 @@ def test_equals_kafka_python(kernel: ModuleType, key: bytes) -> None:
     assert kernel.murmur2(key) & 0xFFFFFFFF == murmur2_of_kafka_python(key) & 0xFFFFFFFF
 
 
-def test_finding_22_keys_that_no_java_array_holds(kernel: ModuleType) -> None:
+def test_keys_that_no_java_array_holds(kernel: ModuleType) -> None:
     """Lengths are 31 bits in Kafka; beyond, there is no right answer. (Nobody reads these 2 GiB of zeros.)"""
     with pytest.raises(IllegalArgumentError, match="a key of 2147483648 bytes; at most 2147483647"):
         kernel.murmur2(bytes(1 << 31))

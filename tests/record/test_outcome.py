@@ -343,7 +343,7 @@ def test_waiters_of_a_part_that_is_split_again(kernel: ModuleType) -> None:
     assert calls == ["r3", "all"]
 
 
-def test_finding_8_a_wrong_index_does_not_lose_the_other_waiters(kernel: ModuleType) -> None:
+def test_a_wrong_index_does_not_lose_the_other_waiters(kernel: ModuleType) -> None:
     """The waiter of a record that was not there is reported; those around it moved to their parts."""
     parent, child, calls = kernel.BatchOutcome(TP), kernel.BatchOutcome(TP), Calls()
     for index in (0, 99, 4):
@@ -357,7 +357,7 @@ def test_finding_8_a_wrong_index_does_not_lose_the_other_waiters(kernel: ModuleT
     assert calls == ["0", "4"]
 
 
-def test_finding_8_children_are_read_once(kernel: ModuleType) -> None:
+def test_children_are_read_once(kernel: ModuleType) -> None:
     """What was checked is what is kept, also from a sequence that changes its mind."""
 
     class Fickle(list[Any]):

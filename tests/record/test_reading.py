@@ -220,7 +220,7 @@ def test_validation_of_a_damaged_header(wrong: dict[str, int]) -> None:
         validate_records(struct.pack(">qiibIhiqqqhii", *header) + bytes(100))
 
 
-def test_finding_7_records_of_a_list_are_limited() -> None:
+def test_records_of_a_list_are_limited() -> None:
     """A few bytes of zstd make any number of records: a list of them has a limit, one after the other not."""
     buffer = BatchBuffer(400_000)
     while buffer.try_append(0, None, None, None):
@@ -237,7 +237,7 @@ def test_finding_7_records_of_a_list_are_limited() -> None:
     tracemalloc.stop()
 
 
-def test_finding_7_the_default_limit_of_records() -> None:
+def test_the_default_limit_of_records() -> None:
     """Half a million."""
     batch = raw_batch(raw_record(1, 0, -1, -1, 0) * 500_001, 500_001)
     with pytest.raises(CorruptMessageError, match="500001 records, the limit is 500000"):

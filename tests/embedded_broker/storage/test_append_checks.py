@@ -193,7 +193,7 @@ def test_the_directory_is_untouched_by_refusals() -> None:
     assert files.list_directory(DIRECTORY) == before
 
 
-def test_finding_7_of_a_batch_with_many_bad_records_some_are_named() -> None:
+def test_of_a_batch_with_many_bad_records_some_are_named() -> None:
     """A few kilobytes of zstd hold any number of records: they are looked at one by one, 10,000 are named."""
     packed = build_batch([(NOW_MS, None, b"v", None)] * 12_000, Compression(Codec.ZSTD))
     settings = LogSettings(cleanup_policy="compact")
