@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
@@ -73,10 +73,12 @@ def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProdu
     )
 
 
-def new_leader(answer: PartitionProduceResponse, response: ProduceResponse) -> Node | None:
-    """The leader that the broker named instead of itself, with its address (KIP-951)."""
+def new_leader(
+    answer: PartitionProduceResponse, response: ProduceResponse, known: Mapping[int, Node]
+) -> Node | None:
+    """The leader that the broker named instead of itself (KIP-951), with its address or as it is ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id >= 0:
             return Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
-    return None
+    return known.get(leader_id)

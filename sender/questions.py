@@ -72,7 +72,7 @@ class Questions:
             return self._want_link(nursery, now_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
-            self._idempotence.doubt(topics)
+            self._idempotence.doubt(frozenset(topics))
         link.hand_over()
         nursery.start_soon(self._learn_cluster, link, topics)
         return math.inf

@@ -87,12 +87,11 @@ class Shipping:
     def _follow_leader(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, response: ProduceResponse
     ) -> None:
-        leader = new_leader(answer, response)
+        metadata = self._context.metadata
+        leader = new_leader(answer, response, metadata.cluster.nodes)
         if leader is not None:
             with self._context.guard:
-                self._context.metadata.apply_leader(
-                    batch.topic_partition, leader, answer.current_leader.leader_epoch
-                )
+                metadata.apply_leader(batch.topic_partition, leader, answer.current_leader.leader_epoch)
 
     def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
         now_ms = self._context.clock.now_ms()
