@@ -76,7 +76,7 @@ def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProdu
 def new_leader(
     answer: PartitionProduceResponse, response: ProduceResponse, known: Mapping[int, Node]
 ) -> Node | None:
-    """The leader that the broker named instead of itself (KIP-951), with its address or as it is ``known``."""
+    """The leader that the broker named instead of itself (KIP-951): with its address, or as ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id >= 0:
