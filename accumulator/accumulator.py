@@ -282,34 +282,39 @@ class RecordAccumulator:
         self._memory.close()
 
     def abort_incomplete(self, error: BaseException) -> list[BatchOutcome]:
+        """As `abort_batches`, for callers that do not care how many records there were."""
+        return [batch.outcome for batch in self.abort_batches(error)]
+
+    def abort_batches(self, error: BaseException) -> list[ProducerBatch]:
         """Fails everything: queued batches for good, those in flight for the application.
 
         Returns:
-            the outcomes whose waiters the caller runs, outside the guard.
+            the batches whose outcomes' waiters the caller runs, outside the guard.
         """
         self._queues.clear()
         self._open.close_all()
-        outcomes = []
-        for batch in list(self._incomplete):
+        batches = list(self._incomplete)
+        for batch in batches:
             if batch.state is BatchState.IN_FLIGHT:
-                outcomes.append(self.abandon(batch, error))
+                self.abandon(batch, error)
             else:
-                outcomes.append(self.fail(batch, error))
-        return outcomes
+                self.fail(batch, error)
+        return batches
 
-    def abort_unsent(self, error: BaseException) -> list[BatchOutcome]:
+    def abort_unsent(self, error: BaseException) -> list[ProducerBatch]:
         """Fails the queued batches that have no sequence number.
 
         For an idempotent producer: what waits for its first attempt. Its batches that wait for a retry have
         numbers and stay; without idempotence none has, and everything queued fails.
 
         Returns:
-            the outcomes whose waiters the caller runs, outside the guard.
+            the batches whose outcomes' waiters the caller runs, outside the guard.
         """
         unsent = self._queues.take_unnumbered()
         for batch in unsent:
             self._open.close(batch)
-        return [self.fail(batch, error) for batch in unsent]
+            self.fail(batch, error)
+        return unsent
 
     @property
     def closed(self) -> bool:
@@ -335,6 +340,11 @@ class RecordAccumulator:
     def has_incomplete(self) -> bool:
         """Whether any batch's outcome is open."""
         return bool(self._incomplete)
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether any batch waits in a queue. Needs no guard, unlike ``queued_topics``."""
+        return self._queues.any_waiting
 
     def queued_topics(self) -> set[str]:
         """Topics with batches in a queue."""

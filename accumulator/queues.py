@@ -43,6 +43,11 @@ class PartitionQueues:
         """Empties all queues."""
         self._queues.clear()
 
+    @property
+    def any_waiting(self) -> bool:
+        """Whether any queue has a batch. One look at the dictionary, so it is safe from any thread."""
+        return bool(self._queues)
+
     def topics(self) -> set[str]:
         """Topics that have batches waiting."""
         return {topic_partition.topic for topic_partition in self._queues}

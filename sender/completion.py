@@ -1,7 +1,7 @@
 """What becomes of a batch after an answer, a failure, or too long a wait: the verdicts, carried out.
 
 Called with the guard held. Outcomes whose waiters are to be run afterwards, without it, collect in
-``finished``.
+``finished``; what is to be logged waits as well, because a log handler has a lock of its own and may send.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
@@ -39,6 +40,7 @@ class Completion:
         self.finished: list[BatchOutcome] = []
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
+        self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
         self._idempotence = idempotence
@@ -83,8 +85,8 @@ class Completion:
         for batch in list(self.in_flight):
             if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
                 self._counters.expired += 1
-                self._counters.records_failed += batch.record_count
-                self.finished.append(self._accumulator.abandon(batch, self._timeout(batch)))
+                self._accumulator.abandon(batch, self._timeout(batch))
+                self._failed(batch)
                 if self._idempotence is not None and batch.sequenced:
                     self._idempotence.abandoned(batch)
 
@@ -97,20 +99,27 @@ class Completion:
     def abort(self, error: BaseException) -> None:
         """Fails everything for the application; batches in flight keep their memory until they are
         settled."""
-        self.finished.extend(self._accumulator.abort_incomplete(error))
+        for batch in self._accumulator.abort_batches(error):
+            self._failed(batch)
 
     def abort_unsent(self, error: BaseException) -> None:
         """Fails what waits for its first attempt, since it cannot have one."""
-        self.finished.extend(self._accumulator.abort_unsent(error))
+        for batch in self._accumulator.abort_unsent(error):
+            self._failed(batch)
 
     def drop_in_flight(self, error: BaseException) -> None:
         """No answer will come any more, and nothing reads the batches' bytes: gives their memory back."""
         for batch in self.in_flight:
-            self.finished.append(self._accumulator.fail(batch, error))
+            self._fail(batch, error)
         self.in_flight.clear()
 
     def run_finished(self) -> None:
-        """Runs the waiters of what was decided. The guard is not held."""
+        """Runs the waiters of what was decided, and logs what was noted. The guard is not held."""
+        accepted_late, self._accepted_late = self._accepted_late, []
+        for topic_partition, record_count in accepted_late:
+            logger.info(
+                "%s accepted a batch of %d records after it had failed here", topic_partition, record_count
+            )
         while self.finished:
             finished, self.finished = self.finished, []
             for outcome in finished:
@@ -121,7 +130,7 @@ class Completion:
         if batch.state is BatchState.IN_FLIGHT:
             self._counters.records_sent += batch.record_count
         else:
-            logger.info("%s accepted a batch of %d records after it had failed here", *_name(batch))
+            self._accepted_late.append((batch.topic_partition, batch.record_count))
         self.finished.append(self._accumulator.complete(batch, base_offset, answer.log_append_time_ms))
         if self._idempotence is not None:
             self._idempotence.delivered(batch)
@@ -152,7 +161,7 @@ class Completion:
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
 
     def _split(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        if batch.record_count == 1 or batch.state is not BatchState.IN_FLIGHT or self._is_late(batch, now_ms):
+        if not self._may_split(batch, now_ms):
             self._refuse(batch, answer, now_ms)
             return
         self._counters.splits += 1
@@ -195,12 +204,18 @@ class Completion:
     def _fail(
         self,
         batch: ProducerBatch,
-        error: KafkaError,
+        error: BaseException,
         record_errors: dict[int, BaseException] | None = None,
     ) -> None:
-        if batch.state is not BatchState.ABANDONED:
-            self._counters.records_failed += batch.record_count
-        self.finished.append(self._accumulator.fail(batch, error, record_errors))
+        told_before = batch.state is BatchState.ABANDONED
+        self._accumulator.fail(batch, error, record_errors)
+        if not told_before:
+            self._failed(batch)
+
+    def _failed(self, batch: ProducerBatch) -> None:
+        """The application is told that the batch failed: once for each batch, whatever it failed of."""
+        self._counters.records_failed += batch.record_count
+        self.finished.append(batch.outcome)
 
     def _forget_sequence(self, batch: ProducerBatch) -> None:
         if self._idempotence is not None and batch.sequenced:
@@ -210,6 +225,15 @@ class Completion:
         return (
             batch.state is BatchState.IN_FLIGHT
             and batch.attempts < self._settings.retries
+            and not self._is_late(batch, now_ms)
+        )
+
+    def _may_split(self, batch: ProducerBatch, now_ms: float) -> bool:
+        """Not if it may be in the log: a broker recognises a repeated batch, but not the halves of one."""
+        return (
+            batch.record_count > 1
+            and batch.state is BatchState.IN_FLIGHT
+            and not (self._idempotence is not None and batch.maybe_written)
             and not self._is_late(batch, now_ms)
         )
 
@@ -231,10 +255,6 @@ class Completion:
             return "the broker has not answered the last one; "
         leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
         return "the partition has no known leader; " if leaderless else ""
-
-
-def _name(batch: ProducerBatch) -> tuple[str, int]:
-    return str(batch.topic_partition), batch.record_count
 
 
 def _error(batch: ProducerBatch, error_code: int, text: str | None) -> KafkaError:

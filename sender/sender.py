@@ -172,7 +172,7 @@ class Sender:
 
     def _settled(self) -> None:
         """Batches have their answers: worth a turn if that lets others go, or ends the whole."""
-        if self._closing or self._completion.fatal is not None or self._context.accumulator.queued_topics():
+        if self._closing or self._completion.fatal is not None or self._context.accumulator.has_queued:
             self._context.wakeup.notify()
 
     def _finished(self) -> bool:
@@ -205,7 +205,7 @@ class Sender:
             self._completion.begin(batches)
             sendable[node_id].hand_over()
             nursery.start_soon(self._shipping.ship, sendable[node_id], batches)
-        self._waits_for_link = bool(check.nodes) and bool(context.accumulator.queued_topics())
+        self._waits_for_link = bool(check.nodes) and context.accumulator.has_queued
         return delay_ms
 
     def _give_up(self, error: BaseException) -> None:

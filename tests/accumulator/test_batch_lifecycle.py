@@ -174,11 +174,15 @@ def test_abort_unsent_leaves_numbered_batches(make_bench, make_cluster):
     (batch, _) = bench.drain(cluster)[1]
     batch.base_sequence = 0
     bench.accumulator.reenqueue(batch, 0)
-    outcomes = bench.accumulator.abort_unsent(ValueError())
-    assert outcomes == [fresh.outcome]
+    batches = bench.accumulator.abort_unsent(ValueError())
+    assert [batch.outcome for batch in batches] == [fresh.outcome]
     assert not retried.done()
     assert not other.done()
     assert bench.accumulator.queued_topics() == {"t"}
+    assert bench.accumulator.has_queued
+    bench.accumulator.abort_incomplete(ValueError())
+    assert not bench.accumulator.queued_topics()
+    assert not bench.accumulator.has_queued
     assert bench.append(0).future.index == 0
 
 

@@ -174,6 +174,20 @@ async def test_too_large_batch_is_split(make_rig, autojump_clock, idempotent):
     assert [value[:2] for value in rig.values()[:30]] == [b"%02d" % number for number in range(30)]
 
 
+@pytest.mark.parametrize("first", [Trouble(then="hang_up"), Trouble(code=7, write=True)])
+async def test_batch_that_may_be_written_is_not_split(make_rig, autojump_clock, first):
+    """Its answer is lost, then it is called too large: halves of a written batch would be written again."""
+    rig = make_rig(linger_ms=5)
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        rig.cluster.produce_script.extend([first, Trouble(code=10)])
+        errors = [await rig.outcome(future) for future in [rig.send(b"%d" % number) for number in range(4)]]
+        assert {type(error) for error in errors} == {MessageTooLargeError}
+        assert await rig.send_and_wait(b"next") == 5
+        assert rig.sender.statistics().splits == 0
+    assert rig.values() == [b"warm", b"0", b"1", b"2", b"3", b"next"]
+
+
 async def test_single_record_too_large(make_rig, autojump_clock):
     """Nothing is left to split: it fails with 10, its neighbours are delivered."""
     rig = make_rig(cluster={"max_batch_bytes": 400}, linger_ms=5)

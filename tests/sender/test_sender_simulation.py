@@ -31,6 +31,7 @@ troubles = st.one_of(
     st.builds(Trouble, then=st.sampled_from(["hang_up", "refuse"])),
     st.builds(Trouble, then=st.just("late"), delay_ms=st.sampled_from([1, 50, 120, 400, 3000])),
     st.builds(Trouble, then=st.just("silence")),
+    st.just(Trouble(code=10)),
     st.builds(Trouble, delay_ms=st.sampled_from([1, 30, 700, 2500])),
     st.just(Trouble()),
     st.just(Trouble()),
