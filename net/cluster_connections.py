@@ -11,17 +11,13 @@ from importlib.metadata import version
 import trio
 
 from splashdam.model.broker_errors import error_for
-from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
-from splashdam.model.errors import KafkaConnectionError, RetriableError
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import KafkaConnectionError, ProtocolError, RetriableError
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
-from splashdam.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from splashdam.net.metadata_reading import read_cluster
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 class ClusterConnections:
@@ -72,8 +68,13 @@ class ClusterConnections:
             max_in_flight_requests=1,
             peer=str(node) if node.node_id >= 0 else address_text(node.host, node.port),
         )
-        await self._nursery.start(connection.run)
-        await connection.negotiate("splashdam", version("splashdam"))
+        try:
+            await self._nursery.start(connection.run)
+            await connection.negotiate("splashdam", version("splashdam"))
+        except BaseException:  # nobody else knows of it yet
+            with trio.CancelScope(shield=True):
+                await connection.aclose()
+            raise
         self._open[node.node_id] = connection
         return connection
 
@@ -83,37 +84,25 @@ class ClusterConnections:
         Raises:
             KafkaConnectionError: no broker could be reached; the text says why for each.
             BrokerResponseError: the topic has an error, for example it does not exist.
+            ProtocolError: the answer is not one.
         """
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         failures: list[str] = []
         for node in [*known, *self._seeds]:
             try:
                 connection = await self.to(node)
-                response = await connection.request(request)
+                cluster = read_cluster(await connection.request(request))
             except RetriableError as error:
                 failures.append(str(error))
             else:
-                return _cluster(response, topic)
+                _check_topic(cluster, topic)
+                return cluster
         raise KafkaConnectionError("no broker can be reached: " + "; ".join(dict.fromkeys(failures)))
 
 
-def _cluster(response: MetadataResponse, topic: str) -> ClusterMetadata:
-    for found in response.topics:
-        if found.error_code:
-            raise error_for(found.error_code, f"topic {topic!r}")
-    return ClusterMetadata(
-        nodes={
-            each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
-        },
-        topics={found.name: _topic(found.name, found) for found in response.topics if found.name is not None},
-        cluster_id=response.cluster_id,
-        controller_id=response.controller_id,
-    )
-
-
-def _topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
-    partitions = [
-        PartitionInfo(name, each.partition_index, each.leader_id, each.leader_epoch)
-        for each in sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    ]
-    return TopicInfo(name, tuple(partitions), topic.error_code, topic.topic_id)
+def _check_topic(cluster: ClusterMetadata, topic: str) -> None:
+    info = cluster.topics.get(topic)
+    if info is None:
+        raise ProtocolError(f"MetadataResponse: asked about topic {topic!r}, it does not name it")
+    if info.error_code:
+        raise error_for(info.error_code, f"topic {topic!r}")

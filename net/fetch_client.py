@@ -20,7 +20,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import KafkaError, KafkaTimeoutError, RetriableError
+from splashdam.model.errors import KafkaError, KafkaTimeoutError, ProtocolError, RetriableError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections
@@ -206,6 +206,11 @@ class FetchClient:
             if answer.error_code:
                 raise error_for(answer.error_code, f"offsets of {topic}-{answer.partition_index}")
             found[answer.partition_index] = answer.offset
+        if found.keys() != set(partitions):
+            raise ProtocolError(
+                f"ListOffsetsResponse: asked about partitions {sorted(partitions)} of {topic!r},"
+                f" it names {sorted(found)}"
+            )
         return found
 
     async def _fetch_once(

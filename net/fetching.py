@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError, error_for
+from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import BatchHeader, crc_ok, iter_headers
 from splashdam.record.reader import Record, read_records
@@ -91,6 +92,7 @@ def read_fetch_response(
     Raises:
         BrokerResponseError: the answer or one of its partitions has an error.
         CorruptMessageError: a batch is damaged.
+        ProtocolError: the answer names a partition that was not asked for.
     """
     if response.error_code:
         raise error_for(response.error_code, f"fetch of {topic!r}")
@@ -98,6 +100,8 @@ def read_fetch_response(
     for answer in response.responses:
         for data in answer.partitions:
             where = TopicPartition(topic, data.partition_index)
+            if where.partition not in positions:
+                raise ProtocolError(f"FetchResponse: {where} was not asked for")
             found = _read_partition(data, where, positions[data.partition_index])
             if found.next_offset > positions[data.partition_index]:
                 fetched.append(found)

@@ -16,8 +16,7 @@ from splashdam.model.broker_errors import error_class
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.values import TopicPartition
 from splashdam.sender.backoff import Backoff
-from splashdam.sender.metadata_reading import read_cluster
-from splashdam.wire.messages.metadata import MetadataResponse
+from splashdam.sender.metadata_merging import follow
 
 logger = logging.getLogger("splashdam.sender")
 
@@ -105,8 +104,7 @@ class Metadata:
         Args:
             now_ms: the monotonic clock.
             needed: batches or callers wait for what it brings. If not, a cluster that does not answer, or
-            that
-                has nothing new to say, is asked again only after ``max_age_ms``.
+                that has nothing new to say, is asked again only after ``max_age_ms``.
         """
         if self._requested is not None or not self._last_used_ms:
             return math.inf
@@ -128,11 +126,11 @@ class Metadata:
         self._asked_at_ms = now_ms
         return sorted(self._requested)
 
-    def apply(self, response: MetadataResponse, now_ms: float) -> None:
+    def apply(self, found: ClusterMetadata, now_ms: float) -> None:
         """The answer is there. The caller runs `take_waiters` outside the guard."""
         before = self.cluster
         requested = self._requested or frozenset()
-        self.cluster = read_cluster(response, before, keep=self._last_used_ms.keys() - requested)
+        self.cluster = follow(before, found, keep=self._last_used_ms.keys() - requested)
         self._requested = None
         self.last_failure = self._complaints(requested)
         if self._last_used_ms.keys() - requested:

@@ -32,8 +32,7 @@ class PartitionSequences:
         next_sequence: for the next new batch.
         acked_to: the number after the last one that the broker confirmed.
         confirmed: the broker has accepted a batch of this producer id here, so it checks the order from now
-        on.
-            Before that it accepts any number, and a second batch could overtake the first.
+            on. Before that it accepts any number, and a second batch could overtake the first.
         unresolved: a batch that may have been written was given up without an answer.
         refused_from: the lowest number that was certainly refused; that batch and those behind it cannot be
             written under this identity.
@@ -63,7 +62,7 @@ class PartitionSequences:
 
     def admits_retry(self, batch: ProducerBatch) -> bool:
         """Whether a numbered batch may be sent again now: the lowest goes alone, until it is resolved."""
-        if not self.in_flight or self.in_flight[0] is not batch:
+        if not self.is_lowest(batch):
             return False
         return self.refused_from is None or is_earlier(batch.base_sequence, self.refused_from)
 

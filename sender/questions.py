@@ -7,7 +7,9 @@ import math
 import trio
 
 from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.net.metadata_reading import read_cluster
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
@@ -16,7 +18,7 @@ from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink
 from splashdam.sender.metadata import run_waiters
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 _UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -89,25 +91,22 @@ class Questions:
         )
         waiters = []
         try:
-            response = await self._answer_to(link, request)
+            found = await self._ask_cluster(link, request)
         except KafkaError as error:
             with context.guard:
                 context.metadata.failed(f"no metadata from {link.node}: {error}", context.clock.now_ms())
         else:
             with context.guard:
-                context.metadata.apply(response, context.clock.now_ms())
+                context.metadata.apply(found, context.clock.now_ms())
                 waiters = context.metadata.take_waiters()
                 self._links.update(context.metadata.cluster)
         run_waiters(waiters)
         context.wakeup.notify()
 
     @staticmethod
-    async def _answer_to(link: BrokerLink, request: MetadataRequest) -> MetadataResponse:
+    async def _ask_cluster(link: BrokerLink, request: MetadataRequest) -> ClusterMetadata:
         pending = await link.submit(MetadataRequest, lambda _version: request)
-        response = await pending.wait()
-        if response.error_code:
-            raise error_for(response.error_code)
-        return response
+        return read_cluster(await pending.wait())
 
     def _id_due_ms(self, now_ms: float) -> float:
         idempotence = self._idempotence

@@ -55,6 +55,8 @@ class FakeCluster:
         network: where it listens.
         partitions: by number.
         topic_error: what Metadata says of the topic.
+        metadata_error: top-level code of every Metadata answer.
+        topic_name: what the topic is called there.
         errors: codes that the next Fetch or ListOffsets partitions answer with, by node.
         fetch_error: top-level code of every Fetch.
         topic_id: its id; zero where the cluster is too old for one.
@@ -64,6 +66,8 @@ class FakeCluster:
     network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
     partitions: dict[int, FakePartition] = attrs.field(factory=dict)
     topic_error: int = 0
+    metadata_error: int = 0
+    topic_name: str = TOPIC
     errors: dict[int, list[int]] = attrs.field(factory=dict)
     fetch_error: int = 0
     topic_id: bytes = TOPIC_ID
@@ -113,10 +117,10 @@ class FakeCluster:
             for number, partition in self.partitions.items()
         ]
         topic = MetadataResponseTopic(
-            name=TOPIC, topic_id=self.topic_id, error_code=self.topic_error, partitions=partitions
+            name=self.topic_name, topic_id=self.topic_id, error_code=self.topic_error, partitions=partitions
         )
         brokers = [MetadataResponseBroker(node_id=port, host="broker", port=port) for port in PORTS]
-        return MetadataResponse(brokers=brokers, topics=[topic])
+        return MetadataResponse(error_code=self.metadata_error, brokers=brokers, topics=[topic])
 
     def _error(self, node: int, number: int) -> int:
         queued = self.errors.get(node)

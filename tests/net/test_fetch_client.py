@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 from crc32c import crc32c
 from fake_cluster import TOPIC, FakeCluster, FakePartition
+from scripted_broker import ScriptedBroker
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import (
+    ClusterAuthorizationFailedError,
     CorruptMessageError,
+    InvalidRequestError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.errors import KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
+from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.record.sealing import build_batch
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.fields import NO_UUID
-from splashdam.wire.messages.fetch import FetchRequest
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.api_versions import ApiVersionsResponse
+from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
+from splashdam.wire.messages.list_offsets import ListOffsetsResponse
 from splashdam.wire.messages.metadata import MetadataRequest
 
 CRC_POSITION, ATTRIBUTES_POSITION = 17, 21
@@ -210,6 +219,77 @@ async def test_errors_that_do_not_pass(cluster: FakeCluster, autojump_clock: Moc
         cluster.fetch_error = -1
         with pytest.raises(UnknownServerError, match="fetch of 'topic'"):
             await client.fetch(TOPIC, {0: 0})
+
+
+async def test_metadata_refused_as_a_whole(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """The answer's own error is looked at before its topics."""
+    cluster.metadata_error = 31
+    async with reading(cluster, autojump_clock) as client:
+        with pytest.raises(ClusterAuthorizationFailedError):
+            await client.partitions(TOPIC)
+
+
+async def test_metadata_about_something_else(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """An answer that leaves out what was asked for, or numbers partitions with a gap, is illegal."""
+    async with reading(cluster, autojump_clock) as client:
+        cluster.topic_name = "other"
+        with pytest.raises(ProtocolError, match="asked about topic 'topic', it does not name it"):
+            await client.partitions(TOPIC)
+        cluster.topic_name = TOPIC
+        cluster.partitions[3] = FakePartition(1)
+        with pytest.raises(ProtocolError, match="one of them is called 3"):
+            await client.partitions(TOPIC)
+
+
+async def test_answers_about_partitions_not_asked_for(
+    cluster: FakeCluster, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets and records alike: illegal, and not a KeyError."""
+    usual = FakeCluster._answer
+
+    def answer(self: FakeCluster, node: int, request: Request[Any]) -> Response:
+        response = usual(self, node, request)
+        if isinstance(response, ListOffsetsResponse):
+            response.topics[0].partitions[0].partition_index = 9
+        elif isinstance(response, FetchResponse):
+            response.responses[0].partitions[0].partition_index = 9
+        return response
+
+    monkeypatch.setattr(FakeCluster, "_answer", answer)
+    async with reading(cluster, autojump_clock) as client:
+        with pytest.raises(ProtocolError, match=r"asked about partitions \[0\] of 'topic', it names \[9\]"):
+            await client.offsets(TOPIC, [0], LATEST)
+        with pytest.raises(ProtocolError, match="topic-9 was not asked for"):
+            await client.fetch(TOPIC, {0: 0})
+
+
+@pytest.mark.parametrize("how", ["cancelled", "refused"])
+async def test_connection_without_negotiation_is_closed(autojump_clock: MockClock, how: str) -> None:
+    """A call that is cancelled or refused while a connection is being made leaves none behind."""
+    network, opened, closed = MemoryNetwork(), [], []
+
+    async def serve(stream: MemoryStream) -> None:
+        opened.append(stream)
+        broker = ScriptedBroker(stream)
+        try:
+            while True:
+                header, _ = await broker.receive()
+                if how == "refused":
+                    await broker.answer(header, ApiVersionsResponse(error_code=42))
+        except (EOFError, trio.BrokenResourceError):
+            closed.append(stream)
+
+    listeners = await network.listen("broker", 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, list(listeners))
+        clock = VirtualClock(autojump_clock)
+        async with open_fetch_client([("broker", 1)], connect=network.connect, clock=clock) as client:
+            for _ in range(3):
+                with trio.move_on_after(1), contextlib.suppress(InvalidRequestError):
+                    await client.partitions(TOPIC)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(opened) == len(closed) == 3
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_damaged_batch(cluster: FakeCluster, autojump_clock: MockClock) -> None:

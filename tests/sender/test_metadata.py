@@ -8,6 +8,7 @@ import pytest
 
 from splashdam.model.cluster import Node
 from splashdam.model.values import TopicPartition
+from splashdam.net.metadata_reading import read_cluster
 from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.wire.messages.metadata import (
     MetadataResponse,
@@ -20,17 +21,18 @@ TP = TopicPartition("t", 0)
 
 
 def answer(*leaders, topic="t", epoch=0, error_code=0, topic_id=bytes(16)):
-    """A response with one topic; one leader per partition."""
+    """What a response says of one topic; one leader per partition."""
     partitions = [
         MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=epoch)
         for number, leader in enumerate(leaders)
     ]
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=each, host=f"h{each}", port=9) for each in (1, 2)],
         topics=[
             MetadataResponseTopic(name=topic, error_code=error_code, partitions=partitions, topic_id=topic_id)
         ],
     )
+    return read_cluster(response)
 
 
 @pytest.fixture
@@ -160,17 +162,6 @@ def test_leader_named_by_a_broker_is_used(metadata):
     assert (metadata.cluster.leader_for(TP), metadata.cluster.leader_epoch(TP)) == (7, 4)
     assert metadata.cluster.nodes[7] == leader
     assert metadata.cluster.leader_for(TopicPartition("t", 1)) == 1
-
-
-def test_gap_in_partition_numbers_has_no_leader(metadata):
-    """A partition that an answer leaves out exists all the same."""
-    response = answer(1)
-    response.topics[0].partitions[0].partition_index = 2
-    metadata.request_topic("t", 0)
-    metadata.begin(0, ())
-    metadata.apply(response, 0)
-    assert metadata.cluster.partition_count("t") == 3
-    assert metadata.cluster.available_partitions("t") == (2,)
 
 
 def test_waiters_are_called_once(metadata):

@@ -309,6 +309,28 @@ async def test_answer_without_the_partition(make_rig, autojump_clock, monkeypatc
     assert rig.values() == [b"x"]
 
 
+@pytest.mark.parametrize("number", [-1, 3_000_000])
+async def test_hostile_partition_number_does_not_kill_the_sender(
+    make_rig, autojump_clock, monkeypatch, number
+):
+    """The answer is as good as none: it is named as the failure, and the question is put again."""
+    rig = make_rig()
+    usual, failures = rig.cluster.respond, []
+
+    def respond(broker, message, version, trouble):
+        response = usual(broker, message, version, trouble)
+        if isinstance(message, MetadataRequest):
+            failures.append(rig.metadata.last_failure)
+            if len(failures) == 1:
+                response.topics[0].partitions[0].partition_index = number
+        return response
+
+    monkeypatch.setattr(rig.cluster, "respond", respond)
+    async with rig.running():
+        assert await rig.send_and_wait(b"x") == 0
+    assert f"one of them is called {number}" in failures[1]
+
+
 async def test_retries_used_up(make_rig, autojump_clock):
     """``retries=2``: the error itself after the third attempt; the gap in the numbers is closed."""
     rig = make_rig(retries=2)

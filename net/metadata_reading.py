@@ -1,0 +1,51 @@
+"""From a Metadata response to a snapshot of the cluster; what is not one is refused whole."""
+
+from __future__ import annotations
+
+from splashdam.model.broker_errors import error_for
+from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
+from splashdam.model.errors import ProtocolError
+from splashdam.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+
+def read_cluster(response: MetadataResponse) -> ClusterMetadata:
+    """The cluster as the broker sees it. Topics with an error are there with their ``error_code``.
+
+    Raises:
+        BrokerResponseError: the broker refused the whole question (from version 13 on).
+        ProtocolError: a topic's partitions are not numbered from 0 without gap or repetition.
+    """
+    if response.error_code:
+        raise error_for(response.error_code)
+    return ClusterMetadata(
+        nodes={
+            each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
+        },
+        topics={
+            topic.name: _read_topic(topic.name, topic) for topic in response.topics if topic.name is not None
+        },
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+    )
+
+
+def _read_topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    for number, each in enumerate(partitions):
+        if each.partition_index != number:
+            raise ProtocolError(
+                f"MetadataResponse: topic {name!r} has {len(partitions)} partitions and one of them is called"
+                f" {each.partition_index}, where {number} was to be expected"
+            )
+    infos = [
+        PartitionInfo(
+            name,
+            each.partition_index,
+            leader=each.leader_id,
+            leader_epoch=each.leader_epoch,
+            replicas=tuple(each.replica_nodes),
+            isr=tuple(each.isr_nodes),
+        )
+        for each in partitions
+    ]
+    return TopicInfo(name, tuple(infos), topic.error_code, topic.topic_id)
