@@ -47,6 +47,7 @@ def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
         if api.unknown_version is None:
             raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
         return Dispatched(api.unknown_version(), 0, header.correlation_id)
-    request = decode(api.request, frame, header.api_version, position=position)
+    # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
+    request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
     context = RequestContext(broker, header.api_version, header.client_id, address)
     return Dispatched(api.handler(request, context), header.api_version, header.correlation_id)

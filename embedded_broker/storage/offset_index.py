@@ -88,6 +88,10 @@ class OffsetIndex:
         """Whether the last entry can be one of a log of this size; as in Kafka, the others are trusted."""
         return not len(self) or (self._offsets[-1] >= 0 and 0 <= self._positions[-1] < log_size_bytes)
 
+    def distrust(self) -> None:
+        """Answers position 0 to every lookup until entries are made anew: they were found to be wrong."""
+        self._offsets, self._positions, self._is_loaded = array("i"), array("i"), True
+
     def unload(self) -> None:
         """Drops the entries from memory; the next use reads them again."""
         self.file.close()

@@ -6,6 +6,7 @@ or closed; a closed one that nobody reads keeps nothing open and nothing in memo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from splashdam.embedded_broker.storage.files import Files, LogFile
@@ -14,8 +15,11 @@ from splashdam.embedded_broker.storage.scan import Head, iter_heads, iter_sound_
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.time_index import NO_TIMESTAMP, TimeIndex
 from splashdam.embedded_broker.storage.txn_index import TransactionIndex
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
+
+_logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -173,8 +177,30 @@ class LogSegment:
         return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
 
     def heads_from(self, offset: int) -> Iterator[Head]:
-        """Batches in order, from one at or before ``offset`` to the end of the segment."""
-        return iter_heads(self.log, self.offset_index.lookup(offset), self.size_bytes)
+        """Batches in order, from one at or before ``offset`` to the end of the segment.
+
+        A damaged index must not hide records: where its entry leads past ``offset`` or to no batch, it is not
+        used, and the segment is read from its start.
+        """
+        position = self.offset_index.lookup(offset)
+        if position and not self._leads_to(position, offset):
+            _logger.warning(
+                "%s is damaged and not used; delete it while the broker is stopped, and it is made anew",
+                self.offset_index.file.path,
+            )
+            self.offset_index.distrust()
+            position = 0
+        return iter_heads(self.log, position, self.size_bytes)
+
+    def _leads_to(self, position: int, offset: int) -> bool:
+        """Whether a batch at or before ``offset`` starts at ``position``."""
+        if not 0 < position < self.size_bytes:
+            return False
+        try:
+            head = next(iter_heads(self.log, position, self.size_bytes), None)
+        except CorruptMessageError:
+            return False
+        return head is not None and self.base_offset <= head.base_offset <= offset
 
     def heads_from_timestamp(self, timestamp_ms: int, from_offset: int) -> Iterator[Head]:
         """The batches from ``from_offset`` on with a record as late as ``timestamp_ms`` or later."""

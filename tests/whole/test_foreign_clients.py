@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import kafka
 import kafka.errors
 import pytest
@@ -151,6 +152,13 @@ def test_transactions_are_refused_at_once(broker: EmbeddedBroker) -> None:
             producer.init_transactions()
     finally:
         producer.close(0)
+
+
+def test_confluent_lists_topics(broker: EmbeddedBroker, topic: str) -> None:
+    """librdkafka's Metadata request has three bytes behind its end; Kafka takes it, and so does this broker."""
+    confluent_produce(broker.bootstrap_servers, topic, RECORDS[:1])
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    assert len(admin.list_topics(timeout=10).topics[topic].partitions) == PARTITIONS
 
 
 def test_admin_client(broker: EmbeddedBroker, topic: str) -> None:
