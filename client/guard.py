@@ -11,12 +11,12 @@ and who finds himself nested leaves the shared state alone: his record goes the 
 from __future__ import annotations
 
 import threading
-import weakref
 from types import TracebackType
 
+from splashdam.client.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
 
-_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+_guards: AliveSet[Guard] = AliveSet()
 
 
 class Guard:
@@ -34,9 +34,9 @@ class Guard:
     __slots__ = ("__weakref__", "depth", "lock")
 
     def __init__(self) -> None:
-        _guards.add(self)
         self.lock = threading.RLock()
         self.depth = 0
+        _guards.add(self)
 
     def __enter__(self) -> None:
         self.lock.acquire()
@@ -64,7 +64,7 @@ def refuse_inside_a_send(call: str) -> None:
     Raises:
         IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
     """
-    if any(guard.interrupted() for guard in list(_guards)):
+    if any(guard.interrupted() for guard in _guards.snapshot()):
         raise IllegalStateError(
             f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
         )

@@ -12,9 +12,9 @@ import atexit
 import os
 import threading
 import time
-import weakref
 from typing import Protocol
 
+from splashdam.client.alive import AliveSet
 from splashdam.client.waiters import SENDER_THREADS
 from splashdam.model.errors import IllegalStateError
 
@@ -32,7 +32,7 @@ class Closable(Protocol):
         """Waits that long, then gives up what is left."""
 
 
-_alive: weakref.WeakSet[Closable] = weakref.WeakSet()
+_alive: AliveSet[Closable] = AliveSet()
 
 
 def keep_watch(core: Closable) -> None:
@@ -65,7 +65,7 @@ def refuse_at_exit() -> None:
 
 
 def _close_all_at_exit() -> None:
-    cores = list(_alive)
+    cores = _alive.snapshot()
     deadlines = [(core, time.monotonic() + core.begin_close_at_exit()) for core in cores]
     for core, deadline in deadlines:
         core.finish_close_at_exit(max(deadline - time.monotonic(), 0.0))
@@ -73,7 +73,7 @@ def _close_all_at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     SENDER_THREADS.forget_others()
-    for core in list(_alive):
+    for core in _alive.snapshot():
         core.become_foreign()
     _alive.clear()
 
