@@ -71,6 +71,19 @@ def _accepted(convert: Any) -> Any:
     return check
 
 
+_INT32_MAX = 2**31 - 1
+
+
+def _int32(check: Any) -> Any:
+    """``check``, for a number that Kafka's protocol has in 32 bits."""
+
+    def check_both(value: Any) -> str | None:
+        problem: str | None = check(value)
+        return problem or (f"must be at most {_INT32_MAX}" if value > _INT32_MAX else None)
+
+    return check_both
+
+
 def _optional_whole_number(minimum: int) -> Any:
     check = whole_number(minimum)
     return lambda value: None if value is None else check(value)
@@ -152,7 +165,7 @@ class ProducerSettings:
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
-        check=whole_number(0),
+        check=_int32(whole_number(0)),
         doc="Most bytes in a batch for one partition; 0: a batch per record. A larger record travels alone",
     )
     linger_ms: float = option(
@@ -171,7 +184,7 @@ class ProducerSettings:
     )
     max_request_size: int = option(
         1024 * 1024,
-        check=whole_number(1),
+        check=_int32(whole_number(1)),
         doc="Most bytes of a request, and of one record before compression",
     )
     partitioner: Any = option(
@@ -194,7 +207,7 @@ class ProducerSettings:
     )
     request_timeout_ms: float = option(
         30_000,
-        check=at_least(1),
+        check=_int32(at_least(1)),
         parse=float,
         doc="How long an answer may take before the connection is given up",
     )

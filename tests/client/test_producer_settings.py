@@ -190,3 +190,12 @@ def test_settings_pickle() -> None:
     again = pickle.loads(pickle.dumps(settings))
     assert again.linger_ms == 7
     assert again.client_id == settings.client_id
+
+
+@pytest.mark.parametrize("name", ["request_timeout_ms", "max_request_size", "batch_size"])
+def test_what_the_protocol_has_in_32_bits_is_limited(name: str) -> None:
+    """A larger number would be found out only when the first request is encoded, and then for ever."""
+    assert getattr(producer_settings({name: 2**31 - 1}), name) == 2**31 - 1
+    for value in (2**31, 10**10):
+        with pytest.raises(KafkaConfigurationError, match=rf"{name}={value}: must be at most 2147483647"):
+            producer_settings({name: value})
