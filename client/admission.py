@@ -39,6 +39,7 @@ class Admission:
     """
 
     __slots__ = (
+        "_accepted",
         "_given",
         "_intake",
         "_lookup",
@@ -66,6 +67,7 @@ class Admission:
         given: tuple[Any, Any],
     ) -> None:
         self._intake = intake
+        self._accepted = False
         self._given = given
         self._lookup: TopicLookup | None = None
         self._ticket: MemoryTicket | None = None
@@ -91,6 +93,7 @@ class Admission:
         lookup = self._lookup
         if lookup is None:
             lookup = self._lookup = TopicLookup(self._intake, self.topic, self.partition, self.deadline_ms)
+        lookup.accepted = self._accepted
         try:
             route = lookup.step()
         except BrokerResponseError as error:
@@ -100,6 +103,10 @@ class Admission:
             return None
         self._intake.check_size(self.key, self.value, self.headers)
         return self._append(route)
+
+    def accept(self) -> None:
+        """The caller has its future: closing the producer does not turn the record away any more."""
+        self._accepted = True
 
     def cancel(self) -> None:
         """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -66,7 +66,7 @@ class AsyncKafkaProducer(ProducerBase):
             clock=clock or SystemClock(),
         )
         self._submit = core.intake.submit
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._resources = AsyncExitStack()
 
     async def send(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -192,25 +192,31 @@ class AsyncKafkaProducer(ProducerBase):
         return None if self._lease is None else self._lease.broker
 
     async def __aenter__(self) -> Self:
-        if self._local is not None:
-            # The broker has a thread of its own; starting it reads its directory, which may take a while.
-            self._lease = await trio.to_thread.run_sync(Lease, self._local)
-            self._core.connect.connect = self._lease.connect()
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        self._core.start()
-        await nursery.start(self._core.main)
+        core = self._core
+        core.refuse_unless_new()
+        async with AsyncExitStack() as resources:
+            if self._local is not None:
+                # The broker has a thread of its own; starting it reads its directory, which may take a while.
+                self._lease = await trio.to_thread.run_sync(Lease, self._local)
+                resources.push_async_callback(self._release)
+                core.connect.connect = self._lease.connect()
+            core.start()
+            nursery = await resources.enter_async_context(trio.open_nursery())
+            await nursery.start(core.main)
+            self._resources = resources.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._nursery_manager is not None
         try:
             await self.close(0 if isinstance(error, trio.Cancelled) else None)
         finally:
             # The block's own exception is not shown to the nursery, which would wrap it into a group.
-            await self._nursery_manager.__aexit__(None, None, None)
-            if self._lease is not None:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self._lease.release)
+            await self._resources.aclose()
+
+    async def _release(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(lease.release)

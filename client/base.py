@@ -11,7 +11,7 @@ import attrs
 
 from splashdam.client.admission import Admission
 from splashdam.client.core import ProducerCore
-from splashdam.client.future import RecordFuture
+from splashdam.client.future import RecordFuture, in_callback
 from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.lookup import TopicLookup
 from splashdam.client.metrics import Metrics, metrics_of
@@ -83,7 +83,7 @@ class ProducerBase:
 
     def _settle_nowait(self, admission: Admission) -> RecordFuture:
         core = self._core
-        if core.guard.interrupted():
+        if core.guard.interrupted() or (in_callback() and core.late.waiting):  # behind those, in order
             return core.late.add(admission)
         admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
         future = admission.step()

@@ -11,7 +11,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import trio
 
@@ -106,6 +105,15 @@ class ProducerCore:
         self._errands: deque[Callable[[], object]] = deque()
         self._errand_wakeup = Wakeup()
 
+    def refuse_unless_new(self) -> None:
+        """Raises where ``start`` would.
+
+        Raises:
+            IllegalStateError: it runs, or has run, or was closed.
+        """
+        if self.state is not State.NEW:
+            raise IllegalStateError(f"a producer starts once; this one is {self.state.name.lower()}")
+
     def start(self) -> None:
         """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
         self._advance(Event.START)
@@ -115,6 +123,12 @@ class ProducerCore:
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
         SENDER_THREADS.enter()
+        try:
+            await self._main(task_status)
+        finally:
+            SENDER_THREADS.leave()  # last: until then callbacks run here, and must not wait
+
+    async def _main(self, task_status: trio.TaskStatus[None]) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.late.run)
@@ -126,8 +140,10 @@ class ProducerCore:
         except Exception as error:
             logger.exception("%s: the sender stopped, which is a bug", self.settings.client_id)
             self._crash = error
+        except BaseException as error:
+            self._crash = _but_cancelled(error)
+            raise
         finally:
-            SENDER_THREADS.leave()
             self._finish()
 
     def begin_flush(self) -> list[BatchOutcome]:
@@ -148,10 +164,10 @@ class ProducerCore:
     def flush_report(self, outcomes: Sequence[BatchOutcome], timeout: float | None) -> FlushReport:
         """What became of ``outcomes``; logged if some are pending, since few callers look."""
         report = report_on(outcomes)
-        if report.pending:
+        if report.pending_batches:
             name = self.settings.client_id
             logger.warning(
-                "%s: %d batches are pending after flush(timeout=%s)", name, report.pending, timeout
+                "%s: %d batches are pending after flush(timeout=%s)", name, report.pending_batches, timeout
             )
         return report
 
@@ -167,15 +183,27 @@ class ProducerCore:
         if self.state is State.FOREIGN:
             return
         self.intake.refuse = self._refusal
-        run_waiters(self.metadata.take_waiters())  # who waits for a topic is told that it is over
         if new:
             self._finish()
         elif (
             self.guard.interrupted()
-        ):  # closing takes the guard, and its holder is in the middle of something
-            self.in_loop(self.sender.initiate_close)
+        ):  # what follows takes the guard, whose holder is in the middle of something
+            self.in_loop(self._close_sender)
+        else:
+            self._close_sender()
+
+    def _close_sender(self) -> None:
+        """The sender ends when all is delivered; before, late records come in, or their time is up."""
+        self._wake_metadata_waiters()  # who waits for a topic is told that it is over
+        if self.late.waiting:
+            self.late.when_empty(self.sender.initiate_close)
         else:
             self.sender.initiate_close()
+
+    def _wake_metadata_waiters(self) -> None:
+        with self.guard:
+            waiters = self.metadata.take_waiters()
+        run_waiters(waiters)
 
     def force_close(self, why: str) -> None:
         """Ends the loop at once, which fails what is not delivered. Never waits."""
@@ -189,7 +217,12 @@ class ProducerCore:
     def fail_what_is_left(self) -> None:
         """After ``force_close``: does here what the loop has not done, because a callback keeps it."""
         if self._forced is not None and not self.finished.opened:
-            self._abort(self._forced)
+            SENDER_THREADS.enter()  # callbacks run here now, and must not wait for a loop that does not turn
+            try:
+                self._abort(self._forced)
+                self.late.fail_all(self._forced)
+            finally:
+                SENDER_THREADS.leave()
 
     def abandon(self) -> None:
         """Nobody refers to the producer any more: closes it within ``exit_timeout_ms``, without waiting here.
@@ -255,9 +288,12 @@ class ProducerCore:
             self._do_errands()
 
     def _do_errands(self) -> None:
-        while self._errands:
-            with suppress(IndexError):  # the loop has ended, and two threads are at it
-                self._errands.popleft()()
+        while True:
+            try:
+                act = self._errands.popleft()
+            except IndexError:  # not asked before: when the loop has ended, two threads may be at it
+                return
+            act()
 
     def _advance(self, event: Event) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a producer")
@@ -269,7 +305,9 @@ class ProducerCore:
 
     def _give_up(self, why: str) -> None:
         """Ends without a caller who could be told, so it is logged: once, with a count."""
-        left = self.accumulator.statistics().incomplete_batches + self.late.waiting
+        with self.guard:
+            left = self.accumulator.statistics().incomplete_batches
+        left += self.late.waiting
         logger.warning(
             "%s: %d batches were not delivered: the producer was closed %s. Call close() or use `with`",
             self.settings.client_id,
@@ -287,13 +325,15 @@ class ProducerCore:
         self.intake.refuse = self._refusal
         self._advance(Event.FINISH)
         error = self._forced or self._refusal()
-        self._abort(error)
-        self.late.fail_all(error)
-        run_waiters(self.metadata.take_waiters())
-        self.intake.close_serializers()
-        self.finished.open()
-        self._do_errands()
-        process.forget(self)
+        try:
+            self._abort(error)
+            self.late.fail_all(error)
+            self._wake_metadata_waiters()
+            self.intake.close_serializers()
+        finally:
+            self.finished.open()
+            self._do_errands()
+            process.forget(self)
 
     def _abort(self, error: BaseException) -> None:
         with self.guard:
@@ -301,3 +341,10 @@ class ProducerCore:
             outcomes = self.accumulator.abort_incomplete(error)
         for outcome in outcomes:
             outcome.run_waiters()
+
+
+def _but_cancelled(error: BaseException) -> BaseException | None:
+    """What of ``error`` is no mere cancellation."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1]
+    return None if isinstance(error, trio.Cancelled) else error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -188,10 +189,26 @@ def _call_user(
     _here.in_callback = True
     try:
         function(*args, result, **kwargs)
-    except Exception:
+    except BaseException as error:
+        if not _is_its_own(error):
+            raise
         logger.exception("a delivery callback raised")
     finally:
         _here.in_callback = before
+
+
+def _is_its_own(error: BaseException) -> bool:
+    """Whether ``error`` concerns the callback alone.
+
+    On a sender's thread even a ``SystemExit`` does: it would end the sender, and with it everybody's records.
+    A cancellation is trio's, and Ctrl-C the program's.
+    """
+    if isinstance(error, Exception):
+        return True
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        return False
+    trio = sys.modules.get("trio")  # see waiters.py
+    return SENDER_THREADS.here() and not (trio is not None and isinstance(error, trio.Cancelled))
 
 
 def in_callback() -> bool:

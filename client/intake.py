@@ -176,7 +176,8 @@ class RecordIntake:
 
     def why_exhausted(self) -> str:
         """What to tell a caller who has waited for memory in vain."""
-        statistics = self.accumulator.statistics()
+        with self.guard:
+            statistics = self.accumulator.statistics()
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
             f" {statistics.incomplete_batches} batches are not acknowledged,"

@@ -8,7 +8,9 @@ returns at once, and a task of the sender's loop brings the records in, in order
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from splashdam.client.admission import Admission, Wait
 from splashdam.client.future import RecordFuture
@@ -21,15 +23,19 @@ LATE_BYTES_LIMIT = 1024 * 1024
 """What late records may hold beside ``buffer_memory``."""
 
 
+_Late: TypeAlias = tuple[Admission, BatchOutcome]
+
+
 class LateRecords:
     """The queue and the task that empties it. ``add`` may be called from anywhere; the rest is the loop's."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
         self._custom_partitioner = intake.detour
-        self._queue: deque[tuple[Admission, BatchOutcome]] = deque()
+        self._queue: deque[_Late] = deque()
         self._wakeup = Wakeup()
         self._bytes = 0
+        self._when_empty: Callable[[], None] | None = None
         self._subscription: tuple[Wait, object] | None = None
 
     @property
@@ -53,6 +59,7 @@ class LateRecords:
                 f"{self.waiting} records sent from callbacks, signal handlers or __del__ wait already:"
                 " these must not wait where they are sent, and what they hold is limited"
             )
+        admission.accept()
         future = admission.promise()
         self._bytes += size_bytes
         self._queue.append((admission, future.outcome))
@@ -69,36 +76,58 @@ class LateRecords:
     def pump(self) -> float:
         """Brings in what can be; milliseconds until a record's time is up."""
         self._unsubscribe()
-        while self._queue:
-            admission, outcome = self._queue[0]
+        while (late := self._head()) is not None:
+            admission, outcome = late
             try:
                 future = admission.step()
             except Exception as error:
-                self._pop(admission)
-                _end(outcome, error)
+                if self._take(late):
+                    _end(outcome, error)
                 continue
             if future is None:
                 assert admission.waits_for is not None
                 self._subscribe(admission.waits_for)
                 return max(admission.deadline_ms - self._intake.clock.now_ms(), 0.0)
-            self._pop(admission)
-            _follow(outcome, future)
+            if self._take(late):
+                _follow(outcome, future)
         self._bytes = 0  # it is only nearly exact: two threads may add at once
         self._intake.detour = self._custom_partitioner
+        act, self._when_empty = self._when_empty, None
+        if act is not None:
+            act()
         return float("inf")
 
     def fail_all(self, error: BaseException) -> None:
-        """The producer ends: nobody will bring these in."""
+        """The producer ends: nobody will bring these in. From any thread, also while the loop is at it."""
         self._unsubscribe()
-        while self._queue:
-            admission, outcome = self._queue[0]
-            self._pop(admission)
-            admission.cancel()
-            _end(outcome, error)
+        while (late := self._head()) is not None:
+            admission, outcome = late
+            if self._take(late):
+                admission.cancel()
+                _end(outcome, error)
 
-    def _pop(self, admission: Admission) -> None:
-        self._queue.popleft()
-        self._bytes -= admission.size_bytes()
+    def when_empty(self, act: Callable[[], None]) -> None:
+        """Has ``act`` called in the loop, once the queue is empty. From any thread."""
+        self._when_empty = act
+        self._wakeup.wake()
+
+    def _head(self) -> _Late | None:
+        try:
+            return self._queue[0]
+        except IndexError:
+            return None
+
+    def _take(self, late: _Late) -> bool:
+        """Whether the caller, and no other thread, ends this record's promise.
+
+        It is taken after it was brought in, so that a flush finds it in one place or the other.
+        """
+        try:
+            self._queue.remove(late)
+        except ValueError:
+            return False
+        self._bytes -= late[0].size_bytes()
+        return True
 
     def _subscribe(self, waits_for: Wait) -> None:
         handle = waits_for.subscribe(self._wakeup.wake)
@@ -108,9 +137,9 @@ class LateRecords:
             self._subscription = (waits_for, handle)
 
     def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            waits_for, handle = self._subscription
-            self._subscription = None
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            waits_for, handle = subscription
             waits_for.unsubscribe(handle)
 
 

@@ -20,11 +20,12 @@ class TopicLookup:
     """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
 
     Attributes:
+        accepted: True: it is for a record that was taken before the producer was closed, so it goes on.
         waits_for: what has to happen before the next ``step``.
         deadline_ms: when waiting ends, by the monotonic clock.
     """
 
-    __slots__ = ("_intake", "_partition", "_topic", "deadline_ms", "waits_for")
+    __slots__ = ("_intake", "_partition", "_topic", "accepted", "deadline_ms", "waits_for")
 
     def __init__(self, intake: RecordIntake, topic: str, partition: int | None, deadline_ms: float) -> None:
         """Checks the arguments.
@@ -38,6 +39,7 @@ class TopicLookup:
         self._partition = -1 if partition is None else operator.index(partition)
         if partition is not None and self._partition < 0:
             raise ValueError(f"partition must be 0 or more, not {partition}")
+        self.accepted = False
         self.deadline_ms = deadline_ms
         self.waits_for: MetadataWait | None = None
 
@@ -50,7 +52,7 @@ class TopicLookup:
             IllegalStateError: the producer was closed meanwhile.
         """
         intake = self._intake
-        if intake.refuse is not None:
+        if intake.refuse is not None and not self.accepted:
             raise intake.refuse()
         cluster = intake.metadata.cluster
         route = intake.route(self._topic)
@@ -65,7 +67,7 @@ class TopicLookup:
         with intake.guard:
             intake.metadata.request_topic(self._topic, now_ms)
         intake.wake()
-        self.waits_for = MetadataWait(intake, cluster)
+        self.waits_for = MetadataWait(intake, cluster, accepted=self.accepted)
         return None
 
     def cancel(self) -> None:
@@ -84,18 +86,20 @@ class TopicLookup:
 class MetadataWait:
     """Waits for a metadata snapshot other than the one that was not enough, or for the producer's end."""
 
-    __slots__ = ("_intake", "_seen")
+    __slots__ = ("_accepted", "_intake", "_seen")
 
     what: ClassVar[str] = "metadata"
 
-    def __init__(self, intake: RecordIntake, seen: ClusterMetadata) -> None:
+    def __init__(self, intake: RecordIntake, seen: ClusterMetadata, *, accepted: bool) -> None:
+        self._accepted = accepted
         self._intake = intake
         self._seen = seen
 
     def subscribe(self, wake: Wake) -> object | None:
         intake = self._intake
         with intake.guard:
-            if intake.metadata.cluster is not self._seen or intake.refuse is not None:
+            over = intake.refuse is not None and not self._accepted
+            if intake.metadata.cluster is not self._seen or over:
                 return None
             return intake.metadata.add_waiter(wake)
 

@@ -63,13 +63,16 @@ class KafkaProducer(ProducerBase):
         )
         self._submit = core.intake.submit
         self._lease = lease = None if local is None else Lease(local)
-        if lease is not None:
-            core.connect.connect = lease.connect()
-        self._thread = threading.Thread(
-            target=_run, args=(core, clock, lease), name=f"{settings.client_id}-network-thread", daemon=True
-        )
         core.start()
         try:
+            if lease is not None:
+                core.connect.connect = lease.connect()
+            self._thread = threading.Thread(
+                target=_run,
+                args=(core, clock, lease),
+                name=f"{settings.client_id}-network-thread",
+                daemon=True,
+            )
             self._thread.start()
         except BaseException:
             core.never_ran()

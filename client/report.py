@@ -19,20 +19,20 @@ class FlushReport:
     """What became of the batches that were not acknowledged when ``flush`` was called.
 
     Attributes:
-        delivered: batches the cluster has.
-        failed: batches that were given up; their records' futures say why.
-        pending: batches still on their way when the time was up; 0 without a timeout.
+        delivered_batches: batches the cluster has.
+        failed_batches: batches that were given up; their records' futures say why.
+        pending_batches: batches still on their way when the time was up; 0 without a timeout.
         errors: one error of each kind among the failed.
     """
 
-    delivered: int = 0
-    failed: int = 0
-    pending: int = 0
+    delivered_batches: int = 0
+    failed_batches: int = 0
+    pending_batches: int = 0
     errors: tuple[BaseException, ...] = ()
 
     def __bool__(self) -> bool:
         """True if everything was delivered."""
-        return not self.failed and not self.pending
+        return not self.failed_batches and not self.pending_batches
 
 
 def report_on(outcomes: Iterable[BatchOutcome]) -> FlushReport:
