@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -54,8 +54,8 @@ async def cluster(away: LocalCluster, nursery: trio.Nursery) -> LocalCluster:
 class TcpCluster:
     """A scripted cluster in a thread of its own."""
 
-    def __init__(self) -> None:
-        self.scripted = ScriptedCluster(self, topics=TOPICS)  # type: ignore[arg-type]  # it listens, that is all
+    def __init__(self, topics: Mapping[str, int] = TOPICS) -> None:
+        self.scripted = ScriptedCluster(self, topics=dict(topics))  # type: ignore[arg-type]  # it listens, that is all
         self._started = threading.Event()
         self._stop = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
