@@ -8,7 +8,6 @@ illegal answer, a late one, a write that failed or was cancelled half way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import trio
@@ -196,15 +195,11 @@ class Connection:
     def _has_room(self) -> bool:
         return len(self._in_flight) < self._max_in_flight and self.throttled_ms <= _TOLERANCE_MS
 
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        while self._state is not ConnectionState.CLOSED and not condition():
+    async def _wait_for_room(self) -> None:
+        while self._state is not ConnectionState.CLOSED and not self._has_room():
             deadline = self._loop_time(self._throttled_until_ms) if self.throttled_ms else float("inf")
             with trio.move_on_at(deadline):
                 await self._changed.park()
-
-    async def wait_sendable(self) -> None:
-        """Waits until `can_send`, or until the connection is closed."""
-        await self._wait_until(lambda: self.can_send)
 
     async def submit(
         self,
@@ -231,7 +226,7 @@ class Connection:
         if version is None:
             version = self.version_for(type(request))
         async with self._turn:
-            await self._wait_until(self._has_room)
+            await self._wait_for_room()
             if self._state is ConnectionState.CLOSED:
                 raise self._lost(request.NAME)
             self._advance(ConnectionEvent.SUBMIT)
@@ -276,7 +271,7 @@ class Connection:
             self._close(late, [pending])
             raise late
         if self._state is ConnectionState.CLOSED:
-            raise pending.error or self._lost(str(pending))
+            raise self._lost(str(pending))  # also where an illegal answer did it: that one is not our fault
 
     async def request(
         self, request: Request[R], version: int | None = None, *, timeout_ms: float | None = None

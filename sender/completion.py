@@ -70,11 +70,15 @@ class Completion:
 
     def settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         """The broker's answer for one batch in flight, or what stands for it when there is none."""
-        del self.in_flight[batch]
-        if self._keeps_order_by_muting:
-            self._accumulator.unmute(batch.topic_partition)
+        self._land(batch)
         verdict = verdict_for(answer.error_code, idempotent=self._idempotence is not None)
         self._handlers[verdict](batch, answer, now_ms)
+
+    def refuse_unsent(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """A batch in flight for which no request can be made: nothing was sent, and no repeat would help."""
+        self._land(batch)
+        self._fail(batch, error)
+        self._give_up_sequence(batch)
 
     def expire(self, now_ms: float) -> None:
         """Fails the batches whose delivery timeout has passed, in their queues and in flight."""
@@ -177,6 +181,14 @@ class Completion:
                 f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
             )
         self._fail(batch, error, record_errors)
+        self._give_up_sequence(batch)
+
+    def _land(self, batch: ProducerBatch) -> None:
+        del self.in_flight[batch]
+        if self._keeps_order_by_muting:
+            self._accumulator.unmute(batch.topic_partition)
+
+    def _give_up_sequence(self, batch: ProducerBatch) -> None:
         if batch.maybe_written:
             self._forget_sequence(batch)  # an earlier attempt may be in the log, and so may those behind it
         elif self._idempotence is not None and batch.sequenced:

@@ -118,7 +118,9 @@ class BrokerLink:
     @property
     def sendable(self) -> bool:
         """Whether a request would be written at once."""
-        return self._connection is not None and not self._handed_over and self._connection.can_send
+        if self._connection is None or self._handed_over or self._scope.cancel_called:
+            return False
+        return self._connection.can_send
 
     @property
     def hopeful(self) -> bool:
@@ -137,6 +139,7 @@ class BrokerLink:
         """Somebody wants to send: connects, unless that is under way or backing off."""
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
+            self._scope = trio.CancelScope()
             nursery.start_soon(self._serve)
 
     def hand_over(self) -> None:
@@ -178,13 +181,16 @@ class BrokerLink:
         return max(0.0, self._used_at_ms + self._settings.connections_max_idle_ms - now_ms)
 
     def close(self) -> None:
-        """Ends the connection; its requests fail. The link can be used again."""
+        """Ends the connection: nothing new goes there from now on, and its requests fail.
+
+        The link can be used again once its task has ended.
+        """
         self._scope.cancel()
 
     async def _serve(self) -> None:
         failure: BaseException | None = None
         try:
-            with trio.CancelScope() as self._scope:
+            with self._scope:
                 failure = await self._serve_connection(await self._open_stream())
         except (KafkaError, OSError) as error:
             failure = error

@@ -17,8 +17,7 @@ class SenderSettings:
         acks: who has a batch when it counts as delivered: -1 all in-sync replicas, 1 the leader, 0 nobody.
         enable_idempotence: number the batches, so that a retry never writes twice or out of order.
         max_in_flight_requests_per_connection: requests a broker has at one time before it answered. With 1
-        and
-            without idempotence, a partition waits for each answer, which keeps its order.
+            and without idempotence, a partition waits for each answer, which keeps its order.
         request_timeout_ms: how long an answer may take before the connection is given up.
         retries: how often a batch is sent again; ``delivery_timeout_ms`` is the better limit.
         retry_backoff_ms: wait before asking again for metadata or a producer id; doubles up to the maximum.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.errors import KafkaConnectionError, KafkaError
+from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError
 from splashdam.model.values import TopicPartition
+from splashdam.net.pending import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink
@@ -42,21 +43,45 @@ class Shipping:
     async def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
         """Seals and sends the batches, waits for the answer and settles each batch."""
         try:
-            answers = await self._exchange(link, batches)
+            pending = await self._submit(link, batches)
+        except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
+            with self._context.guard:
+                for batch in batches:
+                    self._completion.refuse_unsent(batch, error)
+            self._tell()
         except KafkaError as error:
-            answers = {batch.topic_partition: answer_of_failure(batch, error) for batch in batches}
-        self._settle(batches, answers)
+            self._settle(batches, _failures(batches, error))
+        else:
+            await self._finish(pending, batches)
 
-    async def _exchange(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> Answers:
+    async def _submit(
+        self, link: BrokerLink, batches: Sequence[ProducerBatch]
+    ) -> PendingResponse[ProduceResponse]:
         context = self._context
-        expect_response = context.settings.acks != 0
         pending = await link.submit(
-            ProduceRequest, lambda version: self._request(batches, version), expect_response=expect_response
+            ProduceRequest,
+            lambda version: self._request(batches, version),
+            expect_response=context.settings.acks != 0,
         )
         context.counters.requests_sent += 1
         context.counters.batches_sent += len(batches)
         context.counters.bytes_sent += sum(batch.size_bytes for batch in batches)
-        if not expect_response:
+        return pending
+
+    async def _finish(
+        self, pending: PendingResponse[ProduceResponse], batches: Sequence[ProducerBatch]
+    ) -> None:
+        try:
+            answers = await self._wait(pending, batches)
+        except KafkaError as error:
+            answers = _failures(batches, error)
+        self._settle(batches, answers)
+
+    async def _wait(
+        self, pending: PendingResponse[ProduceResponse], batches: Sequence[ProducerBatch]
+    ) -> Answers:
+        context = self._context
+        if context.settings.acks == 0:
             return {batch.topic_partition: answer_of_silence(batch) for batch in batches}
         response = await pending.wait()
         context.counters.answers += 1
@@ -98,5 +123,12 @@ class Shipping:
         with self._context.guard:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)
+        self._tell()
+
+    def _tell(self) -> None:
         self._completion.run_finished()
         self._on_settled()
+
+
+def _failures(batches: Sequence[ProducerBatch], error: KafkaError) -> Answers:
+    return {batch.topic_partition: answer_of_failure(batch, error) for batch in batches}

@@ -89,23 +89,6 @@ async def test_the_limit_in_flight_holds_back(autojump_clock: MockClock) -> None
         assert [await echo(broker) for _ in "abcd"] == list("abcd")
 
 
-async def test_wait_sendable(autojump_clock: MockClock) -> None:
-    """It returns when there is room, and when the connection has closed."""
-    async with connected(autojump_clock, max_in_flight_requests=1) as (connection, broker):
-        await connection.wait_sendable()
-        await connection.submit(ask(), 2)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.wait_sendable)
-            await wait_all_tasks_blocked()
-            assert len(nursery.child_tasks) == 1
-            await echo(broker)
-        await connection.submit(ask(), 2)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.wait_sendable)
-            await wait_all_tasks_blocked()
-            await connection.aclose()
-
-
 async def closes_with(connection: Connection, waiting: list[PendingResponse[Any]]) -> list[type[Exception]]:
     """What each pending request fails with."""
     kinds: list[type[Exception]] = []
@@ -385,7 +368,6 @@ async def test_throttling(autojump_clock: MockClock, version: int, throttled_ms:
         assert connection.can_send == (throttled_ms == 0)
         assert connection.throttled_ms == pytest.approx(throttled_ms)
         start_ms = now_ms()
-        await connection.wait_sendable()
         await connection.submit(ask(), 2)
         assert now_ms() - start_ms == pytest.approx(throttled_ms, abs=1)
 

@@ -13,7 +13,7 @@ from splashdam.model.broker_errors import (
     error_class,
 )
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError
+from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell
 from splashdam.testing.scripted_broker import Trouble
@@ -329,6 +329,19 @@ async def test_hostile_partition_number_does_not_kill_the_sender(
     async with rig.running():
         assert await rig.send_and_wait(b"x") == 0
     assert f"one of them is called {number}" in failures[1]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_request_that_cannot_be_encoded_is_not_repeated(make_rig, autojump_clock, idempotent):
+    """A timeout beyond int32 fails the batch at once with the reason, not after two minutes of retries."""
+    rig = make_rig(request_timeout_ms=2**31, enable_idempotence=idempotent)
+    async with rig.running():
+        for _ in range(2):
+            assert isinstance(await rig.send_and_wait(b"x"), ProtocolError)
+        assert rig.clock.now_ms() < 1000
+        assert rig.sender.statistics().retries == 0
+        assert rig.sender.statistics().records_failed == 2
+    assert not rig.cluster.requests(ProduceRequest)
 
 
 async def test_retries_used_up(make_rig, autojump_clock):
