@@ -17,6 +17,9 @@ from splashdam.sender.partition_sequences import Identity, PartitionSequences
 
 LAST_EPOCH = 32_767
 
+MOST_IDLE = 1_000
+"""So many partitions that are out of use are remembered; beyond that they are forgotten together."""
+
 
 class IdState(Enum):
     """Whether the producer has an identity."""
@@ -140,9 +143,22 @@ class Idempotence:
 
     def doubt(self, topics_in_use: Container[str]) -> None:
         """Brokers forget a producer that is idle for long: other topics begin with one batch alone again."""
-        for (topic, _), partition in self._partitions.items():
-            if topic not in topics_in_use:
+        idle = []
+        for topic_partition, partition in self._partitions.items():
+            if topic_partition.topic not in topics_in_use:
                 partition.confirmed = False
+                if not partition.in_flight and topic_partition not in self._troubled:
+                    idle.append(topic_partition)
+        if len(idle) > MOST_IDLE:
+            self._forget(idle)
+
+    def _forget(self, idle: list[TopicPartition]) -> None:
+        """Drops their numbers. The epoch goes up, since a broker that remembers them would take a new batch
+        with the number 0 for a repeat of the old one."""
+        if self.state is IdState.READY and not self._raise_epoch([self._partitions[each] for each in idle]):
+            return  # no epoch is left; forgotten the next time, under the new producer id
+        for each in idle:
+            del self._partitions[each]
 
     def settle(self) -> None:
         """Gives a new identity to the partitions that need one and can take it: raises the epoch once for

@@ -290,6 +290,62 @@ def test_late_trouble_takes_the_present_identity(idempotence):
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
 
 
+def test_partitions_out_of_use_are_forgotten_under_a_new_epoch(idempotence, monkeypatch):
+    """Their number 0 would be taken for a repeat; what is in use, in flight or in trouble stays."""
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
+    flying, used = new_batch(1, TopicPartition("flying", 0)), new_batch(1, TopicPartition("used", 0))
+    send(idempotence, flying)
+    send(idempotence, used)
+    idempotence.delivered(used)
+    idempotence.doubt({"used"})
+    assert set(idempotence._partitions) == {flying.topic_partition, used.topic_partition}
+    assert (idempotence.identity, idempotence.bumps) == (Identity(1, 1), 1)
+    idempotence.delivered(flying)
+    again = new_batch()
+    send(idempotence, again)
+    assert (again.producer_id, again.producer_epoch, again.base_sequence) == (1, 1, 0)
+    idempotence.delivered(again)
+    more = new_batch(1, used.topic_partition)
+    send(idempotence, more)
+    assert (more.producer_epoch, more.base_sequence) == (1, 0)
+
+
+def test_few_partitions_out_of_use_are_remembered(idempotence):
+    """Usual producers never pay for it with an epoch."""
+    idempotence.doubt(())
+    assert set(idempotence._partitions) == {TP}
+    assert idempotence.bumps == 0
+
+
+def test_partitions_in_trouble_are_not_forgotten(idempotence, monkeypatch):
+    """Until it is settled whether their last batch was written."""
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
+    (batch,) = fly(idempotence, 1)
+    idempotence.lost(batch)
+    idempotence.doubt(())
+    assert set(idempotence._partitions) == {TP}
+    idempotence.settle()
+    idempotence.doubt(())
+    assert not idempotence._partitions
+
+
+def test_forgetting_at_the_last_epoch_waits_for_a_new_id(idempotence, monkeypatch):
+    """Without a new identity the old numbers are still needed; then they are not."""
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
+    idempotence.identity = idempotence._partitions[TP].identity = Identity(1, LAST_EPOCH)
+    idempotence.doubt(())
+    assert idempotence.wants_id
+    assert set(idempotence._partitions) == {TP}
+    idempotence.doubt(())
+    assert not idempotence._partitions
+    assert not idempotence.admits(new_batch())
+    idempotence.requested()
+    idempotence.granted(2, 0)
+    batch = new_batch()
+    send(idempotence, batch)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (2, 0, 0)
+
+
 def test_numbers_wrap(idempotence):
     """After 2,147,483,647 comes 0, in a batch and between batches."""
     partition = idempotence._partitions[TP]

@@ -205,6 +205,20 @@ async def test_throttled_client_waits(make_rig, autojump_clock):
         assert rig.clock.now_ms() - start_ms == pytest.approx(700, abs=2)
 
 
+async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_clock, monkeypatch):
+    """A topic out of use for long comes back at number 0 of a new epoch: its record is written."""
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
+    rig = make_rig(cluster={"topics": {"t": 1, "u": 1}})
+    async with rig.running():
+        assert await rig.send_and_wait(b"first") == 0
+        for number in range(20):
+            assert await rig.send_and_wait(b"%d" % number, topic="u") == number
+            await trio.sleep(60)
+        assert rig.sender.statistics().epoch_bumps == 1
+        assert await rig.send_and_wait(b"second") == 1
+    assert rig.values() == [b"first", b"second"]
+
+
 async def test_idle_sender_sleeps(make_rig, autojump_clock):
     """An hour without records: the refreshes of the metadata, and hardly a turn more (R19)."""
     rig = make_rig()
