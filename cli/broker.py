@@ -11,6 +11,7 @@ import trio
 
 from splashdam.cli.failures import failures_reported
 from splashdam.cli.parameters import property_option
+from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
 
@@ -43,6 +44,7 @@ def broker(data: Path, host: str, port: int, properties: dict[str, str]) -> None
     The first line on standard output is "listening on HOST:PORT". One process at a time can serve a
     directory.
     """
+    standard_output()  # closed, it would leave its descriptor to a file of the log
     with failures_reported():
         trio.run(_serve, data, host, port, properties)
 
@@ -55,7 +57,7 @@ async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             click.echo(f"listening on {running.bootstrap_servers}")
             sys.stdout.flush()
-            if sys.stderr.isatty():
+            if is_terminal(sys.stderr):
                 click.echo(f"serving {data}; Ctrl-C stops", err=True)
             async for _ in signals:
                 break

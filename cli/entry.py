@@ -12,7 +12,8 @@ USAGE_ERROR = 2
 def main() -> None:
     """Runs the command with the arguments of the process and exits with its status.
 
-    Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt.
+    Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
+    129 SIGTERM and SIGHUP.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from splashdam.model.errors import KafkaError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
 INTERRUPTED = 130
 """What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
@@ -24,20 +24,27 @@ def explained(error: BaseException) -> str:
 def failures_reported() -> Iterator[None]:
     """Turns what Kafka and the operating system refuse into a message and status 1, without a traceback.
 
-    A broken pipe passes, since it says that the reader of our output has seen enough. A group with one error
-    in it, as trio's nurseries raise, is reported as that error.
+    A setting that is wrong by itself is wrong usage, status 2, as if the option's own check had
+    found it. A broken pipe passes, since it says that the reader of our output has seen enough. A group with
+    one error in it, as trio's nurseries raise, is reported as that error.
     """
     try:
         yield
     except BrokenPipeError:
         raise
     except (KafkaError, OSError) as error:
-        raise click.ClickException(explained(error)) from error
+        raise _reported(error) from error
     except BaseExceptionGroup as group:
         only = _only_error(group)
         if isinstance(only, BrokenPipeError) or not isinstance(only, KafkaError | OSError):
             raise only from None
-        raise click.ClickException(explained(only)) from group
+        raise _reported(only) from group
+
+
+def _reported(error: BaseException) -> click.ClickException:
+    if isinstance(error, KafkaConfigurationError):
+        return click.UsageError(explained(error), click.get_current_context(silent=True))
+    return click.ClickException(explained(error))
 
 
 def _only_error(error: BaseException) -> BaseException:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from splashdam.client.topics import check_topic_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
+
+
+def topic_argument(command: Command) -> Command:
+    """``TOPIC``: a name that Kafka would accept."""
+    return click.argument("topic", callback=_check_topic)(command)
+
+
+def _check_topic(_context: click.Context, _parameter: click.Parameter, topic: str) -> str:
+    try:
+        return check_topic_name(topic)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def bootstrap_servers_option(command: Command) -> Command:
@@ -54,3 +69,27 @@ def _parse_properties(
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
         properties[name.strip()] = value.strip()
     return properties
+
+
+def settled_properties(
+    context: click.Context, properties: Mapping[str, str], options: Mapping[str, str]
+) -> dict[str, str]:
+    """The properties together with those that have options of their own.
+
+    Args:
+        context: of the command.
+        properties: what `-X` gave; it wins over an option that was not given.
+        options: the command's parameters by the names of their properties.
+
+    Raises:
+        click.UsageError: an option and a property contradict each other.
+    """
+    settled = dict(properties)
+    for name, parameter in options.items():
+        value = context.params[parameter]
+        given = context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
+        if given and properties.get(name, value) != value:
+            flag = "--" + parameter.replace("_", "-")
+            raise click.UsageError(f"{flag} {value} contradicts -X {name}={properties[name]}", context)
+        settled.setdefault(name, value)
+    return settled

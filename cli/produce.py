@@ -5,28 +5,49 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from threading import Timer
 
 import attrs
 import click
 
-from splashdam.cli.failures import INTERRUPTED, explained, failures_reported
-from splashdam.cli.parameters import bootstrap_servers_option, property_option
+from splashdam.cli.failures import explained, failures_reported
+from splashdam.cli.parameters import (
+    bootstrap_servers_option,
+    property_option,
+    settled_properties,
+    topic_argument,
+)
+from splashdam.cli.signals import exit_status, signals_interrupt
+from splashdam.cli.streams import is_terminal, standard_input
+from splashdam.cli.words import counted
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long Ctrl-C lets records that were read already arrive."""
+"""How long Ctrl-C and other signals let records that were read already arrive."""
+
+PATIENCE_SECONDS = 2.0
+"""How long the first record waits in silence."""
+
+PROPERTIES_OF_OPTIONS = {"bootstrap.servers": "bootstrap_servers", "compression.type": "compression"}
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
+def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: str | None) -> bytes | None:
+    if separator == "":
+        raise click.BadParameter("an empty text separates nothing")
+    return None if separator is None else separator.replace("\\t", "\t").encode()
+
+
 @click.command()
-@click.argument("topic")
+@topic_argument
 @bootstrap_servers_option
 @click.option(
     "--key-separator",
     metavar="TEXT",
+    callback=_unescaped,
     help=r"What stands between key and value in a line; \t is a tab. Without it, lines are values.",
 )
 @click.option(
@@ -40,48 +61,74 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     help="Codec of the batches.",
 )
 @property_option("producer")
+@click.pass_context
 def produce(
+    context: click.Context,
+    /,
     *,
     topic: str,
-    bootstrap_servers: str,
-    key_separator: str | None,
+    key_separator: bytes | None,
     partition: int | None,
-    compression: str,
     properties: dict[str, str],
+    **_options: str,
 ) -> None:
     """Send each line of standard input to TOPIC as a record.
 
     A line ends with a newline, which is not part of the record. A summary goes to standard error; the status
-    is 1 if any record was not delivered.
+    is 1 if any record was not delivered. Ctrl-C, SIGTERM and SIGHUP end the reading; what was read is still
+    delivered.
     """
-    with failures_reported():
-        producer = KafkaProducer.from_properties(
-            {"bootstrap.servers": bootstrap_servers, "compression.type": compression, **properties}
-        )
-        delivery = Delivery(producer, topic, partition, _unescaped(key_separator))
-        started = time.monotonic()
-        try:
-            with _progress(sys.stdin.buffer) as lines:
-                delivery.send_all(lines)
-            producer.flush()
-            producer.close()
-        except KeyboardInterrupt:
-            producer.close(timeout=CLOSE_TIMEOUT_SECONDS)
-            delivery.interrupted = True
-        finally:
-            producer.close(timeout=0)  # after any other error: nothing more is worth waiting for
-            click.echo(delivery.summary(time.monotonic() - started), err=True)
+    lines = standard_input()
+    settled = settled_properties(context, properties, PROPERTIES_OF_OPTIONS)
+    try:
+        with signals_interrupt(), failures_reported():
+            producer = KafkaProducer.from_properties(settled)
+            delivery = Delivery(producer, topic, partition, key_separator)
+            _deliver(delivery, lines)
+    except KeyboardInterrupt as interrupt:
+        raise SystemExit(exit_status(interrupt)) from None
     raise SystemExit(delivery.status())
 
 
-def _unescaped(separator: str | None) -> bytes | None:
-    return None if separator is None else separator.replace("\\t", "\t").encode()
+def _deliver(delivery: Delivery, source: Iterable[bytes]) -> None:
+    """Sends all lines and says what became of them, also after an error or a signal, which it passes on."""
+    started = time.monotonic()
+    try:
+        with _progress(source) as lines:
+            delivery.send_all(lines)
+        delivery.producer.flush()
+        delivery.producer.close()
+    except KeyboardInterrupt:
+        delivery.interrupted = True
+        delivery.producer.close(timeout=CLOSE_TIMEOUT_SECONDS)
+        raise
+    finally:
+        delivery.producer.close(timeout=0)  # after any other error: nothing more is worth waiting for
+        click.echo(delivery.summary(time.monotonic() - started), err=True)
+
+
+@contextmanager
+def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
+    """Says once what is in the way, if what is done inside takes long."""
+
+    def explain() -> None:
+        reason = producer._core.intake.last_failure()  # what its timeout will say, too
+        limit_seconds = producer.config["max_block_ms"] / 1000
+        click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
+
+    timer = Timer(PATIENCE_SECONDS, explain)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
 def _progress(lines: Iterable[bytes]) -> Iterator[Iterable[bytes]]:
     """The lines, counted on a terminal while they pass; typed lines and pipes are left alone."""
-    if sys.stdin.isatty() or not sys.stderr.isatty():
+    if is_terminal(sys.stdin) or not is_terminal(sys.stderr):
         yield lines
         return
     from rich.console import Console
@@ -133,7 +180,8 @@ class Delivery:
             key, found, value = value.partition(self.key_separator)
             if not found:
                 raise ValueError(f"no key separator {self.key_separator.decode()!r}")
-        future = self.producer.send(self.topic, value, key=key, partition=self.partition)
+        with nullcontext() if self.sent else _silence_explained(self.producer):  # the first may have to wait
+            future = self.producer.send(self.topic, value, key=key, partition=self.partition)
         self.sent += 1
         future.add_errback(self._count_failure)
 
@@ -147,7 +195,7 @@ class Delivery:
     def summary(self, seconds: float) -> str:
         """What is written to standard error at the end."""
         lost = self.failed + self.refused
-        parts = [f"{self.sent - self.failed:,} records delivered to {self.topic} in {seconds:.2f} s"]
+        parts = [f"{counted(self.sent - self.failed, 'record')} delivered to {self.topic} in {seconds:.2f} s"]
         if lost:
             parts.append(f"{lost:,} not delivered; the first: {self.first_problem or 'see below'}")
         if self.interrupted:
@@ -155,7 +203,5 @@ class Delivery:
         return "; ".join(parts)
 
     def status(self) -> int:
-        """The exit status: 0 only if every line was delivered."""
-        if self.interrupted:
-            return INTERRUPTED
+        """The exit status of a run that nobody interrupted: 0 only if every line was delivered."""
         return 1 if self.failed + self.refused else 0

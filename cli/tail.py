@@ -13,8 +13,9 @@ import click
 import trio
 
 from splashdam.cli.failures import INTERRUPTED, failures_reported
-from splashdam.cli.parameters import bootstrap_servers_option
+from splashdam.cli.parameters import bootstrap_servers_option, topic_argument
 from splashdam.cli.rendering import FORMATS, Render
+from splashdam.cli.streams import standard_output
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -28,7 +29,7 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
 
 
 @click.command()
-@click.argument("topic")
+@topic_argument
 @bootstrap_servers_option
 @click.option(
     "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."
@@ -68,15 +69,22 @@ def tail(
         exit_at_end=exit_at_end,
         lines_left=max_messages,
         render=FORMATS[format_name],
-        output=sys.stdout.buffer,
+        output=standard_output(),
     )
     try:
         with failures_reported(), _cluster(bootstrap_servers) as (addresses, connect):
             trio.run(_read, reading, addresses, connect)
     except BrokenPipeError:
         _forget_output()
+    except OutputFailure:
+        _forget_output()
+        raise
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+class OutputFailure(click.ClickException):
+    """Standard output takes no more, for another reason than that its reader has gone."""
 
 
 @contextmanager
@@ -94,7 +102,7 @@ def _cluster(bootstrap_servers: str) -> Iterator[tuple[list[tuple[str, int]], Co
 
 
 def _forget_output() -> None:
-    """Our reader has seen enough, as ``head`` has: no failure, and nothing is left to flush at exit."""
+    """Nothing is left to flush at exit: our reader has seen enough, as ``head`` has, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -103,6 +111,16 @@ async def _read(reading: Reading, addresses: Sequence[tuple[str, int]], connect:
         addresses, connect=connect, clock=SystemClock(), settings=SETTINGS
     ) as client:
         await reading.run(client)
+
+
+@contextmanager
+def _output_failures() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailure(f"writing to standard output: {error.strerror or error}") from error
 
 
 @attrs.define(kw_only=True)
@@ -133,6 +151,7 @@ class Reading:
         Raises:
             KafkaError: the topic or a partition does not exist, or the cluster cannot be read.
             BrokenPipeError: nobody reads the output any more.
+            OutputFailure: the output cannot be written.
         """
         partitions = await self._chosen(client)
         positions = await client.offsets(self.topic, partitions, self.start)
@@ -148,7 +167,8 @@ class Reading:
             if not positions:
                 return
             for news in await client.fetch(self.topic, positions):
-                self._write(news, ends.get(news.topic_partition.partition))
+                with _output_failures():
+                    self._write(news, ends.get(news.topic_partition.partition))
                 positions[news.topic_partition.partition] = news.next_offset
 
     async def _chosen(self, client: FetchClient) -> list[int]:

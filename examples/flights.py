@@ -20,7 +20,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 
 try:
     from flights_check import Ledger, compare, read_back
-    from flights_report import picture, progress_bar, stored_batches
+    from flights_report import counted, picture, progress_bar, stored_batches
     from rich.console import Console
 except ModuleNotFoundError as error:
     sys.exit(
@@ -69,12 +69,12 @@ def run(directory: Path, limit: int, console: Console) -> list[str]:
 
     batches, stored_bytes = stored_batches(directory)
     lines = (
-        f"sent     {sent.count:,} records in {send_seconds:.1f} s, "
+        f"sent     {counted(sent.count, 'record')} in {send_seconds:.1f} s, "
         f"{sent.count / send_seconds:,.0f} records/s (reading CSV and writing JSON included)",
-        f"read     {received.count:,} records in {read_seconds:.1f} s, "
+        f"read     {counted(received.count, 'record')} in {read_seconds:.1f} s, "
         f"{received.count / read_seconds:,.0f} records/s (kafka-python, checking included)",
-        f"batches  {batches:,}, with {stored_bytes / max(batches, 1):,.0f} bytes and "
-        f"{sent.count / max(batches, 1):,.0f} records each; lz4 left {stored_bytes / sent.bytes:.0%}",
+        f"batches  {batches:,}, on average {stored_bytes / max(batches, 1):,.0f} bytes and "
+        f"{counted(round(sent.count / max(batches, 1)), 'record')}; lz4 left {stored_bytes / sent.bytes:.0%}",
         f"content  sha256 {received.digest()}",
     )
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
@@ -107,7 +107,7 @@ def main() -> int:
     if differences:
         print("\n".join(["what came back is not what was sent:", *differences]), file=sys.stderr)
         return 1
-    print(f"verified: {arguments.limit} records")
+    print(f"verified: {arguments.limit} {'record' if arguments.limit == 1 else 'records'}")
     return 0
 
 

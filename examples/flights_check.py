@@ -7,7 +7,7 @@ import json
 import time
 import warnings
 
-from flights_report import progress_bar
+from flights_report import counted, progress_bar
 from rich.console import Console
 
 with warnings.catch_warnings():
@@ -85,9 +85,9 @@ def compare(sent: Ledger, received: Ledger, *, expected: int) -> list[str]:
     """Every difference between what was to be sent, what was sent and what came back."""
     differences = list(received.out_of_order[:10])
     if sent.count != expected:
-        differences.append(f"{expected} records were to be sent, the data file gave {sent.count}")
+        differences.append(f"to be sent: {counted(expected, 'record')}, in the data file: {sent.count:,}")
     if sent.count != received.count:
-        differences.append(f"{sent.count} records were sent, {received.count} came back")
+        differences.append(f"sent: {counted(sent.count, 'record')}, came back: {received.count:,}")
     for key in sorted(sent.by_key.keys() | received.by_key.keys()):
         before, after = sent.by_key.get(key), received.by_key.get(key)
         if before is None or after is None or before.digest() != after.digest():

@@ -206,5 +206,5 @@ def test_interrupted_produce_delivers_what_it_has_read(broker: EmbeddedBroker) -
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=30)[1].decode()
     assert process.returncode == 130
-    assert errors.startswith("1 records delivered to partial in ")
+    assert errors.startswith("1 record delivered to partial in ")
     assert "interrupted" in errors

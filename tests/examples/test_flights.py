@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import subprocess
 import sys
@@ -65,12 +66,12 @@ def test_files_stay_where_they_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sent", "received", "problem"),
     [
-        ([(b"AA", 0), (b"AA", 1)], [(b"AA", 0)], "2 records were sent, 1 came back"),
+        ([(b"AA", 0), (b"AA", 1)], [(b"AA", 0)], "sent: 2 records, came back: 1"),
         ([(b"AA", 0)], [(b"AA", 0), (b"AA", 0)], "AA: row 0 came after row 0"),
         ([(b"AA", 0), (b"AA", 1)], [(b"AA", 1), (b"AA", 0)], "AA: row 0 came after row 1"),
         ([(b"AA", 0), (b"AA", 1)], [(b"AA", 0), (b"AA", 2)], "carrier AA: content or order differs"),
         ([(b"AA", 0), (b"AA", 1)], [(b"AA", 0), (b"UA", 1)], "carrier UA: content or order differs"),
-        ([(b"AA", 0)], [(b"AA", 0)], "2 records were to be sent, the data file gave 1"),
+        ([(b"AA", 0)], [(b"AA", 0)], "to be sent: 2 records, in the data file: 1"),
     ],
 )
 def test_what_differs_is_said(
@@ -121,3 +122,30 @@ def test_missing_library_is_explained(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "make demo" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_picture_fits_the_terminal(tmp_path: Path, width: int) -> None:
+    """Bars are scaled to the width, whatever number of segments they have; none is cut off."""
+    report, rich = importlib.import_module("flights_report"), importlib.import_module("rich.console")
+    for partition, sizes in enumerate([[4_000_000] * 9 + [10], [4_000_000] * 3, [1]]):
+        folder = tmp_path / f"flights-{partition}"
+        folder.mkdir()
+        for number, size in enumerate(sizes):
+            with (folder / f"{number:020}.log").open("wb") as file:
+                file.truncate(size)
+    console = rich.Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(report.picture(tmp_path, "flights", 3))
+    _, *rows = console.file.getvalue().splitlines()
+    assert [row.split()[1] for row in rows] == ["10", "3", "1"]
+    assert all("…" not in row and len(row) <= width for row in rows)
+    bars = [row.split()[-1] for row in rows]
+    assert [bar.count("▊") for bar in bars] == [9, 2, 0]
+    assert len(bars[0]) > 2.5 * len(bars[1]) > len(bars[2])
+    assert bars[2] == "█"
+
+
+def test_one_record_is_not_many() -> None:
+    """Counts in the summary are English."""
+    report = importlib.import_module("flights_report")
+    assert [report.counted(number, "record") for number in (1, 2000)] == ["1 record", "2,000 records"]

@@ -1,0 +1,66 @@
+"""What is wrong before anything is sent is wrong usage: status 2 and one message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_processes import run
+
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("linger.sm=5", "linger.ms"),
+        ("linger.ms=soon", "linger.ms='soon'"),
+        ("acks=7", "acks"),
+        ("ssl.cafile=x", "TLS"),
+        ("delivery.timeout.ms=1", "delivery_timeout_ms=1"),
+    ],
+)
+def test_wrong_property(setting: str, named: str) -> None:
+    """An unknown property, a wrong value and a contradiction between two are named."""
+    done = run("produce", "t", "-X", setting)
+    assert done.returncode == 2
+    assert named in done.stderr.decode()
+    assert "delivered to" not in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "property_"),
+    [
+        (("-b", "127.0.0.1:1"), "bootstrap.servers=127.0.0.1:2"),
+        (("--compression", "none"), "compression.type=gzip"),
+    ],
+)
+def test_option_against_property(options: tuple[str, str], property_: str) -> None:
+    """Neither an option nor its property wins in silence."""
+    done = run("produce", "t", *options, "-X", property_)
+    assert done.returncode == 2
+    assert f"{options[1]} contradicts -X {property_}" in done.stderr.decode()
+
+
+def test_property_without_its_option(tmp_path: Path) -> None:
+    """A property wins over an option that was not given."""
+    with EmbeddedBroker(tmp_path) as broker:
+        settings = (f"bootstrap.servers={broker.bootstrap_servers}", "compression.type=gzip")
+        done = run("produce", "t", "-X", settings[0], "-X", settings[1], lines=b"x\n")
+    assert (done.returncode, done.stderr[:18]) == (0, b"1 record delivered")
+
+
+def test_empty_key_separator() -> None:
+    """It would separate nothing, which is said before any line is read."""
+    done = run("produce", "t", "--key-separator", "", lines=b"x\n")
+    assert done.returncode == 2
+    assert "--key-separator" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", ["produce", "tail"])
+@pytest.mark.parametrize("topic", ["bad topic!", "..", "x" * 250])
+def test_illegal_topic(command: str, topic: str) -> None:
+    """A name that no broker accepts is refused, with or without input."""
+    done = run(command, topic)
+    assert done.returncode == 2
+    assert "is no legal topic name" in done.stderr.decode()
