@@ -157,6 +157,8 @@ class _BrokerThread:
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
+        if threading.current_thread() is self._thread:  # the collector runs anywhere, here too
+            return False
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

@@ -22,14 +22,23 @@ from splashdam.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+_MAX_PARTITIONS = 10_000
+"""Partitions that one request may create: Kafka's ``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``."""
+
 
 @handles(CreateTopicsRequest, versions=range(2, 8))
 def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """One result for each topic; one that fails does not keep the others from being created."""
     times = Counter(topic.name for topic in request.topics)
+    partitions = sum(_partitions_asked(topic, context) for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
+            if partitions > _MAX_PARTITIONS:
+                raise error_for(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the request asks for {partitions} partitions; {_MAX_PARTITIONS} is the most at once",
+                )
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
             results.append(_create(topic, request.validate_only, context))
@@ -60,6 +69,15 @@ def _create(asked: CreatableTopic, validate_only: bool, context: RequestContext)
     if not validate_only:
         result.topic_id = topics.create(asked.name, partitions, configs).topic_id
     return result
+
+
+def _partitions_asked(asked: CreatableTopic, context: RequestContext) -> int:
+    """How many partitions the topic would have, whether or not that is legal."""
+    if asked.assignments:
+        return len(asked.assignments)
+    if asked.num_partitions == -1:
+        return context.broker.settings.num_partitions
+    return max(asked.num_partitions, 0)
 
 
 def _partition_count(asked: CreatableTopic, context: RequestContext) -> int:

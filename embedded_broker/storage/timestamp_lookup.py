@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.scan import Head
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.segment_list import SegmentList
-from splashdam.record.reader import iter_records
+from splashdam.model.broker_errors import CorruptMessageError, UnsupportedCompressionTypeError
+from splashdam.model.errors import UnsupportedCodecError
+from splashdam.record.reader import Record, iter_records
 
 
 class TimestampOffset(NamedTuple):
@@ -30,10 +33,11 @@ def find_timestamp(
 ) -> FoundRecord | None:
     """The first record in [``from_offset``, ``up_to``) that is at least as late as ``timestamp_ms``.
 
-    With None, the first record that has the largest timestamp of all.
+    With None, the first record that has the largest timestamp of all. A batch whose records cannot be read
+    counts as one record, with its first offset and its header's largest timestamp.
 
     Raises:
-        CorruptMessageError: a batch is damaged.
+        UnsupportedCompressionTypeError: the library of a batch's codec is not installed.
         KafkaStorageError: the log cannot be read.
     """
     if timestamp_ms is None:
@@ -58,13 +62,29 @@ def _largest(segment: LogSegment, from_offset: int) -> int:
         if head.base_offset >= from_offset:
             largest = max(largest, head.max_timestamp)
         elif head.last_offset >= from_offset:
-            records = iter_records(segment.log.read(head.position, head.size_bytes))
-            largest = max([largest, *(item.timestamp_ms for item in records if item.offset >= from_offset)])
+            try:
+                records = list(_records(segment, head))
+            except CorruptMessageError:
+                largest = max(largest, head.max_timestamp)
+            else:
+                times = (record.timestamp_ms for record in records if record.offset >= from_offset)
+                largest = max([largest, *times])
     return largest
 
 
 def _in_batch(segment: LogSegment, head: Head, timestamp_ms: int, from_offset: int) -> FoundRecord | None:
-    for record in iter_records(segment.log.read(head.position, head.size_bytes)):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
-            return FoundRecord(record.offset, record.timestamp_ms)
+    try:
+        for record in _records(segment, head):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+                return FoundRecord(record.offset, record.timestamp_ms)
+    except CorruptMessageError:
+        if head.max_timestamp >= timestamp_ms and head.last_offset >= from_offset:
+            return FoundRecord(max(head.base_offset, from_offset), head.max_timestamp)
     return None
+
+
+def _records(segment: LogSegment, head: Head) -> Iterator[Record]:
+    try:
+        yield from iter_records(segment.log.read(head.position, head.size_bytes))
+    except UnsupportedCodecError as error:
+        raise UnsupportedCompressionTypeError(str(error)) from error

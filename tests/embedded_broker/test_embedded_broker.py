@@ -156,6 +156,20 @@ def test_forgotten_broker_stops(tmp_path: Path) -> None:
         pass
 
 
+def test_forgotten_broker_collected_on_its_own_thread(tmp_path: Path) -> None:
+    """The collector runs on any thread; on the broker's own nobody waits for its end, and it ends."""
+    broker = EmbeddedBroker(tmp_path)
+    broker.start()
+    running = broker._thread()
+    finalizer = broker._finalizer
+    assert finalizer is not None
+    assert running._token is not None
+    trio.from_thread.run_sync(finalizer, trio_token=running._token)
+    running._thread.join(10)
+    assert not running._thread.is_alive()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
 def test_exit_of_the_interpreter(tmp_path: Path) -> None:
     """A program that ends without stopping its broker ends at once, quietly, and leaves a clean directory."""
     script = [sys.executable, "-W", "error", "-c", START, str(tmp_path)]

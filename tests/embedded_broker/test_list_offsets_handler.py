@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from broker_talk import Talk, produce
+from broker_talk import Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.record.batch import ATTRIBUTES_AT, stamp_crc
+from splashdam.record.compression import Codec
 from splashdam.record.sealing import build_batch
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -90,3 +94,30 @@ async def test_read_committed(talk: Talk) -> None:
 async def test_refusals(talk: Talk, partition: int, epoch: int, code: int) -> None:
     """An unknown partition is 3, a leader epoch from the future 75."""
     assert (await ask(talk, -1, partition=partition, epoch=epoch)).error_code == code
+
+
+def packed_by(codec: Codec, records: bytes) -> bytes:
+    """A batch that claims a codec, around bytes that are none of its own."""
+    changed = bytearray(records)
+    changed[ATTRIBUTES_AT + 1] = codec
+    stamp_crc(changed, 0, len(changed))
+    return bytes(changed)
+
+
+async def test_codec_whose_library_is_missing_is_told(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """76 for the partition; the connection goes on."""
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    assert (await produce(talk, "t", packed_by(Codec.LZ4, batch(b"x")))).error_code == 0
+    assert (await ask(talk, 5000)).error_code == 76
+    assert (await ask(talk, -1)).offset == 4
+
+
+async def test_rotten_records_are_found_by_their_batch(talk: Talk) -> None:
+    """What cannot be unpacked is found at its first offset, with the batch's largest timestamp."""
+    rotten = packed_by(Codec.GZIP, build_batch([(4000, None, b"x", None), (5000, None, b"y", None)]))
+    assert (await produce(talk, "t", rotten)).error_code == 0
+    for timestamp in (4500, -3):
+        found = await ask(talk, timestamp)
+        assert (found.error_code, found.offset, found.timestamp) == (0, 3, 5000)
+    assert (await ask(talk, 5001)).offset == -1

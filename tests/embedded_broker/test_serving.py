@@ -113,7 +113,6 @@ async def test_parked_fetch_holds_back_its_own_connection_alone(
         pytest.param(
             struct.pack(">ihhihi", 14, 3, 0, 1, -1, 2**31 - 1), id="an array of two thousand millions"
         ),
-        pytest.param(struct.pack(">ihhihib", 15, 3, 0, 1, -1, 0, 7), id="bytes behind the request"),
     ],
 )
 async def test_hostile_bytes_close_their_connection(

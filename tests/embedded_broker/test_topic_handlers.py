@@ -193,3 +193,17 @@ async def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
         answer = await talk.ask(DeleteTopicsRequest(topic_names=["t"]), 2)
         assert answer.responses[0].error_code == 42
         assert broker.topics.get("t") is not None
+
+
+@pytest.mark.parametrize(
+    "counts", [pytest.param([2**31 - 1], id="one topic"), pytest.param([9_000, 1_001], id="several")]
+)
+async def test_absurd_partition_counts_are_refused_before_any_is_made(
+    talk: Talk, broker: Broker, counts: list[int]
+) -> None:
+    """One request may make 10,000 partitions, as with Kafka; above that every topic gets 44."""
+    request = CreateTopicsRequest(topics=[])
+    for number, count in enumerate(counts):
+        request.topics += create_request(f"t{number}", partitions=count).topics
+    assert {result.error_code for result in (await talk.ask(request, 7)).topics} == {44}
+    assert broker.topics.all() == []
