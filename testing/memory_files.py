@@ -57,6 +57,11 @@ class _Inode:
     def sync(self) -> None:
         self.synced = bytes(self.data)
 
+    def copy(self) -> _Inode:
+        twin = _Inode(bytes(self.data))
+        twin.synced = self.synced
+        return twin
+
     def after_crash(self, random: Random | None) -> _Inode:
         if random is None or self.data == self.synced:
             return _Inode(self.synced, is_synced=True)
@@ -136,8 +141,21 @@ class MemoryFiles:
         self._fault = None
 
     def kill(self) -> None:
-        """Ends the process: locks and open files go, every written byte stays."""
-        self._restart(self._names, lambda inode: _Inode(bytes(inode.data), is_synced=True))
+        """Ends the process: locks and open files go, every written byte stays, as unsynced as it was."""
+        twins: dict[_Inode, _Inode] = {}  # what the dead process still holds open must reach nobody
+
+        def twin(inode: _Inode) -> _Inode:
+            if inode not in twins:
+                twins[inode] = inode.copy()
+            return twins[inode]
+
+        for names in (self._names, self._durable):
+            names.files = {path: twin(inode) for path, inode in names.files.items()}
+        self._pending = [
+            attrs.evolve(change, target=twin(change.target)) if isinstance(change.target, _Inode) else change
+            for change in self._pending
+        ]
+        self._forget_process()
 
     def crash(self, random: Random | None = None) -> None:
         """Cuts the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
@@ -155,7 +173,10 @@ class MemoryFiles:
         )
         self._durable = _Names(dict(self._names.files), set(self._names.directories))
         self._pending.clear()
-        self._locked.clear()
+        self._forget_process()
+
+    def _forget_process(self) -> None:
+        self._locked = set()
         self._fault = None
 
     # --- Files ----------------------------------------------------------------------------------------------
@@ -206,6 +227,8 @@ class MemoryFiles:
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):
+            if old not in self._names.files and old not in self._names.directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             self._change(_Change("rename", old, new))
 
     def unlink(self, path: str) -> None:
@@ -240,15 +263,19 @@ class MemoryFiles:
             self._operate()
         except (OSError, PowerCutError):
             if self._fault is not None and self._fault.landed_bytes:
-                inode.data[position:] = data[: self._fault.landed_bytes]
+                landed = data[: self._fault.landed_bytes]
+                inode.data[position : position + len(landed)] = landed
                 if self._fault.error_number is None:
                     self._fault.landed_bytes = 0  # without power nothing lands any more
             raise
-        room = len(data) if self.capacity_bytes is None else max(0, self.capacity_bytes - self._used_bytes())
-        inode.data[position:] = data[:room]
-        if data and not room:
+        taken = len(data)
+        if self.capacity_bytes is not None:
+            room = max(0, self.capacity_bytes - self._used_bytes()) + len(inode.data) - position
+            taken = min(taken, max(0, room))
+        inode.data[position : position + taken] = data[:taken]
+        if data and not taken:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return min(len(data), room)
+        return taken
 
     def truncate(self, inode: _Inode, end: int) -> None:
         """Cuts a file, or fails."""

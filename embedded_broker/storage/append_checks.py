@@ -23,6 +23,10 @@ from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_ok, par
 from splashdam.record.compression import Codec
 from splashdam.record.reader import Record, iter_records
 
+MAX_RECORDS = 500_000
+"""In one batch: a few compressed bytes may stand for millions, and some topics have each one looked at."""
+
+_MIN_RECORD_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers
 _MAGIC_AT = 16
 _CODEC_MASK = 0x07
 _MAX_NAMED_RECORDS = 10_000  # a small batch can hold millions, and each is named with a text of its own
@@ -59,8 +63,8 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         InvalidTimestampError: a timestamp is outside the topic's limits.
         UnsupportedCompressionTypeError: the codec does not exist.
     """
-    if len(batch) >= HEADER_BYTES and batch[_MAGIC_AT] < MAGIC:
-        raise InvalidRecordError(f"message format {batch[_MAGIC_AT]} is no longer accepted, only {MAGIC}")
+    if len(batch) >= HEADER_BYTES and batch[_MAGIC_AT] != MAGIC:
+        raise InvalidRecordError(f"message format {batch[_MAGIC_AT]} is not accepted, only {MAGIC}")
     header = parse_header(batch)
     size = header.size_bytes
     if size > len(batch):
@@ -88,11 +92,7 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
 
 
 def _check_header(header: BatchHeader, settings: LogSettings) -> None:
-    if header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"the batch has {header.record_count} records, but its last offset delta is "
-            f"{header.last_offset_delta}"
-        )
+    _check_count(header)
     if header.is_control:
         raise InvalidRecordError("clients may not write control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
@@ -101,8 +101,24 @@ def _check_header(header: BatchHeader, settings: LogSettings) -> None:
         raise InvalidRecordError("a transactional batch needs a producer id")
     if header.attributes & _CODEC_MASK > Codec.ZSTD:
         raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & _CODEC_MASK}")
-    if header.is_log_append_time and not settings.uses_log_append_time:
-        raise InvalidTimestampError("LogAppendTime is set by the broker, and this topic uses CreateTime")
+    if header.is_log_append_time:
+        raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"the batch has {header.record_count} records, but its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if header.record_count > MAX_RECORDS:
+        raise InvalidRecordError(
+            f"{header.record_count} records are too many for one batch; {MAX_RECORDS} are accepted"
+        )
+    is_compressed = header.attributes & _CODEC_MASK != Codec.NONE
+    room = header.size_bytes - HEADER_BYTES
+    if not is_compressed and header.record_count * _MIN_RECORD_BYTES > room:
+        raise InvalidRecordError(f"{header.record_count} records do not fit into {room} bytes")
 
 
 def _has_time_limit(settings: LogSettings) -> bool:

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME, read_topic_id
 from splashdam.embedded_broker.storage.segment import LOG
 from splashdam.embedded_broker.storage.topic_names import (
     DELETE,
-    FUTURE,
     METADATA_TOPIC,
-    STRAY,
+    ending_of_moved_directory,
     partition_of_directory,
 )
+from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
 
-def find_partitions(files: Files, root: str, known_topics: Collection[str]) -> dict[TopicPartition, str]:
+def find_partitions(
+    files: Files, root: str, topics: Mapping[str, Topic], deleting: Collection[str] = ()
+) -> dict[TopicPartition, str]:
     """The partitions in a data directory with the paths of their directories.
 
-    A directory of a known topic counts as it is: its making or removal may have been interrupted.
+    A partition that a known topic has counts whatever is in its directory, and an empty directory counts for
+    a topic that is being deleted: their making or removal may have been interrupted.
 
     Left alone: ``-stray``, ``-future`` and Kafka's metadata log, and, with a warning, directories whose name
     is no partition's or that hold nothing of a log. (Kafka itself would not start beside the latter.)
     """
     found: dict[TopicPartition, str] = {}
     for name, is_directory in files.list_directory(root):
-        if not is_directory or name.endswith((DELETE, STRAY, FUTURE)):
+        if not is_directory or ending_of_moved_directory(name):
             continue
         topic_partition = partition_of_directory(name)
         if topic_partition is not None and topic_partition.topic == METADATA_TOPIC:
             continue
         if topic_partition is None or not (
-            topic_partition.topic in known_topics or _holds_a_log(files, f"{root}/{name}")
+            _is_known(topic_partition, topics)
+            or _holds_a_log(files, f"{root}/{name}", or_nothing=topic_partition.topic in deleting)
         ):
             _logger.warning("%s/%s is no partition of a topic; it is left alone", root, name)
             continue
@@ -67,9 +71,30 @@ def topic_ids(files: Files, partitions: dict[TopicPartition, str]) -> dict[str, 
 def remove_deleted(files: Files, root: str) -> None:
     """Removes what a deletion moved aside."""
     for name, is_directory in files.list_directory(root):
-        if is_directory and name.endswith(DELETE):
+        if is_directory and ending_of_moved_directory(name) == DELETE:
             files.remove_tree(f"{root}/{name}")
 
 
-def _holds_a_log(files: Files, directory: str) -> bool:
-    return any(name == FILE_NAME or name.endswith(LOG) for name, _ in files.list_directory(directory))
+def refuse_taken_directories(files: Files, root: str, partitions: Collection[TopicPartition]) -> None:
+    """Keeps a new topic out of directories that hold something: its deletion would destroy that.
+
+    Raises:
+        KafkaStorageError: the directory of one of ``partitions`` is there and not empty.
+    """
+    taken = {name for name, _ in files.list_directory(root)}
+    for topic_partition in partitions:
+        path = f"{root}/{topic_partition}"
+        if str(topic_partition) in taken and files.list_directory(path):
+            raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
+
+
+def _is_known(topic_partition: TopicPartition, topics: Mapping[str, Topic]) -> bool:
+    topic = topics.get(topic_partition.topic)
+    return topic is not None and topic_partition.partition in topic.partitions
+
+
+def _holds_a_log(files: Files, directory: str, *, or_nothing: bool = False) -> bool:
+    names = [name for name, _ in files.list_directory(directory)]
+    if or_nothing and set(names) <= {FILE_NAME + ".tmp"}:
+        return True
+    return any(name == FILE_NAME or name.endswith(LOG) for name in names)

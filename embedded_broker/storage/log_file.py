@@ -89,6 +89,10 @@ class LogFile(ABC):
         """Whether everything up to ``end`` is known to be on stable storage."""
         return self._synced_end == self.end
 
+    def mark_unsynced(self) -> None:
+        """Says that the bytes may be nowhere but in memory: an earlier process wrote them and was killed."""
+        self._synced_end = -1
+
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Writes all bytes of ``buffers`` at the end, or none.
 

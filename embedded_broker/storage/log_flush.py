@@ -17,6 +17,7 @@ class FlushRound:
     unsynced: tuple[LogFile, ...]
     files: Files
     new_names_in: str | None
+    names_made: int
 
     def run(self) -> None:
         """Syncs, blocking.
@@ -35,7 +36,8 @@ class FlushRound:
             KafkaStorageError: as ``run``.
         """
         for file in self.unsynced:
-            await file.sync()
+            if not file.is_synced:  # a flush meanwhile may have synced and even closed it
+                await file.sync()
         self._sync_names()
 
     def _sync_names(self) -> None:
@@ -55,7 +57,8 @@ class LogFlusher:
         self._files = files
         self._directory = directory
         self._closed: list[LogSegment] = []
-        self._has_new_names = True
+        self._names_made = 1  # those there at the start are not known to be safe either
+        self._names_synced = 0
 
     @property
     def needs_flush(self) -> bool:
@@ -64,7 +67,7 @@ class LogFlusher:
     def add_closed(self, segment: LogSegment) -> None:
         """Notes that a segment was closed, and its successor made."""
         self._closed.append(segment)
-        self._has_new_names = True
+        self._names_made += 1
 
     def begin(self, active: LogSegment, log_end_offset: int) -> FlushRound:
         """Lists what to sync so that everything below ``log_end_offset`` is safe.
@@ -74,13 +77,13 @@ class LogFlusher:
         """
         segments = (*self._closed, active)
         unsynced = tuple(file for segment in segments for file in segment.unsynced_files())
-        new_names_in = self._directory if self._has_new_names else None
-        self._has_new_names = False
-        return FlushRound(log_end_offset, segments, unsynced, self._files, new_names_in)
+        new_names_in = self._directory if self._names_made > self._names_synced else None
+        return FlushRound(log_end_offset, segments, unsynced, self._files, new_names_in, self._names_made)
 
     def end(self, done: FlushRound) -> list[LogSegment]:
         """Takes note of a round that went through; returns the closed segments that wait no longer."""
         self.recovery_point = max(self.recovery_point, done.target)
+        self._names_synced = max(self._names_synced, done.names_made)
         flushed = [segment for segment in self._closed if segment in done.segments]
         self._closed = [segment for segment in self._closed if segment not in flushed]
         return flushed

@@ -7,6 +7,7 @@ deletions of topics, and opens every partition. What is no partition is left alo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ from splashdam.embedded_broker.storage.data_directory import (
 )
 from splashdam.embedded_broker.storage.directory_scan import (
     find_partitions,
+    refuse_taken_directories,
     remove_deleted,
     topic_ids,
 )
@@ -89,6 +91,7 @@ class LogManager:
         self._log_starts = OffsetCheckpoint(files, f"{root}/{LOG_START_NAME}")
         self._registry = TopicRegistry(files, root)
         self._is_closed = False
+        self._pid = os.getpid()
         self._tasks = (
             _Task(5_000, self._write_high_watermarks),
             _Task(60_000, self._write_flush_state),
@@ -182,6 +185,8 @@ class LogManager:
         topic = Topic(name, new_uuid(), tuple(range(partitions)), dict(configs or {}))
         if name in self._registry.deleting:
             self._finish_deletions()
+        partition_names = [TopicPartition(name, partition) for partition in topic.partitions]
+        refuse_taken_directories(self._files, self.root, partition_names)
         self._registry.put(topic)
         try:
             self._make_partitions(topic, now_ms)
@@ -255,7 +260,9 @@ class LogManager:
             for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
                 checkpoint.forget(self._registry.deleting)
             deleting = self._registry.deleting
-            for topic_partition, directory in find_partitions(self._files, self.root, deleting).items():
+            for topic_partition, directory in find_partitions(
+                self._files, self.root, self.topics, deleting
+            ).items():
                 if topic_partition.topic in deleting:
                     target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
                     self._files.rename(directory, f"{self.root}/{target}")
@@ -292,8 +299,10 @@ class LogManager:
             wall_ms: wall clock, milliseconds since the epoch.
 
         Returns:
-            Milliseconds until the next turn is due.
+            Milliseconds until the next turn is due; infinity in a forked child, whose directory it is not.
         """
+        if os.getpid() != self._pid:
+            return math.inf
         for log in [log for log in self.logs.values() if log.needs_flush]:
             with _logged("flushing a log"):
                 await log.sync()
@@ -309,9 +318,10 @@ class LogManager:
     def close(self) -> None:
         """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
 
-        What fails is logged; the marker is then missing, and the next start recovers.
+        What fails is logged; the marker is then missing, and the next start recovers. In a forked child
+        nothing happens: the directory is its parent's.
         """
-        if self._is_closed:
+        if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True
         is_clean = True

@@ -234,6 +234,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: the files could not be read or written.
         """
+        self.log.mark_unsynced()
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()

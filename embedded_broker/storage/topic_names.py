@@ -14,6 +14,7 @@ METADATA_TOPIC = "__cluster_metadata"
 DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_MOVED_ASIDE = re.compile(rf"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{{32}}({DELETE}|{STRAY}|{FUTURE})")
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
 
 
@@ -43,6 +44,15 @@ def partition_of_directory(name: str) -> TopicPartition | None:
     if match is None or not _LEGAL.fullmatch(match["topic"]) or match["topic"] in (".", ".."):
         return None
     return TopicPartition(match["topic"], int(match["partition"]))
+
+
+def ending_of_moved_directory(name: str) -> str | None:
+    """``DELETE``, ``STRAY`` or ``FUTURE`` where a broker gave a partition's directory this name, else None.
+
+    The whole name must be as brokers make it: what people call ``to-delete`` is theirs.
+    """
+    match = _MOVED_ASIDE.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def deleted_directory_name(topic_partition: TopicPartition, unique: str) -> str:

@@ -115,3 +115,41 @@ def test_a_lock_is_exclusive_and_ends_with_the_process() -> None:
     files.lock("/d")
     files.kill()
     files.lock("/d").release()
+
+
+def test_a_write_in_the_middle_keeps_what_stands_behind_it() -> None:
+    """As on a disk, also where it fails half way."""
+    files = MemoryFiles()
+    files.write_atomic("/x", b"abcdef")
+    inode = files._names.files["/x"]
+    assert files.write(inode, (b"XY",), 1) == 2
+    assert files.read_bytes("/x") == b"aXYdef"
+    files.inject(Fault(errno.EIO, landed_bytes=1))
+    with pytest.raises(OSError, match="Input/output"):
+        files.write(inode, (b"123",), 2)
+    assert files.read_bytes("/x") == b"aX1def"
+
+
+def test_a_file_that_is_not_there_cannot_be_renamed() -> None:
+    """It is an error, as on a disk."""
+    files = MemoryFiles()
+    with pytest.raises(KafkaStorageError, match="No such file"):
+        files.rename("/x", "/y")
+
+
+def test_a_killed_process_makes_nothing_durable() -> None:
+    """A power cut after it takes what was not synced; what the dead one still holds open reaches nobody."""
+    files = MemoryFiles()
+    log = files.open_log("/x", create=True)
+    log.append((b"synced",))
+    log.sync_now()
+    files.sync_directory("/")
+    log.append((b" not",))
+    files.open_log("/y", create=True)
+    files.kill()
+    log.append((b" dead",))
+    assert files.read_bytes("/x") == b"synced not"
+    assert files.read_bytes("/y") == b""
+    files.crash()
+    assert files.read_bytes("/x") == b"synced"
+    assert files.read_bytes("/y") is None

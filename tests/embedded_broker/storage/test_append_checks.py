@@ -72,7 +72,7 @@ REFUSED = {
     "something behind": (batch(b"v") + b"x", InvalidRecordError),
     "format 1": (with_byte(16, 1), InvalidRecordError),
     "format 0": (with_byte(16, 0), InvalidRecordError),
-    "format 3": (with_byte(16, 3), CorruptMessageError),
+    "format 3": (with_byte(16, 3), InvalidRecordError),
     "base offset 1": (with_byte(7, 1), InvalidRecordError),
     "checksum": (with_byte(65, 0xFF), CorruptMessageError),
     "no records": (with_count(0, 0), InvalidRecordError),
@@ -200,3 +200,28 @@ def test_of_a_batch_with_many_bad_records_some_are_named() -> None:
     with pytest.raises(RecordErrors) as caught:
         check_batch(packed, settings, NOW_MS)
     assert len(caught.value.record_errors) == 10_000
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_batch_of_too_many_records_is_refused(codec: Codec) -> None:
+    """Thirty kilobytes can stand for millions, and a compacted topic would look at each of them."""
+    data = bytearray(build_batch([(NOW_MS, b"k", b"v" * 100, None)], Compression(codec, None)))
+    INT32.pack_into(data, LAST_DELTA_AT, 500_000)
+    INT32.pack_into(data, COUNT_AT, 500_001)
+    stamp_crc(data, 0, len(data))
+    with pytest.raises(InvalidRecordError, match="500001 records are too many"):
+        check_batch(data, attrs.evolve(SETTINGS, cleanup_policy="compact"), NOW_MS)
+
+
+def test_a_header_that_lies_about_its_count_is_refused() -> None:
+    """An uncompressed record takes seven bytes at least; as many as fit are taken on trust."""
+    check_batch(with_count(1, 0), SETTINGS, NOW_MS)
+    with pytest.raises(InvalidRecordError, match="2 records do not fit into 9 bytes"):
+        check_batch(with_count(2, 1), SETTINGS, NOW_MS)
+
+
+def test_log_append_time_set_by_a_client_is_refused_on_every_topic() -> None:
+    """Also on one that uses it."""
+    settings = attrs.evolve(SETTINGS, message_timestamp_type="LogAppendTime")
+    with pytest.raises(InvalidTimestampError, match="LogAppendTime"):
+        check_batch(with_attributes(8), settings, NOW_MS)
