@@ -112,7 +112,7 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
     """Says once what is in the way, if what is done inside takes long."""
 
     def explain() -> None:
-        reason = producer._core.intake.last_failure()  # what its timeout will say, too
+        reason = producer.last_failure  # what its timeout will say, too
         limit_seconds = producer.config["max_block_ms"] / 1000
         click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
 

@@ -18,6 +18,7 @@ from splashdam.client.report import FlushReport
 from splashdam.client.settings_rules import producer_settings
 from splashdam.client.waiters import wait_in_trio
 from splashdam.client.wiring import make_tcp_connect
+from splashdam.model.errors import IllegalStateError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import Connect
@@ -192,6 +193,11 @@ class AsyncKafkaProducer(ProducerBase):
         return None if self._lease is None else self._lease.broker
 
     async def __aenter__(self) -> Self:
+        if not trio.lowlevel.in_trio_run():
+            raise IllegalStateError(
+                "AsyncKafkaProducer runs under trio;"
+                " under asyncio use KafkaProducer, whose futures can be awaited"
+            )
         core = self._core
         core.refuse_unless_new()
         async with AsyncExitStack() as resources:

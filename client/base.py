@@ -75,6 +75,11 @@ class ProducerBase:
         self._core.refuse_if_foreign()
         return not self._core.finished.opened and self._core.sender.statistics().connections > 0
 
+    @property
+    def last_failure(self) -> str:
+        """What stands between this producer and the cluster, as far as it is known; for people to read."""
+        return self._core.intake.last_failure()
+
     def _lookup(self, topic: str) -> TopicLookup:
         refuse_inside_a_send("partitions_for()")
         core = self._core

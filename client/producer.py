@@ -231,7 +231,8 @@ class KafkaProducer(ProducerBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # Who presses Ctrl-C does not want to wait for a silent broker until `delivery_timeout_ms`.
+        self.close(self._settings.exit_timeout_ms / 1000 if kind is KeyboardInterrupt else None)
 
     def _settle(self, admission: Admission) -> RecordFuture:
         """Goes on where the straight way ended: waits here if that is possible, else lets the loop do it."""

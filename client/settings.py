@@ -282,5 +282,6 @@ class ProducerSettings:
         5_000,
         check=at_least(0),
         parse=float,
-        doc="How long the exit of the interpreter waits for a producer that was not closed",
+        doc="How long the exit of the interpreter waits for a producer that was not closed,"
+        " and Ctrl-C inside its `with` block for what is left",
     )

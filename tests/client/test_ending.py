@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -212,3 +213,25 @@ async def test_a_producer_is_entered_once(tmp_path: Any) -> None:
     with pytest.raises(IllegalStateError, match="starts once; this one is closed"):
         await unused.__aenter__()
     assert not local._running
+
+
+def test_ctrl_c_in_the_block_waits_for_the_exit_timeout_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent broker would otherwise hold whoever interrupts until ``delivery_timeout_ms``."""
+    limits: list[float | None] = []
+    monkeypatch.setattr(KafkaProducer, "close", lambda _producer, timeout=None: limits.append(timeout))
+    for interruption in (KeyboardInterrupt, ValueError):
+        producer = KafkaProducer(bootstrap_servers="127.0.0.1:1", exit_timeout_ms=1500)
+        with pytest.raises(interruption), producer:
+            raise interruption
+    assert limits == [1.5, None]
+
+
+def test_under_asyncio_the_trio_producer_says_what_to_use() -> None:
+    """The first thing that somebody who comes from asyncio tries."""
+
+    async def enter() -> None:
+        async with AsyncKafkaProducer(bootstrap_servers="127.0.0.1:1"):
+            pass
+
+    with pytest.raises(IllegalStateError, match="under asyncio use KafkaProducer"):
+        asyncio.run(enter())
