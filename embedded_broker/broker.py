@@ -19,7 +19,7 @@ from splashdam.embedded_broker.server import ClientConnection
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.topic_configs import topic_settings
+from splashdam.embedded_broker.topic_configs import check_topic_defaults, topic_settings
 from splashdam.embedded_broker.topics import Topics
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -171,6 +171,7 @@ async def open_broker(
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options)
+    check_topic_defaults(settings)
     clock = clock or SystemClock()
     files = files or DiskFiles()
     logs = LogManager.open(

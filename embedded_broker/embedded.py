@@ -16,6 +16,7 @@ import trio
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.fork_guard import check_process
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.topic_configs import check_topic_defaults
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
@@ -53,7 +54,9 @@ class EmbeddedBroker:
     def __init__(
         self, path: str | os.PathLike[str], port: int | None = 0, *, host: str = "127.0.0.1", **settings: Any
     ) -> None:
-        self._open: _Open = (path, host, port, BrokerSettings.from_options(settings))
+        checked = BrokerSettings.from_options(settings)
+        check_topic_defaults(checked)
+        self._open: _Open = (path, host, port, checked)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
 

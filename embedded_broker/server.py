@@ -8,6 +8,7 @@ is wrong with a request closes this connection with one log line; the server liv
 from __future__ import annotations
 
 import logging
+import socket
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,6 +20,7 @@ from splashdam.embedded_broker.sending import Outbox
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.header import encode_response
+from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -75,12 +77,45 @@ class ClientConnection:
         answer, version, correlation_id = dispatch(frame, self._broker, self._address)
         if isinstance(answer, Parked):
             await self._outbox.flush()
-            answer = await answer.wait()
+            answer = await self._unparked(answer)
             self._progressed()
         if answer is not None:
             self._outbox.add(encode_response(answer, version=version, correlation_id=correlation_id))
             if self._outbox.is_full:
                 await self._outbox.flush()
+
+    async def _unparked(self, parked: Parked) -> Response:
+        """Waits for a parked answer, for as long as there is a client to take it."""
+        answer: Response | None = None
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
+            try:
+                answer = await parked.wait()
+            except Exception as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if answer is None:
+            raise trio.BrokenResourceError("the client left while its answer was parked")
+        return answer
+
+    async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
+        """Looks for the end of the stream without taking bytes: those belong to the next request.
+
+        Once there are such bytes the end behind them cannot be seen; then the fetch waits its time.
+        """
+        if not isinstance(self._stream, trio.SocketStream):
+            return
+        sock = self._stream.socket
+        await trio.lowlevel.wait_readable(sock)
+        try:
+            is_gone = not await sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            is_gone = True
+        if is_gone:
+            scope.cancel()
 
     def _progressed(self) -> None:
         """Moves the idle deadline, but not each time: that costs more than this look."""

@@ -8,7 +8,7 @@ each means. Nothing is deleted or compacted by this broker yet, whatever ``clean
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import attrs
@@ -31,6 +31,15 @@ def _ratio(value: Any) -> str | None:
     return None if isinstance(value, int | float) and 0 <= value <= 1 else "must be between 0 and 1"
 
 
+def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if value in more or (isinstance(value, int) and lowest <= value <= highest):
+            return None
+        return f"must be {lowest} to {highest}" + "".join(f" or {each}" for each in more)
+
+    return check
+
+
 @attrs.frozen
 class TopicSettings(LogSettings):
     """Every option of a topic."""
@@ -41,10 +50,10 @@ class TopicSettings(LogSettings):
         doc="Codec of stored batches; 'producer' keeps what the producer sent",
     )
     compression_gzip_level: int = option(
-        -1, check=at_least(-1), doc="Level for gzip, 1 to 9, -1 for its default"
+        -1, check=_level(1, 9, -1), doc="Level for gzip, 1 to 9, -1 for its default"
     )
-    compression_lz4_level: int = option(9, check=at_least(1), doc="Level for lz4, 1 to 17")
-    compression_zstd_level: int = option(3, check=at_least(-131072), doc="Level for zstd, up to 22")
+    compression_lz4_level: int = option(9, check=_level(1, 17), doc="Level for lz4, 1 to 17")
+    compression_zstd_level: int = option(3, check=_level(-131072, 22), doc="Level for zstd, up to 22")
     retention_ms: int = option(
         7 * DAY_MS, check=at_least(-1), doc="Age at which closed segments may go; -1 keeps"
     )
@@ -109,6 +118,19 @@ def broker_defaults(broker: BrokerSettings) -> TopicSettings:
         KafkaConfigurationError: a setting of the broker is not legal for a topic.
     """
     return TopicSettings(**{name: getattr(broker, setting) for name, setting in _BROKER_SETTING.items()})
+
+
+def check_topic_defaults(broker: BrokerSettings) -> None:
+    """Refuses a broker whose settings no topic could have, before there is one that fails.
+
+    Raises:
+        KafkaConfigurationError: a setting is illegal; the text names it.
+    """
+    for name, setting in _BROKER_SETTING.items():
+        try:
+            TopicSettings(**{name: getattr(broker, setting)})
+        except KafkaConfigurationError as error:
+            raise KafkaConfigurationError(f"broker option {setting!r}: {error}") from error
 
 
 def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicSettings:

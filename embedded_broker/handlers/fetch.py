@@ -30,6 +30,9 @@ from splashdam.wire.messages.fetch import (
     PartitionData,
 )
 
+_MAX_WAIT_MS = 60_000
+"""No fetch is parked for longer, whatever it asks: then its client hears that nothing has come."""
+
 _READ_COMMITTED = 1
 _FIRST_ZSTD_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
@@ -48,11 +51,11 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
 
 
 async def _wait_and_read(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Reads again whenever enough was appended, and answers what there is at the end of ``max_wait_ms``."""
+    """Reads again whenever enough was appended, and answers what there is when the time is up."""
     reading = _Reading(request, context)
     with (
         FetchWaiter(context.broker.parking, reading.partitions()) as waiter,
-        trio.move_on_after(request.max_wait_ms / 1000),
+        trio.move_on_after(min(request.max_wait_ms, _MAX_WAIT_MS) / 1000),
     ):
         while not reading.read():
             missing_bytes = reading.missing_bytes

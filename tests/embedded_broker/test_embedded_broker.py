@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -99,6 +100,17 @@ def test_settings_are_checked_at_once(tmp_path: Path) -> None:
     """A mistake shows where it is made, before anything starts."""
     with pytest.raises(KafkaConfigurationError, match="num_partitions"):
         EmbeddedBroker(tmp_path, num_partition=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"log_cleanup_policy": "foo"}, {"log_index_size_max_bytes": 8}, {"num_partitions": 1.5}],
+    ids=str,
+)
+def test_settings_no_topic_could_have_are_refused_at_once(tmp_path: Path, options: dict[str, Any]) -> None:
+    """They would only fail when the first topic is made, or with one that exists; the setting is named."""
+    with pytest.raises(KafkaConfigurationError, match=next(iter(options))):
+        EmbeddedBroker(tmp_path, **options)
 
 
 def test_stop_with_clients_connected(tmp_path: Path) -> None:

@@ -76,6 +76,10 @@ def test_every_option_is_described() -> None:
         {"preallocate": "yes"},
         {"remote.storage.enable": "true"},
         {"cleanup.policy": ""},
+        {"compression.gzip.level": "0"},
+        {"compression.gzip.level": "10"},
+        {"compression.lz4.level": "99"},
+        {"compression.zstd.level": "23"},
     ],
 )
 def test_illegal_topic_options(configs: dict[str, str]) -> None:
