@@ -219,11 +219,13 @@ class MemoryFiles:
             if os.path.dirname(name) == path and name != path
         )
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str) -> list[str]:
+        if path in self._names.directories:
+            return []
+        missing = self.make_directory(os.path.dirname(path))
         with storage_errors("make directory", path):
-            if path not in self._names.directories:
-                self.make_directory(os.path.dirname(path))
-                self._change(_Change("make_directory", path))
+            self._change(_Change("make_directory", path))
+        return [path, *missing]
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):

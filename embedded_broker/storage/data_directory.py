@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
-from splashdam.model.broker_errors import KafkaStorageError
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
@@ -37,10 +37,10 @@ def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity
     values = _parse_properties(data)
     version = values.get("version")
     if version not in ("0", "1"):
-        raise KafkaStorageError(f"{path} is of version {version}, known are 0 and 1")
+        raise unusable_file(path, f"is of version {version}, known are 0 and 1")
     node = values.get("node.id" if version == "1" else "broker.id", "")
     if not node.isdigit():
-        raise KafkaStorageError(f"{path} names no node id")
+        raise unusable_file(path, "names no node id")
     return DirectoryIdentity(
         values.get("cluster.id") or format_uuid(new_uuid()),
         int(node),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from contextlib import suppress
 
 from splashdam.model.broker_errors import KafkaStorageError
@@ -16,6 +17,7 @@ from splashdam.model.errors import IllegalStateError
 
 LOCK_NAME = ".lock"
 
+_taking = threading.RLock()  # held between the look into _held and the entry in it
 _held: dict[str, DirectoryLock] = {}
 """Locks of this process by real path. A second descriptor on a lock file must never be closed in the
 process that holds the first: that would drop the record lock."""
@@ -43,7 +45,11 @@ def lock_directory(path: str) -> DirectoryLock:
         IllegalStateError: a broker has it; the text names path and process.
         KafkaStorageError: the lock file cannot be used.
     """
-    real_path = os.path.realpath(path)
+    with _taking:
+        return _lock(os.path.realpath(path), path)
+
+
+def _lock(real_path: str, path: str) -> DirectoryLock:
     if real_path in _held:
         raise IllegalStateError(
             f"{path} is in use by another broker of this process (pid {os.getpid()}); close that one first"
@@ -83,6 +89,8 @@ def _forget_in_child() -> None:
         with suppress(OSError):
             os.close(lock._descriptor)
     _held.clear()
+    _taking.release()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+# The lock is held across a fork, so that no child starts with one that a thread it does not have would free.
+os.register_at_fork(before=_taking.acquire, after_in_parent=_taking.release, after_in_child=_forget_in_child)

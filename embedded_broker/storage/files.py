@@ -61,8 +61,8 @@ class Files(Protocol):
         """Its names in order; an empty list where there is no such directory."""
         ...
 
-    def make_directory(self, path: str) -> None:
-        """Makes a directory and its parents; one that exists is fine."""
+    def make_directory(self, path: str) -> list[str]:
+        """Makes a directory and its parents; returns those that were missing, the outermost last."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -132,7 +132,7 @@ class DiskLogFile(LogFile):
                 await trio.to_thread.run_sync(os.fdatasync, descriptor)
             finally:
                 os.close(descriptor)
-        self._synced_end = end
+        self._synced_end = max(self._synced_end, end)  # another call may have come further
 
     def slice(self, position: int, count: int) -> FileSlice:
         count = max(0, min(count, self.end - position))
@@ -203,9 +203,14 @@ class DiskFiles:
             except FileNotFoundError:
                 return []
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str) -> list[str]:
         with storage_errors("make directory", path):
+            missing, candidate = [], path
+            while not os.path.exists(candidate):
+                missing.append(candidate)
+                candidate = os.path.dirname(candidate)
             os.makedirs(path, exist_ok=True)
+        return missing
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):

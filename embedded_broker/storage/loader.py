@@ -71,6 +71,14 @@ class LogLoader:
         Raises:
             KafkaStorageError: files cannot be read or written, or bear names that no log has.
         """
+        try:
+            return self._load(clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+        except BaseException:
+            for segment in self._segments:
+                segment.release()
+            raise
+
+    def _load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
         finish_leftovers(self._files, self._directory)
         self._find_segments()
         if not clean_shutdown:
@@ -177,8 +185,17 @@ class LogLoader:
             end = active.next_offset()
             active.prepare_for_append()
         if end < self._log_start_offset:
-            self._drop_segments(0, f"the log starts at {self._log_start_offset}")
-            return self._start_empty()
+            if not any(segment.size_bytes for segment in self._segments):
+                self._drop_segments(0, f"it is empty, and the log starts at {self._log_start_offset}")
+                return self._start_empty()
+            _logger.error(
+                "%s: the checkpoint says that the log starts at %d, which is behind its end at %d; it is "
+                "ignored, and all records that are there are kept",
+                self._directory,
+                self._log_start_offset,
+                end,
+            )
+            self._log_start_offset = 0
         return end
 
     def _start_empty(self) -> int:
@@ -205,7 +222,8 @@ class LogLoader:
 
         Damage in segments that are trusted costs what stands behind it in the same segment.
         """
-        start, states = self._snapshots.load_newest(offset, self._log_start_offset)
+        above = self._log_start_offset if self._log_start_offset <= offset else 0  # a wrong one hides nobody
+        start, states = self._snapshots.load_newest(offset, above)
         if len(states):
             with _damage_logged():
                 complete_batches(states, self._segments, start)

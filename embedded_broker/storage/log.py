@@ -182,10 +182,12 @@ class Log:
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and begins one at the end of the log; an empty one stays.
 
-        The closed segment gets its final time entry, the producers a snapshot; ``sync`` flushes it.
+        The closed segment gets its final time entry, the producers a snapshot; ``sync`` flushes it, or this
+        call, where segments fill faster than the housekeeping comes round.
 
         Raises:
-            KafkaStorageError: the new segment could not be made; the log goes on with the old one.
+            KafkaStorageError: the new segment could not be made; the log goes on with the old one. Or the
+                flush failed, as in ``flush``.
         """
         if self.state is not LogState.OPEN:
             self._refuse("roll")
@@ -200,6 +202,8 @@ class Log:
         self._flusher.add_closed(self._active)
         self._segments.add(segment)
         self._active = segment
+        if self._flusher.is_overdue:
+            self.flush()
 
     # --- read -----------------------------------------------------------------------------------------------
 
@@ -325,8 +329,7 @@ class Log:
                 return
             self.state = LogState.FAILED
             raise
-        if not self._is_closed():
-            self._end_flush(round_)
+        self._end_flush(round_)
 
     def close(self) -> None:
         """Flushes and closes: final time entry, producer snapshot. A second call does nothing.
@@ -357,6 +360,8 @@ class Log:
         return self._flusher.begin(self._active, self.log_end_offset)
 
     def _end_flush(self, done: FlushRound) -> None:
+        if self.state is not LogState.OPEN:  # closed meanwhile, or another flush failed: nothing is proven
+            return
         for closed in self._flusher.end(done):
             self._segments.touch(closed)
 

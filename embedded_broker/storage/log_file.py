@@ -20,6 +20,11 @@ def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     return KafkaStorageError(f"could not {action} {path}: {error.strerror or error}")
 
 
+def unusable_file(path: str, reason: str) -> KafkaStorageError:
+    """A small file that makes no sense, keeps the broker from starting, and would be made anew if missing."""
+    return KafkaStorageError(f"{path} {reason}; move this file away to have it made anew")
+
+
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
     """Turns an OSError of the block into a KafkaStorageError that names action and path."""

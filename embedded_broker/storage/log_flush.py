@@ -7,6 +7,9 @@ import attrs
 from splashdam.embedded_broker.storage.files import Files, LogFile
 from splashdam.embedded_broker.storage.segment import LogSegment
 
+MAX_WAITING_SEGMENTS = 16
+"""Closed segments that may wait for a flush, each with up to three open files."""
+
 
 @attrs.frozen
 class FlushRound:
@@ -63,6 +66,11 @@ class LogFlusher:
     @property
     def needs_flush(self) -> bool:
         return bool(self._closed)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether so many segments wait that their open files are a burden."""
+        return len(self._closed) > MAX_WAITING_SEGMENTS
 
     def add_closed(self, segment: LogSegment) -> None:
         """Notes that a segment was closed, and its successor made."""

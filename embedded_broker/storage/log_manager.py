@@ -124,7 +124,8 @@ class LogManager:
             KafkaStorageError: something in it cannot be read or repaired.
         """
         root = os.path.abspath(root)
-        files.make_directory(root)
+        for made in files.make_directory(root):
+            files.sync_directory(os.path.dirname(made))
         lock = files.lock(root)
         try:
             manager = cls(files, root, lock, settings_for, producer_id_expiration_ms)

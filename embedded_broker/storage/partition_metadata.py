@@ -10,7 +10,7 @@ import binascii
 import uuid
 
 from splashdam.embedded_broker.storage.files import Files
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.embedded_broker.storage.log_file import unusable_file
 
 FILE_NAME = "partition.metadata"
 _RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")  # "none", and the metadata topic's
@@ -55,11 +55,13 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         return None
     values = dict(line.partition(": ")[::2] for line in data.decode(errors="replace").splitlines())
     if values.get("version") != "0":
-        raise KafkaStorageError(f"{directory}/{FILE_NAME}: version {values.get('version')!r}, known is '0'")
+        raise unusable_file(
+            f"{directory}/{FILE_NAME}", f"is of version {values.get('version')!r}, known is '0'"
+        )
     try:
         return parse_uuid(values.get("topic_id", ""))
     except ValueError as error:
-        raise KafkaStorageError(f"{directory}/{FILE_NAME}: {error}") from error
+        raise unusable_file(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:

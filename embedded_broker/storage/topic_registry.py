@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
-from splashdam.model.broker_errors import KafkaStorageError
 
 REGISTRY_NAME = "splashdam-topics.json"
 _VERSION = 1
@@ -96,13 +96,11 @@ class TopicRegistry:
         try:
             content = json.loads(data)
             if content["version"] != _VERSION:
-                raise KafkaStorageError(
-                    f"{self._path} is of version {content['version']}, known is {_VERSION}"
-                )
+                raise unusable_file(self._path, f"is of version {content['version']}, known is {_VERSION}")
             self.topics = {name: _topic(name, fields) for name, fields in content["topics"].items()}
             self.deleting = frozenset(content["deleting"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise KafkaStorageError(f"{self._path} makes no sense: {error!r}") from error
+            raise unusable_file(self._path, f"makes no sense ({error!r})") from error
 
 
 def _without(topics: Mapping[str, Topic], name: str) -> Mapping[str, Topic]:

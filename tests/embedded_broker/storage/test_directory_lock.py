@@ -6,12 +6,14 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from log_kit import NOW_MS
 
-from splashdam.embedded_broker.storage.directory_lock import lock_directory
+from splashdam.embedded_broker.storage.directory_lock import DirectoryLock, lock_directory
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.model.broker_errors import KafkaStorageError
@@ -144,3 +146,24 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """The manager makes it first; the lock alone does not."""
     with pytest.raises(KafkaStorageError, match="could not open the lock"):
         lock_directory(str(tmp_path / "missing"))
+
+
+def test_threads_that_take_one_directory_at_once(tmp_path: Path) -> None:
+    """One of them gets it, and the others' refusals do not take it away from that one."""
+    barrier = threading.Barrier(8)
+    taken: list[DirectoryLock] = []
+
+    def take() -> None:
+        barrier.wait()
+        with suppress(IllegalStateError):
+            taken.append(lock_directory(str(tmp_path)))
+
+    for turn in range(20):
+        threads = [threading.Thread(target=take) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 1
+        assert turn or record_lock_holder(tmp_path) == os.getpid()
+        taken.pop().release()

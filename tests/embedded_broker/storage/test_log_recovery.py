@@ -357,9 +357,9 @@ def test_the_log_starts_where_the_checkpoint_says() -> None:
     assert values_of(log)[-1] == b"39"
 
 
-def test_a_log_that_lost_more_than_its_start_begins_anew() -> None:
-    """Everything below the start is deleted records: an empty log begins there."""
-    files = filled(5)
+def test_an_empty_log_begins_where_the_checkpoint_says() -> None:
+    """Everything below the start is deleted records, whose offsets are not given again."""
+    files = filled(0)
     log = open_log(files, settings=SMALL, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert values_of(log) == []
