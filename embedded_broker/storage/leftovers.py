@@ -7,10 +7,13 @@ renames them to their final names. Before ``.swap`` the old state counts, from t
 from __future__ import annotations
 
 from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.producer_snapshot import offset_of_name
+from splashdam.embedded_broker.storage.leader_epochs import FILE_NAME as EPOCHS_NAME
+from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME
+from splashdam.embedded_broker.storage.producer_snapshot import SNAPSHOT, offset_of_name
 from splashdam.embedded_broker.storage.scan import iter_heads
 from splashdam.embedded_broker.storage.segment import LOG
 
+TEMPORARY = ".tmp"
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 
 
@@ -22,7 +25,7 @@ def finish_leftovers(files: Files, directory: str) -> None:
     """
     names = [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
     for name in names:
-        if name.endswith(DELETED):
+        if name.endswith(DELETED) or _is_half_written(name):
             files.unlink(f"{directory}/{name}")
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
@@ -37,6 +40,12 @@ def finish_leftovers(files: Files, directory: str) -> None:
         _finish_swaps(files, directory, names, swaps)
     if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):
         files.sync_directory(directory)
+
+
+def _is_half_written(name: str) -> bool:
+    """Whether a replacement of one of a partition's small files was interrupted; other names are not ours."""
+    whole = name.removesuffix(TEMPORARY)
+    return whole != name and (whole in (FILE_NAME, EPOCHS_NAME) or whole.endswith(SNAPSHOT))
 
 
 def _finish_swaps(files: Files, directory: str, names: list[str], swaps: list[str]) -> None:

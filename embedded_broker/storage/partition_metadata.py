@@ -51,7 +51,7 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         KafkaStorageError: the file is there and makes no sense.
     """
     data = files.read_bytes(f"{directory}/{FILE_NAME}")
-    if data is None:
+    if data is None or not data.strip(b"\0"):  # empty or zeros: what a power cut leaves of one never synced
         return None
     values = dict(line.partition(": ")[::2] for line in data.decode(errors="replace").splitlines())
     if values.get("version") != "0":
@@ -64,10 +64,12 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         raise unusable_file(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
 
 
-def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
-    """Writes the file, before the first append to the partition.
+def write_topic_id(files: Files, directory: str, topic_id: bytes, *, sync: bool = True) -> None:
+    """Writes the file, before the first append to the partition; without ``sync`` a power cut may undo it.
 
     Raises:
         KafkaStorageError: it could not be written.
     """
-    files.write_atomic(f"{directory}/{FILE_NAME}", f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode())
+    files.write_atomic(
+        f"{directory}/{FILE_NAME}", f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode(), sync=sync
+    )

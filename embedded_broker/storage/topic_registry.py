@@ -38,6 +38,15 @@ class Topic:
     configs: Mapping[str, str] = attrs.field(factory=dict)
 
 
+@attrs.frozen
+class NewTopic:
+    """A topic to be made: its name, how many partitions, and its options by Kafka's dotted names."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+
+
 class TopicRegistry:
     """The topics as the file has them.
 

@@ -141,7 +141,7 @@ def test_new_ids_differ_and_never_begin_with_a_dash() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"version: 1\ntopic_id: StFlzgWJQLaSZk3q7GHfkA", b"version: 0\ntopic_id: short", b"version: 0"],
+    [b"version: 1\ntopic_id: StFlzgWJQLaSZk3q7GHfkA", b"version: 0\ntopic_id: short", b"version: 0"],
 )
 def test_a_damaged_partition_metadata_is_an_error(data: bytes) -> None:
     """To guess an id would make a second topic of the partition."""

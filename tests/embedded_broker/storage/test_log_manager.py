@@ -156,7 +156,7 @@ def test_the_disk_refuses_while_a_topic_is_made(times: int | None) -> None:
             files.heal()
             manager.create_topic("a", 2, now_ms=NOW_MS)
         else:
-            assert operation > 20
+            assert operation > 15
             return
         append(manager, A0, b"x")
         files.kill()

@@ -1,0 +1,88 @@
+"""Many topics and partitions at once: all or none, and no turn of the disk for each."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from log_kit import NOW_MS, open_log
+
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError, TopicAlreadyExistsError
+from splashdam.testing.memory_files import Fault, MemoryFiles
+
+
+def open_manager(files: MemoryFiles) -> LogManager:
+    return LogManager.open(files, "/data", now_ms=NOW_MS)
+
+
+def test_many_partitions_need_few_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry and the data directory are synced, not each partition; all survive a power cut."""
+    files, synced = MemoryFiles(), []
+    manager = open_manager(files)
+    sync_directory = files.sync_directory
+    monkeypatch.setattr(files, "sync_directory", lambda path: (synced.append(path), sync_directory(path)))
+    topic_id = manager.create_topic("a", 100, now_ms=NOW_MS)
+    assert synced == ["/data", "/data"]
+    files.crash()
+    manager = open_manager(files)
+    assert len(manager.logs) == 100
+    assert {log.topic_id for log in manager.logs.values()} == {topic_id}
+
+
+@pytest.mark.parametrize("left", [b"", bytes(43)])
+def test_a_topic_id_lost_in_a_power_cut_comes_from_the_registry(left: bytes) -> None:
+    """A file that was never synced may be empty or zeros."""
+    files = MemoryFiles()
+    topic_id = open_manager(files).create_topic("a", 1, now_ms=NOW_MS)
+    files.kill()
+    files.write_atomic("/data/a-0/partition.metadata", left)
+    manager = open_manager(files)
+    assert manager.topics["a"].topic_id == topic_id
+    assert len(files.read_bytes("/data/a-0/partition.metadata") or b"") == 43
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        (["a", "b.c", "b_c"], InvalidTopicError),
+        (["a", "x_y"], InvalidTopicError),
+        (["a", "a"], TopicAlreadyExistsError),
+        (["a", "x.y"], TopicAlreadyExistsError),
+    ],
+)
+def test_of_several_topics_all_are_made_or_none(names: list[str], error: type[Exception]) -> None:
+    """They are checked against what is there and against each other."""
+    manager = open_manager(MemoryFiles())
+    manager.create_topic("x.y", 1, now_ms=NOW_MS)
+    with pytest.raises(error):
+        manager.create_topics([NewTopic(name, 1) for name in names], now_ms=NOW_MS)
+    assert set(manager.topics) == {"x.y"}
+    assert len(manager.create_topics([NewTopic("a", 1), NewTopic("b", 2)], now_ms=NOW_MS)) == 2
+    assert len(manager.logs) == 4
+
+
+def test_a_disk_that_refuses_one_of_several_topics() -> None:
+    """Nothing is left of the others."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    files.inject(Fault(errno.ENOSPC, after=12))
+    with pytest.raises(KafkaStorageError):
+        manager.create_topics([NewTopic("a", 1), NewTopic("b", 2)], now_ms=NOW_MS)
+    assert not manager.topics
+    assert not manager.logs
+    assert not [name for name, is_directory in files.list_directory("/data") if is_directory]
+
+
+def test_half_written_replacements_are_removed() -> None:
+    """In a partition's directory; what is not ours stays."""
+    files = MemoryFiles()
+    open_log(files).close()
+    ours = ["partition.metadata.tmp", "leader-epoch-checkpoint.tmp", f"{7:020d}.snapshot.tmp"]
+    for name in (*ours, "notes.tmp"):
+        files.write_atomic(f"/data/t-0/{name}", b"half")
+    open_log(files)
+    left = {name for name, _ in files.list_directory("/data/t-0")}
+    assert not left & set(ours)
+    assert "notes.tmp" in left
