@@ -155,7 +155,7 @@ def test_transactions_are_refused_at_once(broker: EmbeddedBroker) -> None:
 
 
 def test_confluent_lists_topics(broker: EmbeddedBroker, topic: str) -> None:
-    """librdkafka's Metadata request has three bytes behind its end; Kafka takes it, and so does this broker."""
+    """librdkafka's Metadata request has three bytes behind its end, which Kafka ignores too."""
     confluent_produce(broker.bootstrap_servers, topic, RECORDS[:1])
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     assert len(admin.list_topics(timeout=10).topics[topic].partitions) == PARTITIONS
