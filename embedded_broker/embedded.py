@@ -59,6 +59,7 @@ class EmbeddedBroker:
         self._open: _Open = (path, host, port, checked)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
+        self._lock = threading.RLock()  # a signal handler may call stop() while start() waits
 
     def start(self) -> None:
         """Starts the broker; returns once clients can connect.
@@ -68,13 +69,19 @@ class EmbeddedBroker:
             KafkaConnectionError: the address is taken.
             KafkaStorageError: the directory cannot be used.
         """
-        if self._running is not None:
+        if self._running is not None:  # before the lock, which a forked child may have got locked
             check_process(self._running.pid)
-            raise IllegalStateError("this broker runs already")
-        running = _BrokerThread(self._open)
-        running.start()
-        self._running = running
-        self._finalizer = weakref.finalize(self, running.stop_at_exit)
+        with self._lock:
+            if self._running is not None:
+                raise IllegalStateError("this broker runs already")
+            running = self._running = _BrokerThread(self._open)
+            self._finalizer = weakref.finalize(self, running.stop_at_exit)
+            try:
+                running.start()
+            except BaseException:  # Ctrl-C too: what nobody knows to run must not go on running
+                self._forget(running)
+                running.stop(0)
+                raise
 
     def stop(self, timeout_s: float | None = None) -> None:
         """Closes every connection and the log; a broker that does not run is left alone.
@@ -83,14 +90,20 @@ class EmbeddedBroker:
             KafkaTimeoutError: it has not ended within ``timeout_s`` seconds; it goes on ending.
             IllegalStateError: this is a forked child.
         """
-        if self._running is None:
+        running = self._running
+        if running is None:
             return
-        check_process(self._running.pid)
-        if not self._running.stop(timeout_s):
+        check_process(running.pid)
+        if not running.stop(timeout_s):
             raise KafkaTimeoutError(f"the broker has not stopped within {timeout_s} s")
-        self._running = None
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        self._forget(running)
+
+    def _forget(self, running: _BrokerThread) -> None:
+        with self._lock:
+            if self._running is running:
+                self._running = None
+                if self._finalizer is not None:
+                    self._finalizer.detach()
 
     def __enter__(self) -> Self:
         self.start()
@@ -137,6 +150,7 @@ class _BrokerThread:
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self._stop = trio.Event()
+        self._is_stopping = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread = threading.Thread(target=self._run, name=f"splashdam broker {to_open[0]}", daemon=True)
 
@@ -157,9 +171,12 @@ class _BrokerThread:
 
     def stop(self, timeout_s: float | None) -> bool:
         """Asks the broker to end and waits for it; whether it has ended."""
+        self._is_stopping = True  # first: without a token yet, the thread looks at this once it has one
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
+        if self._thread.ident is None:
+            return True
         if threading.current_thread() is self._thread:  # the collector runs anywhere, here too
             return False
         self._thread.join(timeout_s)
@@ -203,6 +220,8 @@ class _BrokerThread:
     async def _main(self) -> None:
         path, host, port, settings = self._to_open
         self._token = trio.lowlevel.current_trio_token()
+        if self._is_stopping:
+            return
         async with open_broker(path, host=host, port=port, settings=settings) as broker:
             self._broker = broker
             self._started.set()

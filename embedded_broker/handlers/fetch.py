@@ -14,6 +14,7 @@ from splashdam.embedded_broker.parking import FetchWaiter
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.sending import SENDFILE_MIN_BYTES
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
@@ -66,6 +67,15 @@ async def _wait_and_read(request: FetchRequest, context: RequestContext) -> Fetc
     return reading.response()
 
 
+def _without_duplicates(request: FetchRequest) -> list[tuple[FetchTopic, list[FetchPartition]]]:
+    """Every topic and partition once, in the order of the request; as in Kafka the last mention counts."""
+    topics: dict[tuple[str, bytes], tuple[FetchTopic, dict[int, FetchPartition]]] = {}
+    for topic in request.topics:
+        _, partitions = topics.setdefault((topic.topic, bytes(topic.topic_id)), (topic, {}))
+        partitions.update((asked.partition, asked) for asked in topic.partitions)
+    return [(topic, list(partitions.values())) for topic, partitions in topics.values()]
+
+
 class _Reading:
     """One pass over the partitions of a request."""
 
@@ -74,6 +84,7 @@ class _Reading:
         self._context = context
         self._max_bytes = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._asked = _without_duplicates(request)
         self._topics: list[FetchableTopicResponse] = []
         self._slices: list[FileSlice] = []
         self._size_bytes = 0
@@ -88,9 +99,9 @@ class _Reading:
         """The partitions asked for whose topics are known."""
         return [
             TopicPartition(name, asked.partition)
-            for topic in self._request.topics
+            for topic, asked_partitions in self._asked
             if (name := self._name(topic)) is not None
-            for asked in topic.partitions
+            for asked in asked_partitions
         ]
 
     def read(self) -> bool:
@@ -98,13 +109,13 @@ class _Reading:
         self._topics = []
         self._size_bytes = 0
         self._failed = False
-        for topic in self._request.topics:
+        for topic, asked_partitions in self._asked:
             name = self._name(topic)
             self._topics.append(
                 FetchableTopicResponse(
                     topic=topic.topic,
                     topic_id=topic.topic_id,
-                    partitions=[self._partition(name, asked) for asked in topic.partitions],
+                    partitions=[self._partition(name, asked) for asked in asked_partitions],
                 )
             )
         return self._failed or self._size_bytes >= self._min_bytes
@@ -146,25 +157,29 @@ class _Reading:
             raise UnsupportedCompressionTypeError
         stable = log.last_stable_offset
         read_committed = self._request.isolation_level == _READ_COMMITTED
-        left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
-        piece = log.read(
-            asked.fetch_offset,
-            left_bytes,
-            min_one_batch=self._size_bytes == 0,
-            up_to=stable if read_committed else None,
-        )
+        aborted = None
+        if read_committed:
+            aborted = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in log.aborted_transactions(asked.fetch_offset, stable)
+            ]
+        self._take(answer, log, asked, stable if read_committed else None)
         answer.high_watermark = log.high_watermark
         answer.last_stable_offset = stable
         answer.log_start_offset = log.log_start_offset
-        if read_committed:
-            answer.aborted_transactions = [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in log.aborted_transactions(asked.fetch_offset, stable)
-            ]
+        answer.aborted_transactions = aborted
+
+    def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, up_to: int | None) -> None:
+        left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
+        if left_bytes == 0 and self._size_bytes:
+            return  # the answer is full; looking for what cannot be in it costs
+        piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=self._size_bytes == 0, up_to=up_to)
         self._size_bytes += piece.size_bytes
-        if piece.size_bytes < SENDFILE_MIN_BYTES:
-            answer.records = piece.read()
-            piece.close()
-        else:  # it keeps a descriptor until it is sent
-            self._slices.append(piece)
+        if piece.size_bytes >= SENDFILE_MIN_BYTES:
+            self._slices.append(piece)  # it keeps a descriptor until it is sent
             answer.records = piece
+            return
+        try:
+            answer.records = piece.read()
+        finally:
+            piece.close()

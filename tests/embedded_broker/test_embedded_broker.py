@@ -16,7 +16,7 @@ import pytest
 import trio
 from broker_talk import Talk, batch, fetch_request, fetched, produce
 
-from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.embedded import EmbeddedBroker, _BrokerThread
 from splashdam.model.errors import (
     IllegalStateError,
     KafkaConfigurationError,
@@ -94,6 +94,34 @@ def test_address_in_use(tmp_path: Path) -> None:
             EmbeddedBroker(tmp_path, port).start()
     with EmbeddedBroker(tmp_path, port) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("has_token", [True, False], ids=["opening", "thread just begun"])
+def test_interrupted_start_leaves_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_token: bool
+) -> None:
+    """Ctrl-C while start() waits: the broker ends, the directory is free, and it can be started again."""
+    broker = EmbeddedBroker(tmp_path)
+    threads: list[_BrokerThread] = []
+
+    def interrupted(self: _BrokerThread) -> None:
+        threads.append(self)
+        if has_token:
+            start(self)
+        raise KeyboardInterrupt
+
+    start = _BrokerThread.start
+    with monkeypatch.context() as patched:
+        patched.setattr(_BrokerThread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broker.start()
+    (thread,) = threads
+    if not has_token:
+        thread._thread.start()
+    thread._thread.join(10)
+    assert not thread._thread.is_alive()
+    with broker:
+        assert broker.bootstrap_servers
 
 
 def test_settings_are_checked_at_once(tmp_path: Path) -> None:

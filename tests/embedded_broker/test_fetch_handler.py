@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import iter_headers
@@ -318,3 +320,25 @@ async def test_topics_are_read_in_order(talk: Talk, broker: Broker, autojump_clo
     )
     answer = await talk.ask(request, 12)
     assert [topic.topic for topic in answer.responses] == ["t", "u"]
+
+
+async def test_partition_named_many_times_is_read_once(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the mentions are spread; as in Kafka the last one counts. A full answer reads no more."""
+    await fill(talk, batch(b"a"), batch(b"b"))
+    await fill(talk, batch(b"c"), partition=1)
+    reads = []
+    read = Log.read
+
+    def counted(self: Log, *args: Any, **kwargs: Any) -> Any:
+        reads.append(self.topic_partition.partition)
+        return read(self, *args, **kwargs)
+
+    monkeypatch.setattr(Log, "read", counted)
+    request = fetch_request("t", 1, partitions=[0] * 500 + [1], max_bytes=SMALL)
+    request.topics += [*fetch_request("t", 0, partitions=[0]).topics] * 500
+    (answer,) = (await talk.ask(request, 12)).responses
+    assert [values(part) for part in answer.partitions] == [[b"a"], []]
+    assert [part.high_watermark for part in answer.partitions] == [2, 1]
+    assert reads == [0]
