@@ -2,7 +2,8 @@
 
 The child has copies of the parent's descriptors. While it holds them, the port stays taken and clients see no
 end after the parent is gone, so they are closed in the child; the storage does the same with its directory
-lock.
+lock. A connection that is being accepted at the very moment of the fork is not known here yet and stays open
+in the child: its client sees the end only when the child ends, too.
 """
 
 from __future__ import annotations

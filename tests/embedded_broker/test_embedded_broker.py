@@ -219,13 +219,17 @@ def test_exit_of_the_interpreter(tmp_path: Path) -> None:
 
 
 FORK = """
-import os, signal, socket, sys
+import os, signal, socket, struct, sys
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError
 
 with EmbeddedBroker(sys.argv[1]) as broker:
     host, port = broker.bootstrap_servers.split(":")
     client = socket.create_connection((host, int(port)))
+    # An answer shows that the broker has taken the connection in; a fork in the middle of that is not meant.
+    client.sendall(struct.pack(">ihhih", 10, 18, 0, 0, -1))
+    size, = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+    client.recv(size, socket.MSG_WAITALL)
     read, write = os.pipe()
     child = os.fork()
     if not child:
