@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
-    from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
 class AsyncKafkaProducer(ProducerBase):
@@ -183,14 +182,6 @@ class AsyncKafkaProducer(ProducerBase):
                 core.force_close("in a cancelled block" if in_time else f"with timeout={timeout}")
                 with trio.CancelScope(shield=True):
                     await wait_in_trio(core.finished)
-
-    @property
-    def embedded_broker(self) -> EmbeddedBroker | None:
-        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
-
-        It is there inside the ``async with`` block.
-        """
-        return None if self._lease is None else self._lease.broker
 
     async def __aenter__(self) -> Self:
         if not trio.lowlevel.in_trio_run():

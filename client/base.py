@@ -21,6 +21,7 @@ from splashdam.client.settings_rules import options_from_properties
 from splashdam.model.errors import WouldBlock
 
 if TYPE_CHECKING:
+    from splashdam.client.local import Lease
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -29,6 +30,7 @@ class ProducerBase:
 
     _core: ProducerCore
     _settings: ProducerSettings
+    _lease: Lease | None
 
     @classmethod
     def from_properties(cls, source: Mapping[str, str] | str | os.PathLike[str], /, **options: Any) -> Self:
@@ -51,8 +53,12 @@ class ProducerBase:
 
     @property
     def embedded_broker(self) -> EmbeddedBroker | None:
-        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one."""
-        raise NotImplementedError
+        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
+
+        Its ``bootstrap_servers`` is the address for other clients, if it was started with ``?port=…``.
+        The trio producer has it inside its ``async with`` block.
+        """
+        return None if self._lease is None else self._lease.broker
 
     def metrics(self) -> Metrics:
         """Figures as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
-    from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
 class KafkaProducer(ProducerBase):
@@ -216,14 +215,6 @@ class KafkaProducer(ProducerBase):
             core.fail_what_is_left()
         left = deadline.left()
         self._thread.join(left if left is None else max(left, FORCED_SECONDS))
-
-    @property
-    def embedded_broker(self) -> EmbeddedBroker | None:
-        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
-
-        Its ``bootstrap_servers`` is the address for other clients, if it was started with ``?port=…``.
-        """
-        return None if self._lease is None else self._lease.broker
 
     def __enter__(self) -> Self:
         return self
