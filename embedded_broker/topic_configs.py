@@ -3,7 +3,8 @@
 ``TopicSettings`` adds to the log's settings those that retention, cleaning and replication read, so that
 every legal configuration is accepted, kept and described. Kafka's documentation ("topic configs") says what
 each means. Nothing is deleted or compacted by this broker yet, whatever ``cleanup.policy`` and
-``retention.*`` say; that compacted topics demand keys holds.
+``retention.*`` say, and ``flush.ms`` syncs nothing yet (``flush.messages`` does); that compacted topics
+demand keys holds.
 """
 
 from __future__ import annotations
