@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.client.producer import KafkaProducer
 from splashdam.net.listen import address_of, tcp_listen
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
@@ -122,3 +124,19 @@ def closed_port() -> str:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{reserved.getsockname()[1]}"
+
+
+@pytest.fixture
+def undelivered() -> Callable[[KafkaProducer], AbstractContextManager[None]]:
+    """Holds the sender back for a block, so that what is sent there is still on its way when the block ends.
+
+    A callback that is added inside runs on the sender's thread, however fast the broker answers.
+    """
+
+    @contextmanager
+    def hold(producer: KafkaProducer) -> Iterator[None]:
+        producer.prepare("one")
+        with producer._core.guard.lock:
+            yield
+
+    return hold

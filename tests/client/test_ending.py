@@ -55,7 +55,7 @@ def test_an_errback_that_runs_when_the_loop_has_ended_may_not_wait_for_it(
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_a_callback_that_exits_does_not_end_the_producer(
-    tcp_cluster: Any, error: BaseException, caplog: pytest.LogCaptureFixture
+    tcp_cluster: Any, undelivered: Any, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged as any other error of a callback."""
 
@@ -63,7 +63,8 @@ def test_a_callback_that_exits_does_not_end_the_producer(
         raise error
 
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
-        producer.send("one", b"v").add_callback(leave)
+        with undelivered(producer):
+            producer.send("one", b"v").add_callback(leave)
         producer.flush()
         assert producer.send("one", b"w").get(timeout=30).offset == 1
     assert "a delivery callback raised" in caplog.text

@@ -146,7 +146,11 @@ async def test_closing_inside_the_guard_delivers_late_records(cluster: Any, auto
     assert late.succeeded()
 
 
-def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(tcp_cluster: Any) -> None:
+def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(
+    tcp_cluster: Any, undelivered: Any
+) -> None:
+    tcp_cluster: Any, undelivered: Any
+) -> None:
     """The loop cannot do it, so ``close`` does; the callback ends later and finds nothing left to do."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, linger_ms=0)
     producer.prepare("one")
@@ -159,7 +163,8 @@ def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(tcp_
         go_on.wait(30)
 
     try:
-        producer.send("one", b"v").add_callback(keep_the_loop)
+        with undelivered(producer):
+            producer.send("one", b"v").add_callback(keep_the_loop)
         assert sent.wait(30)
         producer.close(0.1)
         with pytest.raises(KafkaError, match=r"closed with timeout=0\.1"):

@@ -191,7 +191,7 @@ def test_memory_is_bounded_while_the_broker_is_away(tcp_cluster: Any) -> None:
     assert figures["waiting-threads"] == 0
 
 
-def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any) -> None:
+def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any, undelivered: Any) -> None:
     """``send`` never waits there, not even for an unknown topic; ``get`` and ``flush`` raise at once."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address)
     results: list[Any] = []
@@ -210,7 +210,8 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any) -> None:
         called.set()
 
     watch = Watch()
-    producer.send("one", b"v").add_callback(callback)
+    with undelivered(producer):
+        producer.send("one", b"v").add_callback(callback)
     assert called.wait(30)
     assert watch.seconds < SLACK_SECONDS
     assert len(results) == 3, results
@@ -220,18 +221,20 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any) -> None:
     assert tcp_cluster.values("six", 4) == [b"to a topic not known yet", b"and another"]
 
 
-def test_a_late_record_for_a_topic_that_never_comes(tcp_cluster: Any) -> None:
+def test_a_late_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
     """Its future fails after ``max_block_ms``; the sender goes on meanwhile."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address, max_block_ms=300) as producer:
         late: list[Any] = []
-        producer.send("one", b"v").add_callback(lambda _metadata: late.append(producer.send("nowhere", b"v")))
+        with undelivered(producer):
+            future = producer.send("one", b"v")
+            future.add_callback(lambda _metadata: late.append(producer.send("nowhere", b"v")))
         producer.flush()
         with pytest.raises(KafkaTimeoutError, match="'nowhere'"):
             late[0].get(timeout=30)
         assert producer.send("one", b"v").get(timeout=30).offset == 1
 
 
-def test_close_in_a_callback_returns_at_once(tcp_cluster: Any) -> None:
+def test_close_in_a_callback_returns_at_once(tcp_cluster: Any, undelivered: Any) -> None:
     """As with ``timeout=0``, and without a join with itself."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, batch_size=0)
     tcp_cluster.scripted.produce_script.append(Trouble())
@@ -244,15 +247,16 @@ def test_close_in_a_callback_returns_at_once(tcp_cluster: Any) -> None:
         producer.close()
         ended.set()
 
-    producer.send("one", b"v").add_callback(close)
-    rest = producer.send("one", b"w")
+    with undelivered(producer):
+        producer.send("one", b"v").add_callback(close)
+        rest = producer.send("one", b"w")
     assert ended.wait(30)
     producer.close()
     with pytest.raises(KafkaError, match="closed in a callback"):
         rest.get(timeout=0)
 
 
-def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: Any) -> None:
+def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: Any, undelivered: Any) -> None:
     """A ``__del__`` runs where the last reference goes: it closes without waiting, and the rest arrives."""
 
     class Service:
@@ -267,15 +271,16 @@ def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: A
     threads: list[str] = []
     service = Service()
     name = service.producer._thread.name
-    first = service.producer.send("one", b"0")
-    rest = [service.producer.send("one", b"%d" % number) for number in range(1, 20)]
-    first.add_callback(lambda _metadata, _service=service: None)
-    del service
+    with undelivered(service.producer):
+        first = service.producer.send("one", b"0")
+        rest = [service.producer.send("one", b"%d" % number) for number in range(1, 20)]
+        first.add_callback(lambda _metadata, _service=service: None)
+        del service
     assert [future.get(timeout=30).offset for future in (first, *rest)] == list(range(20))
     assert threads == [name]
 
 
-def test_a_stuck_callback_cannot_keep_close(tcp_cluster: Any) -> None:
+def test_a_stuck_callback_cannot_keep_close(tcp_cluster: Any, undelivered: Any) -> None:
     """The application's own callback holds the thread: close returns in time, and what is left fails."""
     release = threading.Event()
     entered = threading.Event()
@@ -285,7 +290,8 @@ def test_a_stuck_callback_cannot_keep_close(tcp_cluster: Any) -> None:
         entered.set()
         release.wait(60)
 
-    producer.send("one", b"v").add_callback(hang)
+    with undelivered(producer):
+        producer.send("one", b"v").add_callback(hang)
     assert entered.wait(30)
     rest = producer.send("one", b"w")
     watch = Watch()
