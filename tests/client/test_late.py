@@ -149,8 +149,6 @@ async def test_closing_inside_the_guard_delivers_late_records(cluster: Any, auto
 def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(
     tcp_cluster: Any, undelivered: Any
 ) -> None:
-    tcp_cluster: Any, undelivered: Any
-) -> None:
     """The loop cannot do it, so ``close`` does; the callback ends later and finds nothing left to do."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, linger_ms=0)
     producer.prepare("one")
