@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 
 setup: $(STAMP) view
 
-$(STAMP): pyproject.toml record/_kernel_c.pyx
+$(STAMP): pyproject.toml record/_kernel_c.pyx $(wildcard record/c/*.pxi)
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)

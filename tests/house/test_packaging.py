@@ -35,6 +35,15 @@ def test_every_python_file_is_in_a_package() -> None:
     assert lost == []
 
 
+def test_every_part_of_the_compiled_twin_is_listed() -> None:
+    """A part that `pyproject.toml` does not name is missing from the sdist, which then cannot be compiled."""
+    (extension,) = PYPROJECT["tool"]["setuptools"]["ext-modules"]
+    parts = {str(path.relative_to(ROOT)) for path in files("record", ".pxi")}
+    assert set(extension["depends"]) == parts
+    included = re.findall(r'^include "(.+)"$', (ROOT / "record/_kernel_c.pyx").read_text(), re.MULTILINE)
+    assert {f"record/{name}" for name in included} == parts
+
+
 def test_type_checkers_and_linters_know_every_room() -> None:
     """A new room stands in the typing view, in pyright's list and in the layers."""
     rooms = set(ROOMS) - {"facade"}

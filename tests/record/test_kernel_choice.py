@@ -46,9 +46,9 @@ def test_both_have_the_same_names(twins: tuple[ModuleType, ModuleType]) -> None:
 
 def test_the_compiled_twin_reads_no_clock_and_does_no_io() -> None:
     """What import-linter cannot see in a .pyx."""
-    imports = re.findall(
-        r"^\s*(?:from|c?import)\s+([\w.]+)", (ROOM / "_kernel_c.pyx").read_text(), re.MULTILINE
-    )
+    sources = [ROOM / "_kernel_c.pyx", *(ROOM / "c").glob("*.pxi")]
+    text = "\n".join(source.read_text() for source in sources)
+    imports = re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)", text, re.MULTILINE)
     allowed = {"cython", "bisect", "operator"}
     for name in imports:
         root = name.split(".")[0]

@@ -1,0 +1,114 @@
+"""The bytes of a batch while records are appended."""
+
+
+@cython.no_gc  # it refers to bytes only
+@cython.final
+cdef class BatchBuffer:
+    """See ``_kernel_py.BatchBuffer``."""
+
+    cdef uint8_t *_start
+    cdef object _pin  # a memoryview of the bytearray that _start points into
+    cdef readonly Py_ssize_t size_bytes
+    cdef readonly Py_ssize_t capacity_bytes
+    cdef readonly Py_ssize_t record_count
+    cdef readonly int64_t base_timestamp_ms
+    cdef readonly int64_t max_timestamp_ms
+
+    def __cinit__(self, capacity_bytes):
+        cdef long long wanted = as_number(capacity_bytes)
+        check_capacity(wanted, capacity_bytes)
+        self.allocate(wanted)
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        memset(self._start, 0, HEADER_BYTES)
+
+    cdef int allocate(self, Py_ssize_t capacity_bytes) except -1:
+        """New memory, with what is in the old one; nothing if there is as much by then."""
+        cdef object memory = PyByteArray_FromStringAndSize(NULL, capacity_bytes)
+        cdef object pin = memoryview(memory)  # the last line that may run a finalizer
+        if self._start is not NULL and capacity_bytes <= self.capacity_bytes:
+            return 0  # one has run, and has made this buffer grow
+        cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(memory)
+        if self._start is not NULL:
+            memcpy(start, self._start, self.size_bytes)
+        self._start = start
+        self.capacity_bytes = capacity_bytes
+        self._pin = pin
+        return 0
+
+    def try_append(self, timestamp_ms, key, value, headers):
+        """See ``_kernel_py.BatchBuffer.try_append``."""
+        cdef int64_t timestamp = as_int(timestamp_ms) if type(timestamp_ms) is not int else timestamp_ms
+        key = as_blob(key, "key")
+        value = as_blob(value, "value")
+        headers = as_pairs(headers)
+
+        # From here on nothing runs Python code.
+        cdef int64_t delta = 0
+        if self.record_count:
+            delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_timestamp_ms)
+        cdef Py_ssize_t body = (
+            1
+            + varint_size(delta)
+            + varint_size(self.record_count)
+            + blob_size(key)
+            + blob_size(value)
+            + (1 if headers is None else headers_size(headers))
+        )
+        cdef Py_ssize_t end = self.size_bytes + varint_size(body) + body
+        if end > self.capacity_bytes:
+            return False
+        cdef uint8_t *out = put_varint(self._start + self.size_bytes, body)
+        out[0] = 0  # attributes
+        out = put_varint(out + 1, delta)
+        out = put_varint(out, self.record_count)
+        out = put_blob(out, key)
+        out = put_blob(out, value)
+        if headers is None:
+            out[0] = 0
+        else:
+            put_headers(out, headers)
+        self.size_bytes = end
+        if not self.record_count:
+            self.base_timestamp_ms = timestamp
+            self.max_timestamp_ms = timestamp
+        elif timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp
+        self.record_count += 1
+        return True
+
+    def reserve(self, capacity_bytes):
+        """See ``_kernel_py.BatchBuffer.reserve``."""
+        cdef long long wanted = as_number(capacity_bytes)
+        if wanted > self.capacity_bytes:
+            check_capacity(wanted, capacity_bytes)
+            self.allocate(wanted)
+
+    def view(self):
+        """See ``_kernel_py.BatchBuffer.view``."""
+        return self._pin[: self.size_bytes]
+
+
+cdef long long as_number(object number) except? -1:
+    """As a C number, the nearest one if it is beyond those. What is checked is not Python's to compare."""
+    cdef int overflow = 0
+    cdef long long value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    return value if not overflow else LLONG_MAX if overflow > 0 else LLONG_MIN
+
+
+cdef int check_capacity(long long wanted, object capacity_bytes) except -1:
+    if not HEADER_BYTES <= wanted <= MAX_BATCH_BYTES:
+        raise IllegalArgumentError(
+            f"capacity_bytes={capacity_bytes}: a batch has {HEADER_BYTES} to {MAX_BATCH_BYTES} bytes"
+        )
+    return 0
+
+
+def record_size_upper_bound(key, value, headers):
+    """See ``_kernel_py.record_size_upper_bound``."""
+    key = as_blob(key, "key or value")
+    value = as_blob(value, "key or value")
+    headers = as_pairs(headers)
+    return RECORD_OVERHEAD_BYTES + blob_size(key) + blob_size(value) + headers_size(headers)

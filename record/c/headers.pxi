@@ -1,0 +1,75 @@
+"""Headers of records.
+
+``headers`` is an exact list or tuple of exact pairs here; nothing below runs Python code, so a list cannot change
+between measuring and writing.
+"""
+
+
+cdef inline object pair_at(object headers, Py_ssize_t position):
+    if type(headers) is tuple:
+        return <object>PyTuple_GET_ITEM(headers, position)
+    return <object>PyList_GET_ITEM(headers, position)
+
+
+cdef inline Py_ssize_t header_count(object headers) noexcept:
+    if headers is None:
+        return 0
+    return PyTuple_GET_SIZE(headers) if type(headers) is tuple else PyList_GET_SIZE(headers)
+
+
+cdef object as_pairs(object headers):
+    """``headers`` itself where it is exactly what the encoder takes, else a checked copy.
+
+    Every key's UTF-8 form is made here, so that writing it later cannot fail.
+    """
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
+    cdef object pair, value
+    if headers is None:
+        return None
+    if type(headers) is not tuple and type(headers) is not list:
+        headers = checked_headers(headers)
+    for position in range(header_count(headers)):
+        pair = pair_at(headers, position)
+        if type(pair) is tuple and PyTuple_GET_SIZE(pair) == 2:
+            value = <object>PyTuple_GET_ITEM(pair, 1)
+            if type(<object>PyTuple_GET_ITEM(pair, 0)) is str and (value is None or type(value) is bytes):
+                continue
+        headers = checked_headers(headers)
+        break
+    for position in range(header_count(headers)):
+        PyUnicode_AsUTF8AndSize(<object>PyTuple_GET_ITEM(pair_at(headers, position), 0), &size)
+    return headers
+
+
+cdef Py_ssize_t headers_size(object headers) except -1:
+    cdef Py_ssize_t count = header_count(headers)
+    cdef Py_ssize_t total = varint_size(count)
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
+    cdef object pair
+    for position in range(count):
+        pair = pair_at(headers, position)
+        PyUnicode_AsUTF8AndSize(<object>PyTuple_GET_ITEM(pair, 0), &size)
+        total += varint_size(size) + size + blob_size(<object>PyTuple_GET_ITEM(pair, 1))
+    return total
+
+
+cdef uint8_t *put_headers(uint8_t *out, object headers) except NULL:
+    cdef Py_ssize_t count = header_count(headers)
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
+    cdef const char *key
+    cdef object pair
+    out = put_varint(out, count)
+    for position in range(count):
+        pair = pair_at(headers, position)
+        key = PyUnicode_AsUTF8AndSize(<object>PyTuple_GET_ITEM(pair, 0), &size)
+        out = put_varint(out, size)
+        memcpy(out, key, size)
+        out = put_blob(out + size, <object>PyTuple_GET_ITEM(pair, 1))
+    return out
+
+
+cdef inline object as_blob(object data, str what):
+    return data if data is None or type(data) is bytes else as_bytes(data, what)

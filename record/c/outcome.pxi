@@ -1,0 +1,214 @@
+"""What became of a batch, and the cell a delivery future is made of.
+
+Who adds a waiter looks at the state and stands in line without running Python code in between; who completes stores
+the state and then takes the whole line. So the GIL makes each one step, and the line holds everybody who saw the
+state before; the Python twin needs the longer protocol that it describes. Completing itself is not one step: as
+there, one thread at a time does it. Waiters are moved to the parts of a split one by one; each of those moves is
+again such an adding.
+"""
+
+
+@cython.final
+cdef class Handle:
+    """See ``outcome.Handle``."""
+
+    cdef object waiter
+    cdef Py_ssize_t index
+
+    def __call__(self):
+        cdef object waiter = self.waiter
+        if waiter is not None:
+            waiter()
+
+
+@cython.final
+cdef class BatchOutcome:
+    """See ``outcome.BatchOutcome``."""
+
+    cdef readonly object topic_partition
+    cdef readonly int state
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly object error
+    cdef object _record_errors
+    cdef tuple _bounds
+    cdef tuple _parts
+    cdef list _waiters
+
+    def __cinit__(self, topic_partition):
+        self.topic_partition = topic_partition
+        self.state = PENDING
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self._bounds = ()
+        self._parts = ()
+        self._waiters = []
+
+    def succeed(self, int64_t base_offset, int64_t log_append_time_ms):
+        """See ``outcome.BatchOutcome.succeed``."""
+        if takes(self.state, Event.SUCCEED):
+            self.base_offset = base_offset
+            self.log_append_time_ms = log_append_time_ms
+            self.state = SUCCEEDED
+
+    def fail(self, error, record_errors=None):
+        """See ``outcome.BatchOutcome.fail``."""
+        if takes(self.state, Event.FAIL):
+            self.error = error
+            self._record_errors = record_errors
+            self.state = FAILED
+
+    def split(self, bounds, children):
+        """See ``outcome.BatchOutcome.split``."""
+        cdef Handle handle
+        cdef object problem = None
+        bounds, children = tuple(bounds), tuple(children)  # read once: what was checked is what is kept
+        check_parts(bounds, [(<BatchOutcome?>child).state for child in children])
+        takes(self.state, Event.SPLIT)
+        self._bounds = bounds
+        self._parts = children
+        self.state = SPLIT
+        for handle in self.take_waiters():
+            try:
+                self.enqueue_at_parts(handle)
+            except Exception as error:  # the others wait for their records all the same
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def run_waiters(self):
+        """See ``outcome.BatchOutcome.run_waiters``."""
+        cdef object interrupt = None
+        cdef Handle handle
+        for handle in self.take_waiters():
+            try:
+                if handle.waiter is not None:
+                    handle.waiter()
+            except Exception as error:
+                outcome_table.on_waiter_error(error)
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    cdef list take_waiters(self):
+        cdef list nobody = []  # made before the swap: an allocation may run a finalizer
+        cdef list taken = self._waiters
+        self._waiters = nobody
+        return taken
+
+    def done(self):
+        """See ``outcome.BatchOutcome.done``."""
+        cdef BatchOutcome part
+        if self.state == SPLIT:
+            for part in self._parts:
+                if not part.done():
+                    return False
+            return True
+        return self.state != PENDING
+
+    def add_waiter(self, waiter, Py_ssize_t index=-1):
+        """See ``outcome.BatchOutcome.add_waiter``."""
+        cdef Handle handle = Handle.__new__(Handle)
+        handle.waiter = waiter
+        handle.index = index
+        return handle if self.enqueue(handle) else None
+
+    def remove_waiter(self, Handle handle not None):
+        """See ``outcome.BatchOutcome.remove_waiter``."""
+        cdef BatchOutcome part
+        cdef Py_ssize_t position
+        handle.waiter = None
+        for position in range(len(self._waiters)):
+            if self._waiters[position] is handle:
+                del self._waiters[position]
+                return
+        for part in self._parts:
+            part.remove_waiter(handle)
+
+    cdef bint enqueue(self, Handle handle) except -1:
+        if self.state == PENDING:
+            self._waiters.append(handle)
+            return True
+        return self.state == SPLIT and self.enqueue_at_parts(handle)
+
+    cdef bint enqueue_at_parts(self, Handle handle) except -1:
+        if handle.index < 0:
+            return not AllOf(self._parts, handle).all_done()
+        cdef Py_ssize_t at = self.part_at(handle.index)
+        handle.index -= <Py_ssize_t>self._bounds[at]
+        return (<BatchOutcome>self._parts[at]).enqueue(handle)
+
+    cdef Py_ssize_t part_at(self, Py_ssize_t index) except -1:
+        if not 0 <= index < self._bounds[len(self._bounds) - 1]:
+            raise IllegalArgumentError(
+                f"record {index} of a batch that held {self._bounds[len(self._bounds) - 1]}"
+            )
+        return bisect_right(self._bounds, index) - 1
+
+    def leaf_of(self, Py_ssize_t index):
+        """See ``outcome.BatchOutcome.leaf_of``."""
+        cdef BatchOutcome outcome = self
+        cdef Py_ssize_t at
+        while outcome.state == SPLIT:
+            at = outcome.part_at(index)
+            index -= <Py_ssize_t>outcome._bounds[at]
+            outcome = <BatchOutcome>outcome._parts[at]
+        return outcome, index
+
+    def error_of(self, index):
+        """See ``outcome.BatchOutcome.error_of``."""
+        cdef BatchOutcome leaf
+        leaf, index = self.leaf_of(index)
+        return (leaf._record_errors or {}).get(index, leaf.error)
+
+    def offset_of(self, index):
+        """See ``outcome.BatchOutcome.offset_of``."""
+        cdef BatchOutcome leaf
+        leaf, index = self.leaf_of(index)
+        if leaf.state == PENDING:
+            raise IllegalStateError(f"the batch for {leaf.topic_partition} is not done")
+        error = leaf.error_of(index)
+        if error is not None:
+            raise fresh(error)
+        return -1 if leaf.base_offset < 0 else leaf.base_offset + <int64_t>index
+
+
+# Millions may live, so the collector does not look at them. It cannot see a cycle through one either: nothing
+# that an outcome keeps for good may lead back to a future. Waiters are dropped when the batch ends; an error
+# that was raised leads to frames, so only copies of it are (outcome.fresh).
+@cython.no_gc
+cdef class FutureCell:
+    """See ``outcome.FutureCell``."""
+
+    cdef readonly BatchOutcome outcome
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int index
+    cdef readonly int key_size
+    cdef readonly int value_size
+    cdef readonly int header_size
+
+    def __cinit__(
+        self,
+        BatchOutcome outcome not None,
+        int index,
+        int64_t timestamp_ms,
+        int key_size=-1,
+        int value_size=-1,
+        int header_size=-1,
+    ):
+        self.outcome = outcome
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+        self.key_size = key_size
+        self.value_size = value_size
+        self.header_size = header_size
+        if PyObject_GC_IsTracked(self):  # every class made in Python is a collector's class
+            PyObject_GC_UnTrack(<PyObject *>self)
+
+    def done(self):
+        """See ``outcome.FutureCell.done``."""
+        cdef BatchOutcome leaf = self.outcome
+        if leaf.state == SPLIT:
+            leaf = leaf.leaf_of(self.index)[0]
+        return leaf.state != PENDING
