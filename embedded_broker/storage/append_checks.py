@@ -7,8 +7,9 @@ topics, and limits on timestamps.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
-from splashdam.embedded_broker.storage.settings import MAX_LONG, LogSettings
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -19,16 +20,24 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
 from splashdam.model.values import Buffer
-from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_ok, parse_header
+from splashdam.record.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    crc_ok,
+    parse_header,
+)
 from splashdam.record.compression import Codec
 from splashdam.record.reader import Record, iter_records
 
 MAX_RECORDS = 500_000
 """In one batch: a few compressed bytes may stand for millions, and some topics have each one looked at."""
 
+_LAST_CODEC = int(Codec.ZSTD)
 _MIN_RECORD_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers
-_MAGIC_AT = 16
-_CODEC_MASK = 0x07
 _MAX_NAMED_RECORDS = 10_000  # a small batch can hold millions, and each is named with a text of its own
 
 
@@ -63,16 +72,12 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         InvalidTimestampError: a timestamp is outside the topic's limits.
         UnsupportedCompressionTypeError: the codec does not exist.
     """
-    if len(batch) >= HEADER_BYTES and batch[_MAGIC_AT] != MAGIC:
-        raise InvalidRecordError(f"message format {batch[_MAGIC_AT]} is not accepted, only {MAGIC}")
+    if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] != MAGIC:
+        raise InvalidRecordError(f"message format {batch[MAGIC_AT]} is not accepted, only {MAGIC}")
     header = parse_header(batch)
-    size = header.size_bytes
-    if size > len(batch):
-        raise CorruptMessageError(f"{len(batch)} bytes are there of a batch of {size}")
-    if size < len(batch):
-        raise InvalidRecordError(
-            f"{len(batch) - size} bytes follow the batch; one batch is accepted at a time"
-        )
+    size = LENGTH_END + header.batch_length
+    if size != len(batch):
+        _refuse_size(size, len(batch))
     if header.base_offset != 0:
         raise InvalidRecordError(f"the base offset of a new batch is 0, not {header.base_offset}")
     if size > settings.max_message_bytes:
@@ -81,8 +86,8 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         )
     if not crc_ok(batch, 0, header):
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
-    _check_header(header, settings)
-    if settings.is_compacted or _has_time_limit(settings):
+    _check_header(header, size)
+    if settings.looks_at_records:
         _check_records(batch, settings, now_ms)
     if size > settings.segment_bytes:
         raise RecordListTooLargeError(
@@ -91,18 +96,19 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
     return header
 
 
-def _check_header(header: BatchHeader, settings: LogSettings) -> None:
-    _check_count(header)
-    if header.is_control:
-        raise InvalidRecordError("clients may not write control batches")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidRecordError(f"producer {header.producer_id} sent a batch without a sequence number")
-    if header.is_transactional and header.producer_id < 0:
-        raise InvalidRecordError("a transactional batch needs a producer id")
-    if header.attributes & _CODEC_MASK > Codec.ZSTD:
-        raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & _CODEC_MASK}")
-    if header.is_log_append_time:
-        raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
+def _refuse_size(size: int, found: int) -> NoReturn:
+    if size > found:
+        raise CorruptMessageError(f"{found} bytes are there of a batch of {size}")
+    raise InvalidRecordError(f"{found - size} bytes follow the batch; one batch is accepted at a time")
+
+
+def _check_header(header: BatchHeader, size: int) -> None:
+    # Taken apart once: this is asked of every batch, and an attribute costs more than a comparison.
+    _, _, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    if not (count == last_delta + 1 <= MAX_RECORDS and count * _MIN_RECORD_BYTES <= size - HEADER_BYTES):
+        _check_count(header)
+    if not 0 <= attributes <= _LAST_CODEC or producer_id >= 0 > sequence:
+        _check_attributes(header)
 
 
 def _check_count(header: BatchHeader) -> None:
@@ -115,19 +121,27 @@ def _check_count(header: BatchHeader) -> None:
         raise InvalidRecordError(
             f"{header.record_count} records are too many for one batch; {MAX_RECORDS} are accepted"
         )
-    is_compressed = header.attributes & _CODEC_MASK != Codec.NONE
     room = header.size_bytes - HEADER_BYTES
-    if not is_compressed and header.record_count * _MIN_RECORD_BYTES > room:
+    if not header.attributes & CODEC_MASK and header.record_count * _MIN_RECORD_BYTES > room:
         raise InvalidRecordError(f"{header.record_count} records do not fit into {room} bytes")
 
 
-def _has_time_limit(settings: LogSettings) -> bool:
-    before, after = settings.message_timestamp_before_max_ms, settings.message_timestamp_after_max_ms
-    return not settings.uses_log_append_time and min(before, after) < MAX_LONG
+def _check_attributes(header: BatchHeader) -> None:
+    """Of a batch whose attributes are more than a codec's number, or that lacks a sequence number."""
+    if header.is_control:
+        raise InvalidRecordError("clients may not write control batches")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecordError(f"producer {header.producer_id} sent a batch without a sequence number")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecordError("a transactional batch needs a producer id")
+    if header.attributes & CODEC_MASK > _LAST_CODEC:
+        raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & CODEC_MASK}")
+    if header.is_log_append_time:
+        raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
 
 
 def _check_records(batch: Buffer, settings: LogSettings, now_ms: int) -> None:
-    has_time_limit = _has_time_limit(settings)
+    has_time_limit = settings.limits_timestamps
     keyless: dict[int, str] = {}
     untimely: dict[int, str] = {}
     try:

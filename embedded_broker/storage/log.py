@@ -161,11 +161,14 @@ class Log:
             earlier = self.producers.check(header)
             if earlier is not None:
                 return self._duplicate(earlier)
+        appended_ms = NO_TIMESTAMP
         if self.settings.uses_log_append_time:
             batch, header = _stamp(batch, header, now_ms)
-        epoch = self.leader_epoch if leader_epoch is None else leader_epoch
+            appended_ms = now_ms
+        latest_epoch = self._epochs.latest
+        epoch = max(latest_epoch, 0) if leader_epoch is None else leader_epoch
         base_offset = self.log_end_offset
-        if epoch > self._epochs.latest:
+        if epoch > latest_epoch:
             self._epochs.assign(epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
         if self._active.must_roll(header.size_bytes, last_offset, header.max_timestamp, now_ms):
@@ -176,7 +179,6 @@ class Log:
         if header.producer_id >= 0:
             self.producers.record(header, base_offset, now_ms)
         self.log_end_offset = self.high_watermark = last_offset + 1
-        appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
 
     def roll(self, now_ms: int) -> None:

@@ -107,7 +107,8 @@ class LogFile(ABC):
         size = 0
         for buffer in buffers:
             size += len(buffer)
-        self.cut_torn_tail()
+        if self._has_torn_tail:
+            self.cut_torn_tail()
         try:
             written = self._write_at(buffers, self.end)
         except OSError as error:

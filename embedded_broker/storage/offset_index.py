@@ -35,7 +35,9 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self._max_entries
+        if not self._is_loaded:
+            self._load()
+        return len(self._offsets) >= self._max_entries
 
     @property
     def last_offset(self) -> int:
@@ -46,7 +48,8 @@ class OffsetIndex:
     @property
     def last_position(self) -> int:
         """Position of the last entry, 0 where there is none."""
-        self._load()
+        if not self._is_loaded:
+            self._load()
         return self._positions[-1] if self._positions else 0
 
     def lookup(self, offset: int) -> int:

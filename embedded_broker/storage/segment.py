@@ -108,7 +108,7 @@ class LogSegment:
 
     def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether the next batch belongs into a new segment: size, age, a full index, an offset too far."""
-        size = self.size_bytes
+        size = self._closed_size if self._log is None else self._log.end
         if size > self._settings.segment_bytes - size_bytes and size > 0:
             return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -123,7 +123,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: the batch is not in the log.
         """
-        log = self.log
+        log = self._log or self.log
         position = log.end
         log.append(buffers)
         if self._first_timestamp is None and position == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import attrs
 
@@ -53,15 +54,28 @@ class LogSettings:
         doc="Milliseconds a record's timestamp may lie ahead of the broker's clock",
     )
 
-    @property
+    # Asked of every append, hence cached.
+
+    @cached_property
     def is_compacted(self) -> bool:
         """Whether records are kept by key, so that every record needs one."""
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property
     def uses_log_append_time(self) -> bool:
         """Whether the broker's clock stamps the records."""
         return self.message_timestamp_type == "LogAppendTime"
+
+    @cached_property
+    def limits_timestamps(self) -> bool:
+        """Whether a record may be refused for its timestamp."""
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        return not self.uses_log_append_time and min(before, after) < MAX_LONG
+
+    @cached_property
+    def looks_at_records(self) -> bool:
+        """Whether a batch can only be accepted after a look at each of its records."""
+        return self.is_compacted or self.limits_timestamps
 
     def with_configs(self, configs: Mapping[str, str]) -> LogSettings:
         """These settings with a topic's own values, by Kafka's dotted names, laid over them.

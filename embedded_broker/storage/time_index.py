@@ -35,7 +35,9 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self._max_entries
+        if not self._is_loaded:
+            self._load()
+        return len(self._timestamps) >= self._max_entries
 
     @property
     def last_timestamp(self) -> int:
