@@ -6,7 +6,6 @@ So a producer that nobody uses any more is collected although its loop still run
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 from collections import deque
@@ -284,7 +283,7 @@ class ProducerCore:
 
     async def _run_errands(self) -> None:
         while True:
-            await self._errand_wakeup.wait(math.inf)
+            await self._errand_wakeup.sleep()
             self._do_errands()
 
     def _do_errands(self) -> None:

@@ -3,24 +3,29 @@
 Requests are pipelined: each is written as soon as there is room, and answers come in the same order, which
 correlation ids prove. Anything that leaves the byte stream in doubt closes the connection: a wrong id, an
 illegal answer, a late one, a write that failed or was cancelled half way.
+
+There are two ways in. ``submit`` and ``request`` wait for room, for the write, for the answer. ``submit_now``
+never waits and needs no task: what the stream takes at once is written there, and the answer is told to a
+callback in the reader's turn; only what the stream does not take goes to a task, which ends with it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import trio
 
-from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
 from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
 from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
-from splashdam.net.negotiation import highest_common, offered_versions, version_to_retry
+from splashdam.net.negotiation import ask_versions, highest_common, offered_versions
 from splashdam.net.pending import AnyPending, PendingResponse
-from splashdam.net.writing import send_parts
+from splashdam.net.reading import receiver
+from splashdam.net.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import decode_correlation_id, encode_request
 from splashdam.wire.message import Request, Response
@@ -49,6 +54,8 @@ class Connection:
         max_in_flight_requests: how many requests may wait for their answers.
         max_response_bytes: the largest answer accepted (Kafka: ``receive.message.max.bytes``).
         peer: the broker in messages, for example ``node 1 at localhost:9092``.
+        on_progress: called after answers were handled and after a task has ended its write: there may be
+            room again. Not called for the end of the connection, with which `run` returns.
 
     Attributes:
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
@@ -66,17 +73,22 @@ class Connection:
         max_in_flight_requests: int,
         max_response_bytes: int = 100_000_000,
         peer: str,
+        on_progress: Callable[[], None] | None = None,
     ) -> None:
         self.closed_by: KafkaError | None = None
         self.api_versions: dict[int, Versions] = {}
+        self._versions: dict[type[Request[Any]], int] = {}
         self.finalized_features: dict[str, int] = {}
         self._stream = stream
         self._clock = clock
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._max_in_flight = max_in_flight_requests
-        self._max_response_bytes = max_response_bytes
+        self._frames = FrameDecoder(max_response_bytes)
+        self._receive = receiver(stream)
         self._peer = peer
+        self._on_progress = on_progress
+        self._name = f"the connection to {peer}"
         self._state = ConnectionState.NEW
         self._in_flight: deque[AnyPending] = deque()
         self._correlation_id = 0
@@ -84,11 +96,18 @@ class Connection:
         self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
         self._changed = trio.lowlevel.ParkingLot()
         self._reading = trio.CancelScope()
+        self._tasks: trio.Nursery | None = None
+        self._is_writing = False  # a task writes what the stream did not take at once
 
     @property
     def in_flight(self) -> int:
         """Requests whose answer is not there yet."""
         return len(self._in_flight)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a task still writes what `submit_now` began."""
+        return self._is_writing
 
     @property
     def is_closed(self) -> bool:
@@ -102,35 +121,48 @@ class Connection:
 
     @property
     def can_send(self) -> bool:
-        """Whether `submit` would write at once: open, last write finished, room in flight, not throttled."""
+        """Whether a request would be written at once: open, last write finished, room, not throttled."""
         return self._state is ConnectionState.OPEN and not self._turn.locked() and self._has_room()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
         self._advance(ConnectionEvent.RUN)
-        task_status.started()
         try:
-            await self._read()
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._close(NetworkExceptionError(f"the connection to {self._peer} broke: {error}"))
-        except ProtocolError as error:
-            self._close(error, [*self._in_flight][:1])
+            async with trio.open_nursery() as self._tasks:
+                task_status.started()
+                await self._read_until_closed()
+                self._tasks.cancel_scope.cancel()
         finally:
             self._close(None)
             await trio.aclose_forcefully(self._stream)
 
+    async def _read_until_closed(self) -> None:
+        try:
+            while self._state is ConnectionState.OPEN:
+                with trio.CancelScope(deadline=self._next_deadline()) as self._reading:
+                    await self._read()
+                if self._reading.cancelled_caught:
+                    self._expire()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._close(NetworkExceptionError(f"{self._name} broke: {error}"))
+        except ProtocolError as error:
+            self._close(error, [*self._in_flight][:1])
+
     async def _read(self) -> None:
-        frames = FrameDecoder(self._max_response_bytes)
+        """Many reads in one cancel scope, which costs as much as handling an answer."""
+        frames, receive = self._frames, self._receive
         while self._state is ConnectionState.OPEN:
-            with trio.CancelScope(deadline=self._next_deadline()) as self._reading:
-                data = await self._stream.receive_some(frames.wanted_bytes)
-            if self._reading.cancelled_caught:
-                self._expire()
-                continue
+            data = await receive(frames.wanted_bytes)
             if not data:
                 raise trio.BrokenResourceError("the broker closed it")
             for frame in frames.feed(data):
                 self._accept(frame)
+            self._progress()
+
+    def _progress(self) -> None:
+        self._changed.unpark_all()
+        if self._on_progress is not None:
+            self._on_progress()
 
     def _accept(self, frame: memoryview) -> None:
         correlation_id = decode_correlation_id(frame)
@@ -143,7 +175,6 @@ class Connection:
         self._in_flight.popleft()
         self._note_throttle(response, pending.version)
         pending.resolve(response)
-        self._changed.unpark_all()
 
     def _note_throttle(self, response: Response, version: int) -> None:
         if version in response.THROTTLES:
@@ -156,6 +187,12 @@ class Connection:
         """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
         deadline_ms = min((pending.deadline_ms for pending in self._in_flight), default=float("inf"))
         return self._loop_time(deadline_ms)
+
+    def _watch(self, pending: AnyPending) -> None:
+        """The reader wakes when the answer is late. It may wake before: then it looks anew."""
+        deadline = self._loop_time(pending.deadline_ms)
+        if deadline < self._reading.deadline:  # noqa: PLR1730 (to set the same one again costs a heap entry)
+            self._reading.deadline = deadline
 
     def _loop_time(self, time_ms: float) -> float:
         return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
@@ -170,7 +207,7 @@ class Connection:
             )
 
     def _advance(self, event: ConnectionEvent) -> None:
-        self._state = next_state(TRANSITIONS, self._state, event, f"the connection to {self._peer}")
+        self._state = next_state(TRANSITIONS, self._state, event, self._name)
 
     def _close(self, reason: KafkaError | None, blamed: list[AnyPending] | None = None) -> None:
         """Closes once: ``blamed`` requests fail with the reason, others because the connection is gone."""
@@ -193,7 +230,9 @@ class Connection:
         return error
 
     def _has_room(self) -> bool:
-        return len(self._in_flight) < self._max_in_flight and self.throttled_ms <= _TOLERANCE_MS
+        if self._is_writing or len(self._in_flight) >= self._max_in_flight:
+            return False
+        return not self._throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
 
     async def _wait_for_room(self) -> None:
         while self._state is not ConnectionState.CLOSED and not self._has_room():
@@ -229,21 +268,76 @@ class Connection:
             await self._wait_for_room()
             if self._state is ConnectionState.CLOSED:
                 raise self._lost(request.NAME)
-            self._advance(ConnectionEvent.SUBMIT)
-            pending = self._pend(request, version, timeout_ms)
-            parts = encode_request(
-                request, version=version, correlation_id=self._correlation_id, client_id=self._client_id
-            )
-            if expect_response:
-                self._in_flight.append(pending)
-                self._reading.deadline = self._next_deadline()
-            await self._write(parts, pending)
+            pending = self._pend(request, version, timeout_ms, None)
+            rest = self._begin(request, pending, expect_response)
+            if rest:
+                await self._write(rest, pending)
         self._changed.unpark_all()
         if not expect_response:
-            pending.fail(IllegalStateError(f"{pending} has no answer"))
+            pending.written()
         return pending
 
-    def _pend(self, request: Request[R], version: int, timeout_ms: float | None) -> PendingResponse[R]:
+    def submit_now(
+        self,
+        request: Request[R],
+        version: int,
+        on_done: Callable[[PendingResponse[R]], None],
+        *,
+        expect_response: bool = True,
+    ) -> None:
+        """Writes a request without waiting; the caller has seen `can_send`.
+
+        Args:
+            request: what to send.
+            version: in which version.
+            on_done: called once with what came of it: from the reader's turn, at the end of the connection,
+                or, where no answer is expected, when it is written, which can be before this returns.
+            expect_response: as in `submit`.
+
+        Raises:
+            IllegalStateError: the connection is not open.
+            ProtocolError: the request cannot be sent; the connection stays open, ``on_done`` is not called.
+        """
+        pending = self._pend(request, version, None, on_done)
+        rest = self._begin(request, pending, expect_response)
+        if rest:
+            assert self._tasks is not None  # it is open, so it runs
+            self._is_writing = True
+            self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
+        elif not expect_response:
+            pending.written()
+
+    def _begin(self, request: Request[Any], pending: AnyPending, expect_response: bool) -> list[memoryview]:
+        """Writes what the stream takes now; the answer is awaited from now on. Returns the rest."""
+        self._advance(ConnectionEvent.SUBMIT)
+        parts = encode_request(
+            request, version=pending.version, correlation_id=self._correlation_id, client_id=self._client_id
+        )
+        if expect_response:
+            self._in_flight.append(pending)
+            self._watch(pending)
+        return rest_of(parts, send_now(self._stream, parts))
+
+    async def _write_rest(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
+        try:
+            await self._write(rest, pending)
+            if not expect_response:
+                pending.written()
+        except KafkaError as error:
+            pending.fail(error)
+        finally:  # a cancel has closed the connection, which knows only of requests that await an answer
+            self._is_writing = False
+            if self._state is ConnectionState.CLOSED:
+                pending.fail(self._lost(str(pending)))
+        self._progress()
+
+    def _pend(
+        self,
+        request: Request[R],
+        version: int,
+        timeout_ms: float | None,
+        on_done: Callable[[PendingResponse[R]], None] | None,
+    ) -> PendingResponse[R]:
         self._correlation_id = (self._correlation_id + 1) & _LARGEST_CORRELATION_ID
         now_ms = self._clock.now_ms()
         response_cls: type[Any] = api_for(request.API_KEY).response
@@ -254,15 +348,16 @@ class Connection:
             correlation_id=self._correlation_id,
             sent_at_ms=now_ms,
             deadline_ms=now_ms + (self._request_timeout_ms if timeout_ms is None else timeout_ms),
+            on_done=on_done,
         )
 
-    async def _write(self, parts: list[Any], pending: AnyPending) -> None:
+    async def _write(self, parts: Sequence[memoryview], pending: AnyPending) -> None:
         """Writes a frame; an interruption closes the connection, as half a frame cannot be taken back."""
         try:
             with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
                 await send_parts(self._stream, parts)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._close(NetworkExceptionError(f"the connection to {self._peer} broke: {error}"))
+            self._close(NetworkExceptionError(f"{self._name} broke: {error}"))
         except BaseException:
             self._close(NetworkExceptionError(f"the write of {pending} to {self._peer} was interrupted"))
             raise
@@ -291,17 +386,12 @@ class Connection:
             BrokerResponseError: the broker refuses; for example 42 for an illegal name.
             RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
         """
-        version = ApiVersionsRequest.VERSIONS[-1]
         question = ApiVersionsRequest(
             client_software_name=software_name, client_software_version=software_version
         )
-        answer = await self.request(question, version)
-        while answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            version = version_to_retry(answer, version)
-            answer = await self.request(question, version)
-        if answer.error_code:
-            raise error_for(answer.error_code, f"{self._peer} refused ApiVersionsRequest v{version}")
+        answer = await ask_versions(self.request, question, self._peer)
         self.api_versions = offered_versions(answer)
+        self._versions.clear()
         self.finalized_features = {
             feature.name: feature.max_version_level
             for feature in answer.finalized_features
@@ -315,9 +405,13 @@ class Connection:
             UnsupportedVersionError: there is none.
             IllegalStateError: `negotiate` has not run.
         """
-        if not self.api_versions:
-            raise IllegalStateError(f"connection to {self._peer}: negotiate comes before {request_cls.NAME}")
-        return highest_common(request_cls, self.api_versions, self._peer)
+        version = self._versions.get(request_cls)
+        if version is None:
+            if not self.api_versions:
+                raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
+            version = highest_common(request_cls, self.api_versions, self._peer)
+            self._versions[request_cls] = version
+        return version
 
     async def aclose(self) -> None:
         """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""

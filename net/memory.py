@@ -40,6 +40,19 @@ class _Pipe:
                 view = view[room:]
                 self.wake()
 
+    def send_now(self, parts: Sequence[Buffer]) -> int:
+        """Takes what there is room for; nothing where a write would wait or raise."""
+        if self._sending or self.ended or self.abandoned:
+            return 0
+        before = len(self._data)
+        for part in parts:
+            room = self._capacity_bytes - len(self._data)
+            if room <= 0:
+                break
+            self._data += memoryview(part)[:room]
+        self.wake()
+        return len(self._data) - before
+
     async def wait_room(self) -> None:
         with self._one_sender():
             await trio.lowlevel.checkpoint()
@@ -109,6 +122,10 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             await self._outgoing.send(data)
         finally:
             self._check_cut()
+
+    def send_now(self, parts: Sequence[Buffer]) -> int:
+        """Takes what there is room for and answers how much that was; see ``net.writing.send_now``."""
+        return 0 if self._cut else self._outgoing.send_now(parts)
 
     async def wait_send_all_might_not_block(self) -> None:
         """Waits for room."""

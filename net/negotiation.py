@@ -1,4 +1,4 @@
-"""Which versions to speak: pure functions over ApiVersions answers.
+"""Which versions to speak: asking for them, and functions over the answers.
 
 A broker that does not know the version of an ApiVersions request answers in version 0 with error 35. Some do
 not keep to version 0 (librdkafka's mock has a compact count and a throttle time), so behind the error code
@@ -8,10 +8,10 @@ whatever cannot be read is ignored.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from splashdam.model.broker_errors import UnsupportedVersionError
+from splashdam.model.broker_errors import UnsupportedVersionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
@@ -48,6 +48,26 @@ def _is_refusal(frame: Buffer) -> bool:
         return False
     (code,) = _ERROR_CODE.unpack_from(frame, _ERROR_CODE_POSITION)
     return int(code) == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def ask_versions(
+    ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
+    question: ApiVersionsRequest,
+    peer: str,
+) -> ApiVersionsResponse:
+    """Asks in our newest version and then in older ones, until the broker understands.
+
+    Raises:
+        BrokerResponseError: it refuses for another reason.
+    """
+    version = ApiVersionsRequest.VERSIONS[-1]
+    answer = await ask(question, version)
+    while answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+        version = version_to_retry(answer, version)
+        answer = await ask(question, version)
+    if answer.error_code:
+        raise error_for(answer.error_code, f"{peer} refused ApiVersionsRequest v{version}")
+    return answer
 
 
 def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:

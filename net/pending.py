@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import trio
 
-from splashdam.model.errors import KafkaError
+from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.values import Buffer
 from splashdam.net.negotiation import decode_answer
 from splashdam.wire.message import Request, Response
@@ -15,7 +16,7 @@ R = TypeVar("R", bound=Response)
 
 
 class PendingResponse(Generic[R]):
-    """The answer to one request, once it is there.
+    """The answer to one request, once it is there: to be waited for, or told to ``on_done``.
 
     Attributes:
         version: the version in which the request was sent.
@@ -26,9 +27,11 @@ class PendingResponse(Generic[R]):
     __slots__ = (
         "_cls",
         "_correlation_id",
-        "_done",
         "_error",
+        "_event",
+        "_is_done",
         "_name",
+        "_on_done",
         "_response",
         "deadline_ms",
         "sent_at_ms",
@@ -44,19 +47,22 @@ class PendingResponse(Generic[R]):
         correlation_id: int,
         sent_at_ms: float,
         deadline_ms: float,
+        on_done: Callable[[PendingResponse[R]], None] | None = None,
     ) -> None:
         self.version = version
         self.sent_at_ms = sent_at_ms
         self.deadline_ms = deadline_ms
-        self._name = f"{request.NAME} v{version}"
+        self._name = request.NAME
         self._cls = response_cls
         self._correlation_id = correlation_id
-        self._done = trio.Event()
+        self._on_done = on_done
+        self._is_done = False
+        self._event: trio.Event | None = None  # made for whoever waits, and most requests have a callback
         self._response: R | None = None
         self._error: KafkaError | None = None
 
     def __str__(self) -> str:
-        return f"{self._name} (correlation id {self._correlation_id})"
+        return f"{self._name} v{self.version} (correlation id {self._correlation_id})"
 
     @property
     def error(self) -> KafkaError | None:
@@ -64,8 +70,8 @@ class PendingResponse(Generic[R]):
         return self._error
 
     def done(self) -> bool:
-        """Whether `wait` returns at once."""
-        return self._done.is_set()
+        """Whether `wait` has nothing to wait for."""
+        return self._is_done
 
     async def wait(self) -> R:
         """Waits for the answer. Cancelling the wait leaves the connection usable; the answer is then dropped.
@@ -75,10 +81,24 @@ class PendingResponse(Generic[R]):
             NetworkExceptionError: the connection was lost before it came.
             ProtocolError: it is not a legal answer; the connection is closed.
         """
-        await self._done.wait()
+        if self._is_done:
+            await trio.lowlevel.checkpoint()
+        else:
+            if self._event is None:
+                self._event = trio.Event()
+            await self._event.wait()
+        return self.result()
+
+    def result(self) -> R:
+        """The answer, once it is `done`; raises what `wait` does.
+
+        Raises:
+            IllegalStateError: no answer was expected, or it is not there.
+        """
         if self._error is not None:
             raise self._error
-        assert self._response is not None
+        if self._response is None:
+            raise IllegalStateError(f"{self} has no answer")
         return self._response
 
     def answers(self, correlation_id: int) -> bool:
@@ -92,12 +112,25 @@ class PendingResponse(Generic[R]):
     def resolve(self, response: R) -> None:
         """The answer is there."""
         self._response = response
-        self._done.set()
+        self._finish()
 
     def fail(self, error: KafkaError) -> None:
-        """No answer will come."""
-        self._error = error
-        self._done.set()
+        """No answer will come. Ignored when it is done already."""
+        if not self._is_done:
+            self._error = error
+            self._finish()
+
+    def written(self) -> None:
+        """The request is written, and nobody will answer it."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._is_done = True
+        if self._event is not None:
+            self._event.set()
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(self)
 
 
 AnyPending = PendingResponse[Any]

@@ -1,14 +1,51 @@
-"""Writing the parts of a frame without copying them together."""
+"""Writing the parts of a frame without copying them together, and at once where the stream takes them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import trio
 
 from splashdam.model.values import Buffer
 
 _MOST_PARTS = 512  # the system takes at most IOV_MAX, 1024 on Linux
+
+
+@runtime_checkable
+class TakesNow(Protocol):
+    """A stream of ours that can take bytes without a task's waiting for it."""
+
+    def send_now(self, parts: Sequence[Buffer]) -> int:
+        """Takes what there is room for, and answers how many bytes that were."""
+        ...
+
+
+def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> int:
+    """Gives a stream what it takes without waiting: one system call for a socket.
+
+    Never raises: a broken or closed stream, or one that cannot take anything in this way, takes nothing, and
+    whoever goes on with `send_parts` meets the error.
+
+    Returns:
+        how many bytes were taken, from the first on.
+    """
+    if isinstance(stream, trio.SocketStream):
+        try:
+            return os.writev(stream.socket.fileno(), parts[:_MOST_PARTS])
+        except OSError:
+            return 0
+    return stream.send_now(parts) if isinstance(stream, TakesNow) else 0
+
+
+def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
+    """What is left of the parts after ``taken`` bytes, without a copy; empty if nothing is."""
+    for number, part in enumerate(parts):
+        if taken < len(part):
+            return [memoryview(part)[taken:], *(memoryview(each) for each in parts[number + 1 :])]
+        taken -= len(part)
+    return []
 
 
 async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> None:
@@ -33,17 +70,8 @@ async def _send_gathered(stream: trio.SocketStream, parts: Sequence[Buffer]) -> 
     try:
         while views:
             sent = await stream.socket.sendmsg(views[:_MOST_PARTS])
-            views = _rest(views, sent)
+            views = rest_of(views, sent)
     except OSError as error:
         if stream.socket.fileno() == -1:
             raise trio.ClosedResourceError("the stream was closed here") from None
         raise trio.BrokenResourceError(f"the socket is broken: {error}") from error
-
-
-def _rest(views: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of the views after ``sent`` bytes."""
-    for number, view in enumerate(views):
-        if sent < len(view):
-            return [view[sent:], *views[number + 1 :]]
-        sent -= len(view)
-    return []

@@ -97,7 +97,6 @@ class BrokerLink:
         self._connection: Connection | None = None
         self._retry_at_ms = -math.inf
         self._used_at_ms = -math.inf
-        self._handed_over = False
         self._scope = trio.CancelScope()
 
     @property
@@ -107,8 +106,8 @@ class BrokerLink:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being made, written or answered."""
-        return self._handed_over or self.in_flight > 0
+        """Whether a request is being written or answered."""
+        return self.in_flight > 0 or self._is_writing
 
     @property
     def in_flight(self) -> int:
@@ -118,14 +117,18 @@ class BrokerLink:
     @property
     def sendable(self) -> bool:
         """Whether a request would be written at once."""
-        if self._connection is None or self._handed_over or self._scope.cancel_called:
+        if self._connection is None or self._scope.cancel_called:
             return False
         return self._connection.can_send
 
     @property
     def hopeful(self) -> bool:
         """Whether it will be sendable soon, if nothing goes wrong."""
-        return self.state is LinkState.CONNECTING or self._handed_over or self.sendable
+        return self.state is LinkState.CONNECTING or self._is_writing or self.sendable
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._connection is not None and self._connection.is_writing
 
     def delay_ms(self, now_ms: float) -> float:
         """How long until time alone makes it usable; infinity if an event has to come first."""
@@ -142,37 +145,33 @@ class BrokerLink:
             self._scope = trio.CancelScope()
             nursery.start_soon(self._serve)
 
-    def hand_over(self) -> None:
-        """The caller has a request for it: nobody else may send before that one is written."""
-        self._handed_over = True
-
-    async def submit(
+    def submit(
         self,
         request_cls: type[Request[R]],
         build: Callable[[int], Request[R]],
+        on_done: Callable[[PendingResponse[R]], None],
         *,
         expect_response: bool = True,
-    ) -> PendingResponse[R]:
-        """Builds and writes the request that `hand_over` announced.
+    ) -> None:
+        """Builds and writes a request; the caller has seen `sendable`. Does not wait.
 
         Args:
             request_cls: the kind of request.
             build: makes it for the newest version that both sides speak.
+            on_done: called once with what came of it; see ``Connection.submit_now``.
             expect_response: False where the broker does not answer (``acks=0``).
 
         Raises:
             UnsupportedVersionError: there is no such version.
-            KafkaError: ``build`` refused, or the request was not sent whole and the connection is lost.
+            KafkaError: ``build`` refused, or there is no connection. Nothing was sent, and ``on_done`` is
+                not called.
         """
-        try:
-            if self._connection is None:
-                raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
-            version = self._connection.version_for(request_cls)
-            return await self._connection.submit(build(version), version, expect_response=expect_response)
-        finally:
-            self._used_at_ms = self._clock.now_ms()
-            self._handed_over = False
-            self._owner.link_changed()
+        connection = self._connection
+        if connection is None:
+            raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
+        self._used_at_ms = self._clock.now_ms()
+        version = connection.version_for(request_cls)
+        connection.submit_now(build(version), version, on_done, expect_response=expect_response)
 
     def idle_in_ms(self, now_ms: float) -> float:
         """How long until the connection counts as idle; infinity if it is in use, or there is none."""
@@ -213,6 +212,7 @@ class BrokerLink:
             max_in_flight_requests=settings.max_in_flight_requests_per_connection,
             max_response_bytes=settings.receive_message_max_bytes,
             peer=str(self.node),
+            on_progress=self._owner.link_changed,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)

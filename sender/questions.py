@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import trio
 
 from splashdam.model.broker_errors import error_class, error_for
-from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import BrokerResponseError, KafkaError
 from splashdam.net.metadata_reading import read_cluster
+from splashdam.net.pending import PendingResponse
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
@@ -18,7 +19,7 @@ from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink
 from splashdam.sender.metadata import run_waiters
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -75,38 +76,39 @@ class Questions:
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
             self._idempotence.doubt(frozenset(topics))
-        link.hand_over()
-        nursery.start_soon(self._learn_cluster, link, topics)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=self._context.settings.allow_auto_create_topics,
+        )
+        try:
+            link.submit(MetadataRequest, lambda _version: request, partial(self._learn_cluster, link))
+        except KafkaError as error:
+            self._no_cluster(link, error, now_ms)
+            return self._metadata_due_ms(now_ms)
         return math.inf
 
     def _want_link(self, nursery: trio.Nursery, now_ms: float) -> float:
         self.waiting = True
         return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
 
-    async def _learn_cluster(self, link: BrokerLink, topics: list[str]) -> None:
+    def _learn_cluster(self, link: BrokerLink, pending: PendingResponse[MetadataResponse]) -> None:
         context = self._context
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic) for topic in topics],
-            allow_auto_topic_creation=context.settings.allow_auto_create_topics,
-        )
         waiters = []
         try:
-            found = await self._ask_cluster(link, request)
+            found = read_cluster(pending.result())
         except KafkaError as error:
             with context.guard:
-                context.metadata.failed(f"no metadata from {link.node}: {error}", context.clock.now_ms())
+                self._no_cluster(link, error, context.clock.now_ms())
         else:
             with context.guard:
                 context.metadata.apply(found, context.clock.now_ms())
                 waiters = context.metadata.take_waiters()
                 self._links.update(context.metadata.cluster)
         run_waiters(waiters)
-        context.wakeup.notify()
+        context.wakeup.wake()
 
-    @staticmethod
-    async def _ask_cluster(link: BrokerLink, request: MetadataRequest) -> ClusterMetadata:
-        pending = await link.submit(MetadataRequest, lambda _version: request)
-        return read_cluster(await pending.wait())
+    def _no_cluster(self, link: BrokerLink, error: KafkaError, now_ms: float) -> None:
+        self._context.metadata.failed(f"no metadata from {link.node}: {error}", now_ms)
 
     def _id_due_ms(self, now_ms: float) -> float:
         idempotence = self._idempotence
@@ -120,35 +122,37 @@ class Questions:
             return self._want_link(nursery, now_ms)
         assert self._idempotence is not None
         self._idempotence.requested()
-        link.hand_over()
-        nursery.start_soon(self._learn_id, link, self._idempotence)
-        return math.inf
-
-    async def _learn_id(self, link: BrokerLink, idempotence: Idempotence) -> None:
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_UNUSED_TRANSACTION_TIMEOUT_MS
         )
+        learn = partial(self._learn_id, self._idempotence)
         try:
-            pending = await link.submit(InitProducerIdRequest, lambda _version: request)
-            response = await pending.wait()
+            link.submit(InitProducerIdRequest, lambda _version: request, learn)
+        except KafkaError as error:
+            self._id_refused(self._idempotence, error)
+            return self._id_due_ms(now_ms)
+        return math.inf
+
+    def _learn_id(self, idempotence: Idempotence, pending: PendingResponse[InitProducerIdResponse]) -> None:
+        try:
+            response = pending.result()
             if response.error_code:
                 raise error_for(response.error_code, _refusal(response))
         except KafkaError as error:
-            self._id_refused(idempotence, error)
+            with self._context.guard:
+                self._id_refused(idempotence, error)
         else:
             with self._context.guard:
                 idempotence.granted(response.producer_id, response.producer_epoch)
                 self._id_backoff.reset()
-        self._completion.run_finished()
-        self._context.wakeup.notify()
+        self._context.wakeup.wake()
 
     def _id_refused(self, idempotence: Idempotence, error: KafkaError) -> None:
-        with self._context.guard:
-            idempotence.refused_id()
-            self._id_not_before_ms = self._context.clock.now_ms() + self._id_backoff.next_ms()
-            self._completion.last_failure = error
-            if isinstance(error, BrokerResponseError) and not error.retriable:
-                self._completion.abort_unsent(error)
+        idempotence.refused_id()
+        self._id_not_before_ms = self._context.clock.now_ms() + self._id_backoff.next_ms()
+        self._completion.last_failure = error
+        if isinstance(error, BrokerResponseError) and not error.retriable:
+            self._completion.abort_unsent(error)
 
 
 def _refusal(response: InitProducerIdResponse) -> str:

@@ -1,8 +1,9 @@
 """The trio task that drains the accumulator into ProduceRequests.
 
-``step`` does one turn: it decides with the guard held, and then starts what is to be done; ``run`` loops it
-and sleeps in between, until time or an event makes another turn worth while. Every request is a task of its
-own, which settles its batches when the answer is there.
+``step`` does one turn: it decides with the guard held, and then does what is to be done; ``run`` loops it and
+sleeps in between, until time or an event makes another turn worth while. A request has no task: it is written
+in the turn, and its answer settles the batches in the turn of the connection's reader, which then takes the
+sender's next turn itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 import trio
 
 from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.results import DrainGate, OpenGate, ReadyCheck
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
@@ -31,6 +33,8 @@ from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.wakeup import Wakeup
+
+_Request = tuple[BrokerLink, list[ProducerBatch]]
 
 
 class Sender:
@@ -75,10 +79,10 @@ class Sender:
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
         self._links = LinkDirectory(settings.bootstrap, self._make_link)
-        self._shipping = Shipping(self._context, self._completion, self._settled)
+        self._shipping = Shipping(self._context, self._completion)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._nursery: trio.Nursery | None = None
-        self._waits_for_link = False
+        self._alarm = trio.CancelScope()
         self._closing = False
         self._forced: BaseException | None = None
 
@@ -101,24 +105,34 @@ class Sender:
         try:
             async with self.serving():
                 while not self._finished():
-                    delay_ms = await self.step()
-                    if not self._finished():
-                        await self._context.wakeup.wait(_rounded(delay_ms))
+                    with trio.CancelScope() as self._alarm:  # for many turns: it costs as much as one
+                        await self._take_turns()
         finally:
             self._give_up(self._forced or IllegalStateError("the producer was closed before this was sent"))
 
+    async def _take_turns(self) -> None:
+        while not self._finished():
+            self._set_alarm(await self.step())
+            if not self._finished():
+                await self._context.wakeup.sleep()
+
+    def _set_alarm(self, delay_ms: float) -> None:
+        self._alarm.deadline = trio.current_time() + _rounded(delay_ms) / 1000
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Where `step` can be called: holds the tasks of links and requests, and ends them on the way out."""
+        """Where `step` can be called: holds the tasks of links, and ends them on the way out."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
                 yield
             finally:
+                self._nursery = None
+                self._shipping.ended = True
                 nursery.cancel_scope.cancel()
 
     async def step(self) -> float:
-        """One turn: expires, decides, starts requests. Does not wait for anything.
+        """One turn: expires, decides, writes requests. Does not wait for anything.
 
         Returns:
             milliseconds until the next turn makes sense, if nothing wakes the sender before.
@@ -126,8 +140,25 @@ class Sender:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._nursery is None:
             raise IllegalStateError("step() is called inside `async with sender.serving()`")
+        return self._turn(self._nursery)
+
+    def _turn(self, nursery: trio.Nursery) -> float:
         context = self._context
         context.counters.turns += 1
+        requests: list[_Request] = []
+        for _ in range(context.settings.max_in_flight_requests_per_connection):
+            delay_ms, requests = self._decide(nursery)
+            for link, batches in requests:
+                self._shipping.ship(link, batches)
+            if not requests or not context.accumulator.has_queued:
+                break
+        else:
+            context.wakeup.wake()  # there may be more to do, but others come first
+        self._completion.run_finished()
+        return delay_ms
+
+    def _decide(self, nursery: trio.Nursery) -> tuple[float, list[_Request]]:
+        context = self._context
         now_ms = context.clock.now_ms()
         with context.guard:
             self._completion.expire(now_ms)
@@ -136,16 +167,16 @@ class Sender:
             if self._idempotence is not None:
                 self._idempotence.settle()
             check = self._check(now_ms)
-            self._waits_for_link = False
-            delays_ms = (
+            ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
+            link_ms, requests = self._drain(check, nursery, now_ms)
+            delay_ms = min(
                 check.next_check_ms,
-                self._questions.ask(self._nursery, now_ms),  # before records: what they need goes first
-                self._send_ready(check, self._nursery, now_ms),
+                ask_ms,
+                link_ms,
                 self._completion.next_expiry_ms(now_ms),
                 self._links.close_idle(now_ms),
             )
-        self._completion.run_finished()
-        return min(delays_ms)
+        return delay_ms, requests
 
     def initiate_close(self) -> None:
         """From any thread: takes no more records, sends what there is, then ends `run`."""
@@ -160,20 +191,21 @@ class Sender:
         self._context.wakeup.wake()
 
     def link_changed(self) -> None:
-        """A link can do what it could not before: worth a turn if the last one left something behind."""
-        if self._waits_for_link or self._questions.waiting or self._closing:
-            self._context.wakeup.notify()
+        """Answers were handled, or a link can do what it could not: runs waiters, and takes a turn if it may
+        let others go."""
+        self._completion.run_finished()
+        if self._nursery is None:
+            return
+        if self._closing or self._forced is not None or self._completion.fatal is not None:
+            self._context.wakeup.wake()
+        elif self._questions.waiting or self._context.accumulator.has_queued:
+            self._set_alarm(self._turn(self._nursery))
 
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A broker could not be reached, or the connection to it broke."""
         with self._context.guard:
             self._context.metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
         self._completion.last_failure = error
-
-    def _settled(self) -> None:
-        """Batches have their answers: worth a turn if that lets others go, or ends the whole."""
-        if self._closing or self._completion.fatal is not None or self._context.accumulator.has_queued:
-            self._context.wakeup.notify()
 
     def _finished(self) -> bool:
         return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
@@ -185,7 +217,7 @@ class Sender:
             metadata.request_missing(check.unknown_leader_topics, now_ms)
         return check
 
-    def _send_ready(self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float) -> float:
+    def _drain(self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float) -> tuple[float, list[_Request]]:
         context = self._context
         cluster = context.metadata.cluster
         delay_ms = math.inf
@@ -197,16 +229,15 @@ class Sender:
             else:
                 link.want(nursery, now_ms)
                 delay_ms = min(delay_ms, link.delay_ms(now_ms))
+        if not sendable:
+            return delay_ms, []
         drained = context.accumulator.drain(
             cluster, sendable, context.settings.max_request_size, now_ms, self._gate
         )
-        for node_id, batches in drained.items():
+        for batches in drained.values():
             context.metadata.touch((batch.topic_partition.topic for batch in batches), now_ms)
             self._completion.begin(batches)
-            sendable[node_id].hand_over()
-            nursery.start_soon(self._shipping.ship, sendable[node_id], batches)
-        self._waits_for_link = bool(check.nodes) and context.accumulator.has_queued
-        return delay_ms
+        return delay_ms, [(sendable[node_id], batches) for node_id, batches in drained.items()]
 
     def _give_up(self, error: BaseException) -> None:
         with self._context.guard:

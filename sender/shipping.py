@@ -1,8 +1,9 @@
-"""One ProduceRequest from its batches to their answers: a task each."""
+"""One ProduceRequest from its batches to their answers. No task waits for them: they are called back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError
@@ -29,74 +30,64 @@ class Shipping:
 
     Args:
         context: what all parts share.
-        completion: settles batches.
-        on_settled: called after each request, with the guard not held.
+        completion: settles batches; somebody else runs their waiters, soon after.
+
+    Attributes:
+        ended: the sender gives up what is left, so answers (there are only failures now) settle nothing.
     """
 
-    def __init__(
-        self, context: SenderContext, completion: Completion, on_settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: SenderContext, completion: Completion) -> None:
         self._context = context
         self._completion = completion
-        self._on_settled = on_settled
+        self.ended = False
+        self._request_bytes = 0
 
-    async def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
-        """Seals and sends the batches, waits for the answer and settles each batch."""
+    def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
+        """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held."""
+        context = self._context
         try:
-            pending = await self._submit(link, batches)
+            link.submit(
+                ProduceRequest,
+                partial(self._request, batches),
+                partial(self._answered, batches),
+                expect_response=context.settings.acks != 0,
+            )
         except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
-            with self._context.guard:
+            with context.guard:
                 for batch in batches:
                     self._completion.refuse_unsent(batch, error)
-            self._tell()
         except KafkaError as error:
             self._settle(batches, _failures(batches, error))
         else:
-            await self._finish(pending, batches)
+            context.counters.requests_sent += 1
+            context.counters.batches_sent += len(batches)
+            context.counters.bytes_sent += self._request_bytes
 
-    async def _submit(
-        self, link: BrokerLink, batches: Sequence[ProducerBatch]
-    ) -> PendingResponse[ProduceResponse]:
+    def _answered(self, batches: Sequence[ProducerBatch], pending: PendingResponse[ProduceResponse]) -> None:
         context = self._context
-        pending = await link.submit(
-            ProduceRequest,
-            lambda version: self._request(batches, version),
-            expect_response=context.settings.acks != 0,
-        )
-        context.counters.requests_sent += 1
-        context.counters.batches_sent += len(batches)
-        context.counters.bytes_sent += sum(batch.size_bytes for batch in batches)
-        return pending
-
-    async def _finish(
-        self, pending: PendingResponse[ProduceResponse], batches: Sequence[ProducerBatch]
-    ) -> None:
-        try:
-            answers = await self._wait(pending, batches)
-        except KafkaError as error:
-            answers = _failures(batches, error)
+        if self.ended:
+            return
+        if pending.error is not None:
+            answers = _failures(batches, pending.error)
+        elif context.settings.acks == 0:
+            answers = {batch.topic_partition: answer_of_silence(batch) for batch in batches}
+        else:
+            context.counters.answers += 1
+            context.counters.latency_ms_total += context.clock.now_ms() - pending.sent_at_ms
+            answers = self._answers(batches, pending.result())
         self._settle(batches, answers)
-
-    async def _wait(
-        self, pending: PendingResponse[ProduceResponse], batches: Sequence[ProducerBatch]
-    ) -> Answers:
-        context = self._context
-        if context.settings.acks == 0:
-            return {batch.topic_partition: answer_of_silence(batch) for batch in batches}
-        response = await pending.wait()
-        context.counters.answers += 1
-        context.counters.latency_ms_total += context.clock.now_ms() - pending.sent_at_ms
-        return self._answers(batches, response)
 
     def _request(self, batches: Sequence[ProducerBatch], version: int) -> ProduceRequest:
         settings = self._context.settings
         check_codec(settings.compression, version)
-        return build_request(
+        request = build_request(
             batches,
             acks=settings.acks,
             timeout_ms=settings.request_timeout_ms,
             compression=settings.compression,
         )
+        self._request_bytes = sum(batch.size_bytes for batch in batches)  # sealed, and not yet let go of
+        return request
 
     def _answers(self, batches: Sequence[ProducerBatch], response: ProduceResponse) -> Answers:
         answers = answers_by_partition(response)
@@ -123,11 +114,6 @@ class Shipping:
         with self._context.guard:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)
-        self._tell()
-
-    def _tell(self) -> None:
-        self._completion.run_finished()
-        self._on_settled()
 
 
 def _failures(batches: Sequence[ProducerBatch], error: KafkaError) -> Answers:

@@ -17,7 +17,8 @@ from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.connect import TcpConnect, address_text
 from splashdam.net.listen import address_of, tcp_listen
 from splashdam.net.pair import PairConnect, socket_pair, stream_of
-from splashdam.net.writing import send_parts
+from splashdam.net.reading import receiver
+from splashdam.net.writing import rest_of, send_now, send_parts
 
 PARTS = [b"a" * 100, memoryview(bytearray(b"b" * 3_000_000)), b"", bytearray(b"c" * 70_000)]
 
@@ -150,6 +151,60 @@ async def test_gathered_write_to_a_peer_that_has_gone() -> None:
     async with ours:
         with pytest.raises(trio.BrokenResourceError, match="the socket is broken"):
             await send_parts(ours, PARTS)
+
+
+async def test_send_now_takes_what_fits() -> None:
+    """The socket's buffer, from the first byte on; the rest arrives behind it."""
+    ours, theirs = (stream_of(end) for end in socket_pair())
+    parts = [*PARTS, b"d" * 5_000_000]
+    expected = b"".join(parts)
+    async with ours, theirs, trio.open_nursery() as nursery:
+        taken = send_now(ours, parts)
+        assert 0 < taken < len(expected)
+        assert send_now(ours, [b"no room"]) == 0
+        nursery.start_soon(send_parts, ours, rest_of(parts, taken))
+        assert await read_all(theirs, len(expected)) == expected
+
+
+async def test_send_now_to_nobody() -> None:
+    """It takes nothing and raises nothing: whoever goes on writing meets the error."""
+    ours, theirs = (stream_of(end) for end in socket_pair())
+    await theirs.aclose()
+    assert send_now(ours, PARTS) == 0
+    await ours.aclose()
+    assert send_now(ours, PARTS) == 0
+
+
+def test_rest_of_parts() -> None:
+    """Cut anywhere, nothing is copied."""
+    whole = b"".join(PARTS)
+    for taken in (0, 1, 100, 101, 3_000_100, 3_000_101, len(whole)):
+        rest = rest_of(PARTS, taken)
+        assert b"".join(rest) == whole[taken:]
+    assert rest_of(PARTS, len(whole)) == []
+
+
+async def test_reading_ends_as_trio_has_it() -> None:
+    """The peer's end is an empty read; a stream that was closed here raises trio's error, meanwhile too."""
+    ours, theirs = (stream_of(end) for end in socket_pair())
+    receive = receiver(ours)
+    await theirs.send_all(b"bye")
+    await theirs.aclose()
+    assert await receive(100) == b"bye"
+    assert await receive(100) == b""
+    await ours.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await receive(100)
+    ours, theirs = (stream_of(end) for end in socket_pair())
+
+    async def read() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await receiver(ours)(100)
+
+    async with theirs, trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        await ours.aclose()
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])

@@ -25,7 +25,7 @@ async def test_notify_from_the_same_loop(autojump_clock):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wakeup.wait, 1000)
         await trio.testing.wait_all_tasks_blocked()
-        wakeup.notify()
+        wakeup.wake()
     assert trio.current_time() == 0
 
 

@@ -1,0 +1,34 @@
+"""Reading from a stream that most of the time has nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+Receive = Callable[[int], Awaitable[bytes | bytearray]]
+"""Waits for at most so many bytes; empty when the peer has ended the stream."""
+
+
+def receiver(stream: trio.abc.ReceiveStream) -> Receive:
+    """How to read from a stream: its ``receive_some``, or something cheaper that raises the same errors."""
+    if isinstance(stream, trio.SocketStream):
+        return partial(_receive_when_readable, stream)
+    return stream.receive_some
+
+
+async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> bytes:
+    """Waits, then reads. trio reads first, which for who has just read everything is a call for nothing."""
+    while True:
+        descriptor = stream.socket.fileno()
+        if descriptor < 0:
+            raise trio.ClosedResourceError("the stream was closed here")
+        await trio.lowlevel.wait_readable(descriptor)
+        try:
+            return os.read(descriptor, most_bytes)
+        except BlockingIOError:  # readable for nothing, as happens; it is non-blocking
+            continue
+        except OSError as error:
+            raise trio.BrokenResourceError(f"the socket is broken: {error}") from error
