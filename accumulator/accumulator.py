@@ -29,7 +29,7 @@ from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.compression import Compression
-from splashdam.record.kernel import BatchOutcome, FutureCell, record_size_upper_bound
+from splashdam.record.kernel import BatchOutcome, FutureCell, PartitionLane, record_size_upper_bound
 
 FutureT = TypeVar("FutureT", bound=FutureCell)
 
@@ -56,7 +56,8 @@ class RecordAccumulator:
         random: answers numbers from 0 to 1.
 
     Attributes:
-        try_append: ``OpenBatches.try_append``, the hot path of ``append``, with no call in between.
+        lane: the one ``PartitionLane`` of a partition, to which records that fit are appended without a call
+            of this class.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class RecordAccumulator:
         self._memory = MemoryBudget(buffer_memory)
         self._queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
         self._open = OpenBatches(batch_bytes, self._memory)
-        self.try_append = self._open.try_append
+        self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._closed = False
@@ -115,14 +116,15 @@ class RecordAccumulator:
             MessageTooLargeError: the record alone exceeds ``buffer_memory``.
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
         """
-        future = self.try_append(topic_partition, timestamp_ms, key, value, headers, future_type=future_type)
+        lane = self._open.lane(topic_partition)
+        future = lane.try_append(timestamp_ms, key, value, headers, future_type)
         if future is not None:
             return self._appended(Appended(future, wake=False), ticket)
         if self._closed:
             raise IllegalStateError("the producer is closed")
         record = PendingRecord(timestamp_ms, key, value, headers)
         upper_bytes = record_size_upper_bound(key, value, headers)
-        appended = self._open.grow_and_append(topic_partition, record, upper_bytes, future_type)
+        appended = self._open.grow_and_append(lane, record, upper_bytes, future_type)
         if appended is not None:
             return self._appended(appended, ticket)
         if abort_on_new_batch:
@@ -141,6 +143,7 @@ class RecordAccumulator:
         )
         self._queues.append(batch)
         self._incomplete[batch] = None
+        self._open.publish(batch)  # last: from now on others append to it without the guard
         return Appended(future, wake=True)
 
     def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
@@ -176,10 +179,9 @@ class RecordAccumulator:
         A request gets at most ``max_request_size`` bytes, but at least one batch. If ``gate`` raises, no
         batch has left its queue.
         """
-        chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate)
+        chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate, close=self._open.close)
         batches = [batch for of_node in chosen.values() for batch in of_node]
         for batch in batches:
-            self._open.close(batch)
             gate.drained(batch)
         self._queues.take(batches, cluster)
         return chosen

@@ -11,7 +11,7 @@ from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import BatchBuffer, FutureCell, record_size_upper_bound
+from splashdam.record.kernel import BatchBuffer, FutureCell, PartitionLane, record_size_upper_bound
 from splashdam.record.varint import encode_varint
 
 FutureT = TypeVar("FutureT", bound=FutureCell)
@@ -39,11 +39,26 @@ class PendingRecord(NamedTuple):
     headers: HeaderPairs | None
 
 
+class BatchLane(PartitionLane):
+    """A partition's lane, and the batch that takes records there.
+
+    Attributes:
+        batch: the open batch, None where there is none; it is published in the lane last, withdrawn first.
+    """
+
+    __slots__ = ("batch",)
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        super().__init__(topic_partition)
+        self.batch: ProducerBatch | None = None
+
+
 class OpenBatches:
     """The last batch of each partition, while it takes records.
 
     The buffer of an open batch always stays below ``batch_bytes``. So the record that fills a batch never
-    comes the short way (``try_append``), and whoever brings it closes the batch and wakes the sender.
+    comes the short way (``PartitionLane.try_append``), and whoever brings it closes the batch and wakes the
+    sender.
 
     Args:
         batch_bytes: size limit of a batch, header included, uncompressed.
@@ -51,51 +66,27 @@ class OpenBatches:
     """
 
     def __init__(self, batch_bytes: int, memory: MemoryBudget) -> None:
-        self._by_partition: dict[TopicPartition, ProducerBatch] = {}
+        self._lanes: dict[TopicPartition, BatchLane] = {}
         self._batch_bytes = batch_bytes
         self._memory = memory
         self._opened = 0
 
-    def try_append(
-        self,
-        topic_partition: TopicPartition,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: HeaderPairs | None,
-        *,
-        future_type: type[FutureT],
-    ) -> FutureT | None:
-        """Into the partition's open batch if the record fits there as it is, else None. This is the hot path.
-
-        Nobody has to be woken after it. All that can raise comes before the record is in: its future, too.
-
-        Raises:
-            TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
-        """
-        batch = self._by_partition.get(topic_partition)
-        if batch is None:
-            return None
-        buffer = batch.buffer
-        future = future_type(
-            batch.outcome,
-            buffer.record_count,
-            timestamp_ms,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-            headers_size(headers) if headers else -1,
-        )
-        return future if buffer.try_append(timestamp_ms, key, value, headers) else None
+    def lane(self, topic_partition: TopicPartition) -> BatchLane:
+        """The partition's one lane."""
+        lane = self._lanes.get(topic_partition)
+        if lane is None:
+            lane = self._lanes.setdefault(topic_partition, BatchLane(topic_partition))
+        return lane
 
     def grow_and_append(
         self,
-        topic_partition: TopicPartition,
+        lane: BatchLane,
         record: PendingRecord,
         upper_bytes: int,
         future_type: type[FutureT],
     ) -> Appended[FutureT] | None:
         """Appends after the open batch has grown. One that is full or cannot take the record is closed."""
-        batch = self._by_partition.get(topic_partition)
+        batch = lane.batch
         if batch is None:
             return None
         buffer = batch.buffer
@@ -105,7 +96,7 @@ class OpenBatches:
         if not self._grow(batch, needed_bytes):
             self.close(batch)
             return None
-        future = self.try_append(topic_partition, *record, future_type=future_type)
+        future = lane.try_append(*record, future_type)
         full = buffer.capacity_bytes >= self._batch_bytes
         if full or future is None:
             self.close(batch)
@@ -180,33 +171,42 @@ class OpenBatches:
             IllegalArgumentError: the record does not fit any more: somebody has changed it meanwhile.
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``.
         """
+        lane = BatchLane(topic_partition)  # nobody else sees it: the batch is not published yet
         future = None
         try:
             buffer = BatchBuffer(capacity_bytes)
             place = self._opened * PLACES_PER_BATCH
             batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place)
-            self._by_partition[topic_partition] = batch
-            future = self.try_append(topic_partition, *record, future_type=future_type)
+            lane.open(buffer, batch.outcome)
+            future = lane.try_append(*record, future_type)
         finally:
             if future is None:
-                self._by_partition.pop(topic_partition, None)
                 self._memory.release(charged_bytes)
         if future is None:
             raise IllegalArgumentError(f"a record for {topic_partition} was changed while it was appended")
         self._opened += 1
-        if capacity_bytes >= self._batch_bytes:
-            self.close(batch)  # it is full
         return batch, future
 
+    def publish(self, batch: ProducerBatch) -> None:
+        """The batch takes records from now on; the last step of its opening. One that is full is closed."""
+        if batch.buffer.capacity_bytes >= self._batch_bytes:
+            batch.close()
+            return
+        lane = self.lane(batch.topic_partition)
+        lane.batch = batch
+        lane.open(batch.buffer, batch.outcome)
+
     def close(self, batch: ProducerBatch) -> None:
-        """The batch takes no more records."""
+        """The batch takes no more records: it is withdrawn first, and what it holds is read after."""
+        lane = self._lanes.get(batch.topic_partition)
+        if lane is not None and lane.batch is batch:
+            lane.withdraw()
+            lane.batch = None
         batch.close()
-        if self._by_partition.get(batch.topic_partition) is batch:
-            del self._by_partition[batch.topic_partition]
 
     def close_all(self) -> None:
         """Closes every batch."""
-        for batch in list(self._by_partition.values()):
+        for batch in [lane.batch for lane in self._lanes.values() if lane.batch is not None]:
             self.close(batch)
 
 
@@ -216,8 +216,3 @@ def _next_bytes(buffer: BatchBuffer, timestamp_ms: int, upper_bytes: int) -> int
     index_bytes = len(encode_varint(buffer.record_count))
     body_bytes = upper_bytes - _FRAMING_BYTES + 1 + delta_bytes + index_bytes
     return len(encode_varint(body_bytes)) + body_bytes
-
-
-def headers_size(headers: HeaderPairs) -> int:
-    """Bytes of all keys (as UTF-8) and values."""
-    return sum(len(str.encode(key)) + (0 if value is None else len(value)) for key, value in headers)

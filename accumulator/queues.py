@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import takewhile
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
@@ -92,11 +92,14 @@ class PartitionQueues:
         max_request_size: int,
         now_ms: float,
         gate: DrainGate,
+        *,
+        close: Callable[[ProducerBatch], None],
     ) -> dict[int, list[ProducerBatch]]:
         """At most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes each.
 
         A batch above that size goes alone. A partition that is held back never delays the others. All stay
-        where they are until ``take``.
+        where they are until ``take``. What is chosen is closed with ``close`` first, since its size grows
+        until then; one that has outgrown the request meanwhile stays behind, closed.
         """
         chosen: dict[int, list[ProducerBatch]] = {}
         used: dict[int, int] = {}
@@ -108,11 +111,14 @@ class PartitionQueues:
             head = queue[0]
             if self._backoff_ms(head, cluster, now_ms) > 0 or not gate.admits(head):
                 continue
-            size_bytes = head.size_bytes
-            if leader in used and used[leader] + size_bytes > max_request_size:
+            used_bytes = used.get(leader, 0)
+            left_bytes = max_request_size - used_bytes if used_bytes else math.inf
+            if head.size_bytes <= left_bytes:
+                close(head)
+            if head.size_bytes > left_bytes:
                 full.add(leader)
                 continue
-            used[leader] = used.get(leader, 0) + size_bytes
+            used[leader] = used_bytes + head.size_bytes
             chosen.setdefault(leader, []).append(head)
         return chosen
 

@@ -16,11 +16,11 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.lookup import MetadataWait, TopicLookup
 from splashdam.client.partitioners import hashed_partition
-from splashdam.client.routes import RECORD_FRAMING_BYTES
 from splashdam.client.waiters import Wake
 from splashdam.model.errors import BrokerResponseError, BufferExhaustedError
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.kernel import BatchOutcome
+from splashdam.record.lanes import RECORD_FRAMING_BYTES, payload_size
 
 if TYPE_CHECKING:
     from splashdam.client.intake import RecordIntake
@@ -117,7 +117,7 @@ class Admission:
 
     def size_bytes(self) -> int:
         """What it holds in memory while it waits."""
-        return len(self.key or b"") + len(self.value or b"") + max(headers_size(self.headers), 0)
+        return len(self.key or b"") + len(self.value or b"") + payload_size(self.headers or ())
 
     def _append(self, route: TopicRoute | None) -> RecordFuture | None:
         intake = self._intake
@@ -140,12 +140,12 @@ class Admission:
         if route is None:  # decided already: this record waits for memory
             return self._insist(now_ms)
         if self.partition is not None:
-            self.target = route.partitions[self.partition]
+            self.target = route.lanes[self.partition].topic_partition
             return self._insist(now_ms)
         if intake.partition is not None:
             return self._attempt_custom(route, now_ms)
         if self.key is not None:
-            self.target = route.partitions[hashed_partition(self.key, route.count)]
+            self.target = route.lanes[hashed_partition(self.key, route.count)].topic_partition
             return self._insist(now_ms)
         with intake.guard:
             return self._attempt_sticky(route, now_ms)
@@ -157,14 +157,16 @@ class Admission:
         followed by a second one on the same partition.
         """
         size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
-        self.target = route.sticky
+        if route.sticky_bytes >= route.sticky_limit_bytes:
+            route.switch()
+        self.target = route.sticky.topic_partition
         if route.sticky_bytes + size_bytes >= self._intake.batch_size:
             result = self._try(now_ms, abort_on_new_batch=True)
             if isinstance(result, Appended):
                 route.sticky_bytes += size_bytes
                 return result
             route.switch()
-            self.target = route.sticky
+            self.target = route.sticky.topic_partition
         route.sticky_bytes += size_bytes
         return self._insist(now_ms)
 
@@ -194,7 +196,7 @@ class Admission:
                 f"the partitioner chose partition {chosen!r} for topic {self.topic!r},"
                 f" which has partitions 0 to {route.count - 1}"
             )
-        self.target = route.partitions[chosen]
+        self.target = route.lanes[chosen].topic_partition
 
     def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
         with self._intake.guard:
@@ -233,15 +235,8 @@ class Admission:
             self.timestamp_ms,
             -1 if self.key is None else len(self.key),
             -1 if self.value is None else len(self.value),
-            headers_size(self.headers),
+            payload_size(self.headers) if self.headers else -1,
         )
-
-
-def headers_size(headers: HeaderPairs | None) -> int:
-    """Bytes of keys and values, -1 without headers."""
-    if not headers:
-        return -1
-    return sum(len(key.encode()) + len(value or b"") for key, value in headers)
 
 
 class MemoryWait:

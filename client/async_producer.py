@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
+from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
 from splashdam.client.core import ProducerCore
 from splashdam.client.driving import Deadline, drive_in_trio
@@ -65,7 +66,7 @@ class AsyncKafkaProducer(ProducerBase):
             connect=connect or make_tcp_connect(settings),
             clock=clock or SystemClock(),
         )
-        self._submit = core.intake.submit
+        self._path = core.intake.path
         self._resources = AsyncExitStack()
 
     async def send(  # noqa: PLR0917 (kafka-python's signature)
@@ -85,35 +86,19 @@ class AsyncKafkaProducer(ProducerBase):
 
         Arguments, result and errors are those of ``KafkaProducer.send``.
         """
-        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
-        if type(result) is RecordFuture:
-            return result
+        if self._path.plain:
+            future = self._path.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
         core = self._core
+        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        if not isinstance(admission, Admission):
+            return admission
         if core.guard.interrupted():
-            return core.late.add(result)
-        future = await drive_in_trio(result, core.clock)
+            return core.late.add(admission)
+        future = await drive_in_trio(admission, core.clock)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
-
-    def send_nowait(  # noqa: PLR0917 (as send)
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> RecordFuture:
-        """As ``send``, but never waits; the way to send from a delivery callback.
-
-        Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
-                topic asks for its metadata, so that a later one finds them.
-        """
-        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
-        if type(result) is RecordFuture:
-            return result
-        return self._settle_nowait(result)
 
     async def prepare(self, topic: str) -> None:
         """Waits for the topic's metadata now, so that the first ``send`` does not.

@@ -19,13 +19,14 @@ from splashdam.client.properties import load_properties
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties
 from splashdam.model.errors import WouldBlock
+from splashdam.record.kernel import NowaitSends
 
 if TYPE_CHECKING:
     from splashdam.client.local import Lease
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
-class ProducerBase:
+class ProducerBase(NowaitSends[RecordFuture]):
     """Not for use by itself."""
 
     _core: ProducerCore
@@ -92,8 +93,13 @@ class ProducerBase:
         deadline_ms = core.clock.now_ms() + self._settings.max_block_ms
         return TopicLookup(core.intake, topic, None, deadline_ms)
 
-    def _settle_nowait(self, admission: Admission) -> RecordFuture:
+    def _send_nowait_slowly(  # noqa: PLR0917 (as send)
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+    ) -> RecordFuture:
         core = self._core
+        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        if not isinstance(admission, Admission):
+            return admission
         if core.guard.interrupted() or (in_callback() and core.late.waiting):  # behind those, in order
             return core.late.add(admission)
         admission.deadline_ms = math.inf  # whether time is up is a question for those who wait

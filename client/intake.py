@@ -1,7 +1,8 @@
-"""``send`` up to the accumulator: checks, serializers, partition, and the straight way into an open batch.
+"""``send`` up to the accumulator: checks, serializers, partition, and the way into an open batch.
 
-This is the hot path of the producers. A record that fits into the open batch of its partition takes one call
-of ``submit`` and no object but its future; everything else becomes an ``Admission``.
+A record that fits as it is into the open batch of its partition has gone the straight path
+(``record/straight.py``) before anything here sees it. What comes here is a few records in each batch, and all
+records of a producer with serializers.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
 from splashdam.client.partitioners import DefaultPartitioner, PartitionFunction, partition_function
-from splashdam.client.routes import RECORD_FRAMING_BYTES, RouteTable, TopicRoute
+from splashdam.client.routes import RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.net.clock import Clock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import murmur2, record_size_upper_bound
+from splashdam.record.kernel import StraightPath, record_size_upper_bound
 from splashdam.sender.metadata import Metadata
 
 logger = logging.getLogger("splashdam.client")
@@ -37,9 +38,7 @@ class RecordIntake:
     """Takes the records of one producer.
 
     Attributes:
-        refuse: set once no more records are taken; makes the error that says why.
-        detour: True keeps every record from the straight way: the application has a partitioner of its
-            own, or there are late records, which others of the same thread must not overtake.
+        path: where records go that fit as they are.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
     """
@@ -62,15 +61,18 @@ class RecordIntake:
         self.batch_size = settings.batch_size
         self.max_block_ms = settings.max_block_ms
         self.max_request_size = settings.max_request_size
-        self.refuse: Callable[[], BaseException] | None = None
+        self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")
         self._serialize_value = serialize_function(settings.value_serializer, "value_serializer")
-        self._serializes = bool(self._serialize_key or self._serialize_value)
+        self.path: StraightPath[RecordFuture] = StraightPath(
+            wall_ns=clock.wall_ns,
+            future_type=RecordFuture,
+            fits_bytes=settings.max_request_size - _FRAMING_BYTES,
+            guard=guard,
+            plain=not (self._serialize_key or self._serialize_value),
+        )
         self._settle_partitioner(settings.partitioner)
-        self._surely_fits = settings.max_request_size - _FRAMING_BYTES
-        self._sticky_limit = 2 * settings.batch_size
-        self._try_append = accumulator.try_append
 
     def _settle_partitioner(self, partitioner: Any) -> None:
         by_default_rule = getattr(type(partitioner), "partition", None) is DefaultPartitioner.partition
@@ -80,10 +82,36 @@ class RecordIntake:
             self.partition = partition_function(partitioner)
             self.on_new_batch = getattr(partitioner, "on_new_batch", None)
         self.detour = not by_default_rule
-        self._table = RouteTable(partitioner if by_default_rule else DefaultPartitioner())
-        self._routes = self._table.routes
+        self._routes = RouteTable(
+            path=self.path,
+            metadata=self.metadata,
+            guard=self.guard,
+            partitioner=partitioner if by_default_rule else DefaultPartitioner(),
+            lane=self.accumulator.lane,
+            sticky_limit_bytes=2 * self.batch_size,
+        )
 
-    def submit(  # noqa: PLR0912, PLR0917 (one frame per record: every call costs as much as the encoding)
+    @property
+    def refuse(self) -> Callable[[], BaseException] | None:
+        """Set once no more records are taken; makes the error that says why."""
+        return self._refuse
+
+    @refuse.setter
+    def refuse(self, refuse: Callable[[], BaseException] | None) -> None:
+        self._refuse = refuse
+        self.path.closed = refuse is not None
+
+    @property
+    def detour(self) -> bool:
+        """True keeps every record from the straight path: the application has a partitioner of its own, or
+        there are late records, which others of the same thread must not overtake."""
+        return self.path.detour
+
+    @detour.setter
+    def detour(self, detour: bool) -> None:
+        self.path.detour = detour
+
+    def submit(  # noqa: PLR0917 (the record as it is)
         self,
         topic: str,
         value: Any,
@@ -96,71 +124,30 @@ class RecordIntake:
 
         Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order.
         """
-        if self.refuse is not None:
-            raise self.refuse()
+        if self._refuse is not None:
+            raise self._refuse()
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
-        given_key, given_value = key, value
-        pairs: HeaderPairs | None = None
-        if (
-            type(value) is not bytes
-            or (key is not None and type(key) is not bytes)
-            or headers is not None
-            or self._serializes
-        ):
-            key, value, pairs = self._encoded(topic, key, value, headers)
-        size_bytes = 0 if value is None else len(value)
-        if key is not None:
-            size_bytes += len(key)
-        if pairs is not None:
-            size_bytes += _headers_limit(pairs)
+        given = (key, value)
+        pairs = header_pairs(headers)
+        if self._serialize_key is not None:
+            key = self._serialize_key(topic, pairs, key)
+        if self._serialize_value is not None:
+            value = self._serialize_value(topic, pairs, value)
+        key, value, headers = plain_bytes(key, "key"), plain_bytes(value, "value"), tuple(pairs) or None
+        if timestamp_ms is not None:
+            timestamp_ms = operator.index(timestamp_ms)
+        if not self.path.plain:
+            future = self.path.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ms()
-        elif type(timestamp_ms) is not int:
-            timestamp_ms = operator.index(timestamp_ms)
-
-        route = self._routes.get(topic)
-        if (
-            route is not None
-            and route.cluster is self.metadata.cluster
-            and size_bytes <= self._surely_fits
-            and not self.detour
-            and (partition is None or (type(partition) is int and 0 <= partition < route.count))
-        ):
-            if partition is not None:
-                number = partition
-            else:
-                number = -1 if key is None else (murmur2(key) & 0x7FFFFFFF) % route.count
-            guard = self.guard
-            with guard.lock:
-                if not guard.depth:  # else a signal handler or a __del__ has interrupted the holder
-                    guard.depth = 1
-                    try:
-                        if number >= 0:
-                            target = route.partitions[number]
-                        else:
-                            if route.sticky_bytes >= self._sticky_limit:
-                                route.switch()
-                            target = route.sticky
-                        future = self._try_append(
-                            target, timestamp_ms, key, value, pairs, future_type=RecordFuture
-                        )
-                        if future is not None:
-                            if number < 0:
-                                route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
-                            return future
-                    finally:
-                        guard.depth = 0
-        # Everything but the straight way is an Admission's: a few in each batch, not one per record.
-        return Admission(self, topic, key, value, pairs, partition, timestamp_ms, (given_key, given_value))
+        return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""
-        cluster = self.metadata.cluster
-        route = self._routes.get(topic)
-        if route is not None and route.cluster is cluster:
-            return route
-        return self._table.refresh(topic, cluster)
+        return self._routes.get(topic)
 
     def check_size(self, key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> None:
         """Refuses a record that would not fit into a request.
@@ -199,16 +186,6 @@ class RecordIntake:
             except Exception:
                 logger.exception("a serializer raised in close()")
 
-    def _encoded(
-        self, topic: str, key: Any, value: Any, headers: Any
-    ) -> tuple[bytes | None, bytes | None, HeaderPairs | None]:
-        pairs = header_pairs(headers)
-        if self._serialize_key is not None:
-            key = self._serialize_key(topic, pairs, key)
-        if self._serialize_value is not None:
-            value = self._serialize_value(topic, pairs, value)
-        return plain_bytes(key, "key"), plain_bytes(value, "value"), tuple(pairs) or None
-
 
 def plain_bytes(data: Any, what: str) -> bytes | None:
     """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
@@ -224,8 +201,3 @@ def plain_bytes(data: Any, what: str) -> bytes | None:
             f" set {what}_serializer"
         )
     return bytes(data)
-
-
-def _headers_limit(pairs: HeaderPairs) -> int:
-    """Bytes that headers take at most in a record."""
-    return sum(4 * len(key) + len(value or b"") + 10 for key, value in pairs)

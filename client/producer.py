@@ -23,6 +23,7 @@ from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
 from splashdam.client.wiring import make_tcp_connect
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
+from splashdam.record.kernel import Sends
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from splashdam.client.options import ProducerOptions
 
 
-class KafkaProducer(ProducerBase):
+class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
     ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it
@@ -60,7 +61,7 @@ class KafkaProducer(ProducerBase):
         self._core = core = ProducerCore(
             settings, addresses=addresses, connect=make_tcp_connect(settings), clock=clock
         )
-        self._submit = core.intake.submit
+        self._path = core.intake.path
         self._lease = lease = None if local is None else Lease(local)
         core.start()
         try:
@@ -80,65 +81,6 @@ class KafkaProducer(ProducerBase):
             raise
         # Not at exit: there all producers are closed together, in process.py.
         weakref.finalize(self, core.abandon).atexit = False
-
-    def send(  # noqa: PLR0917 (kafka-python's signature)
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> RecordFuture:
-        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
-
-        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be
-        brought in at once is brought in soon after, in order.
-
-        Args:
-            topic: name of the topic.
-            value: its bytes, or what ``value_serializer`` takes; None is a tombstone and needs a key.
-            key: its bytes, or what ``key_serializer`` takes; equal keys go to the same partition.
-            headers: ``(str, bytes or None)`` pairs in a list or tuple, or a dict.
-            partition: where it goes; default: the partitioner decides.
-            timestamp_ms: milliseconds since the epoch; default: now.
-
-        Returns:
-            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the
-            topic, it has failed already.
-
-        Raises:
-            KafkaTimeoutError: the topic's metadata did not come within ``max_block_ms``; the text says why.
-            BufferExhaustedError: ``buffer_memory`` stayed full for ``max_block_ms``. A KafkaTimeoutError.
-            MessageTooLargeError: the record is larger than ``max_request_size``.
-            IllegalStateError: the producer is closed, or this is a forked child.
-            TypeError, ValueError: an argument is not what it must be; see each.
-            Exception: what a serializer or partitioner raised.
-        """
-        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
-        if type(result) is RecordFuture:
-            return result
-        return self._settle(result)
-
-    def send_nowait(  # noqa: PLR0917 (as send)
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> RecordFuture:
-        """As ``send``, but never waits.
-
-        Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
-                topic asks for its metadata, so that a later one finds them.
-        """
-        result = self._submit(topic, value, key, headers, partition, timestamp_ms)
-        if type(result) is RecordFuture:
-            return result
-        return self._settle_nowait(result)
 
     def prepare(self, topic: str) -> None:
         """Waits for the topic's metadata now, so that the first ``send`` does not.
@@ -225,9 +167,14 @@ class KafkaProducer(ProducerBase):
         # Who presses Ctrl-C does not want to wait for a silent broker until `delivery_timeout_ms`.
         self.close(self._settings.exit_timeout_ms / 1000 if kind is KeyboardInterrupt else None)
 
-    def _settle(self, admission: Admission) -> RecordFuture:
-        """Goes on where the straight way ended: waits here if that is possible, else lets the loop do it."""
+    def _send_slowly(  # noqa: PLR0917 (as send)
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+    ) -> RecordFuture:
+        """Where the straight path ends: waits here if that is possible, else lets the loop do it."""
         core = self._core
+        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        if not isinstance(admission, Admission):
+            return admission
         if core.guard.interrupted():
             return core.late.add(admission)
         if SENDER_THREADS.here():

@@ -4,72 +4,107 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from splashdam.client.future import RecordFuture
+from splashdam.client.guard import Guard
 from splashdam.client.partitioners import ClusterView, DefaultPartitioner
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.kernel import PartitionLane, StraightPath, TopicLanes
+from splashdam.sender.metadata import Metadata
 
-RECORD_FRAMING_BYTES = 13
-"""What a record usually takes beside key, value and headers: enough to see a batch fill up."""
 
-
-class TopicRoute:
+class TopicRoute(TopicLanes):
     """One topic as one metadata snapshot shows it.
 
     Attributes:
         cluster: the snapshot; a route of another one is out of date.
         view: the snapshot as partitioners see it.
-        partitions: all partitions by number.
-        count: how many.
-        sticky: where records with null keys go now.
-        sticky_bytes: how much went there since it was chosen. Both are changed under the guard only.
+        count: how many partitions there are.
     """
 
-    __slots__ = ("_draw", "_drawn_from", "cluster", "count", "partitions", "sticky", "sticky_bytes", "view")
+    __slots__ = ("_draw", "_drawn_from", "cluster", "count", "view")
 
     def __init__(
         self,
-        topic: str,
-        cluster: ClusterMetadata,
+        lanes: list[PartitionLane],
+        drawn_from: list[int],
         draw: Callable[[list[int]], int],
+        cluster: ClusterMetadata,
+        *,
+        sticky_limit_bytes: int,
         before: TopicRoute | None,
     ) -> None:
         self.cluster = cluster
         self.view = ClusterView(cluster)
-        self.count = cluster.partition_count(topic)
-        self.partitions = tuple(TopicPartition(topic, number) for number in range(self.count))
-        self._drawn_from = list(cluster.available_partitions(topic)) or list(range(self.count))
+        self.count = len(lanes)
         self._draw = draw
-        self.sticky: TopicPartition
-        self.sticky_bytes: int
-        if before is not None and before.sticky.partition in self._drawn_from:
-            self.sticky = self.partitions[before.sticky.partition]
-            self.sticky_bytes = before.sticky_bytes
+        self._drawn_from = drawn_from
+        if before is not None and before.sticky.topic_partition.partition in drawn_from:
+            number, sticky_bytes = before.sticky.topic_partition.partition, before.sticky_bytes
         else:
-            self.switch()
+            number, sticky_bytes = draw(drawn_from), HEADER_BYTES
+        super().__init__(lanes, lanes[number], sticky_bytes, sticky_limit_bytes)
 
     def switch(self) -> None:
         """Draws the next partition for null keys from those with a leader (from all while none has one)."""
-        self.sticky = self.partitions[self._draw(self._drawn_from)]
-        self.sticky_bytes = HEADER_BYTES
+        self.stick_to(self.lanes[self._draw(self._drawn_from)], HEADER_BYTES)
 
 
 class RouteTable:
-    """The routes of the topics one producer sends to.
+    """The routes of the topics one producer sends to, published in its straight path.
+
+    They are forgotten when the metadata change, and made again when they are asked for.
 
     Args:
+        path: where they are published.
+        metadata: the cluster.
+        guard: under which the metadata change.
         partitioner: draws the partition for null keys where the producer uses the default rule.
+        lane: the lane of a partition.
+        sticky_limit_bytes: null keys leave a partition for another one after this much in any case.
     """
 
-    def __init__(self, partitioner: DefaultPartitioner) -> None:
-        self.routes: dict[str, TopicRoute] = {}
+    def __init__(
+        self,
+        *,
+        path: StraightPath[RecordFuture],
+        metadata: Metadata,
+        guard: Guard,
+        partitioner: DefaultPartitioner,
+        lane: Callable[[TopicPartition], PartitionLane],
+        sticky_limit_bytes: int,
+    ) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+        self._path = path
+        self._metadata = metadata
+        self._guard = guard
         self._draw = partitioner.draw
+        self._lane = lane
+        self._sticky_limit_bytes = sticky_limit_bytes
+        metadata.on_change = path.clear
 
-    def refresh(self, topic: str, cluster: ClusterMetadata) -> TopicRoute | None:
-        """The route by this snapshot; None where it does not know the topic, or has an error for it."""
+    def get(self, topic: str) -> TopicRoute | None:
+        """The topic as the present metadata shows it; None where they do not, or have an error for it."""
+        route = self._routes.get(topic)
+        if route is not None and route.cluster is self._metadata.cluster:
+            return route
+        with self._guard:  # so that the metadata cannot change between a look at them and the publication
+            return self._refresh(topic, self._metadata.cluster)
+
+    def _refresh(self, topic: str, cluster: ClusterMetadata) -> TopicRoute | None:
         info = cluster.topics.get(topic)
         if info is None or info.error_code or not info.partitions:
-            self.routes.pop(topic, None)
+            self._routes.pop(topic, None)
             return None
-        route = self.routes[topic] = TopicRoute(topic, cluster, self._draw, self.routes.get(topic))
+        numbers = list(range(cluster.partition_count(topic)))
+        route = self._routes[topic] = TopicRoute(
+            [self._lane(TopicPartition(topic, number)) for number in numbers],
+            list(cluster.available_partitions(topic)) or numbers,
+            self._draw,
+            cluster,
+            sticky_limit_bytes=self._sticky_limit_bytes,
+            before=self._routes.get(topic),
+        )
+        self._path.publish(topic, route)
         return route

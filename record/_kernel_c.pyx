@@ -20,9 +20,10 @@ from libc.string cimport memcpy, memset
 
 from bisect import bisect_right
 from operator import index as as_int
+from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
-from splashdam.record import outcome_table
+from splashdam.record import outcome_table, straight
 from splashdam.record.headers import as_bytes, checked_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
 from splashdam.record.outcome_table import Event, takes
@@ -34,10 +35,24 @@ cdef extern from "Python.h":
     Py_ssize_t PyTuple_GET_SIZE(object sequence)
     Py_ssize_t PyList_GET_SIZE(object sequence)
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
+    PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+    object PyObject_CallNoArgs(object function)
     bint PyObject_GC_IsTracked(object thing)
     void PyObject_GC_UnTrack(PyObject *thing)
 
-__all__ = ["IMPL", "BatchBuffer", "BatchOutcome", "FutureCell", "murmur2", "record_size_upper_bound"]
+__all__ = [
+    "IMPL",
+    "BatchBuffer",
+    "BatchOutcome",
+    "FutureCell",
+    "NowaitSends",
+    "PartitionLane",
+    "Sends",
+    "StraightPath",
+    "TopicLanes",
+    "murmur2",
+    "record_size_upper_bound",
+]
 
 IMPL = "c"
 
@@ -46,6 +61,8 @@ cdef enum:
     MAX_BATCH_BYTES = 0x7FFFFFFF
     MAX_KEY_BYTES = 0x7FFFFFFF
     RECORD_OVERHEAD_BYTES = 21
+    RECORD_FRAMING_BYTES = 13  # lanes.RECORD_FRAMING_BYTES
+    HEADER_FRAMING_BYTES = 10
 
 cdef enum:  # outcome_table.State
     PENDING = 0
@@ -59,3 +76,5 @@ include "c/headers.pxi"
 include "c/buffer.pxi"
 include "c/murmur2.pxi"
 include "c/outcome.pxi"
+include "c/lanes.pxi"
+include "c/straight.pxi"

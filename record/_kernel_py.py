@@ -6,15 +6,29 @@
 from __future__ import annotations
 
 from operator import index as as_int
-from struct import unpack_from
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
+from splashdam.record.lanes import PartitionLane, TopicLanes
+from splashdam.record.murmur2 import murmur2
 from splashdam.record.outcome import BatchOutcome, FutureCell
+from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
 
-__all__ = ["IMPL", "BatchBuffer", "BatchOutcome", "FutureCell", "murmur2", "record_size_upper_bound"]
+__all__ = [
+    "IMPL",
+    "BatchBuffer",
+    "BatchOutcome",
+    "FutureCell",
+    "NowaitSends",
+    "PartitionLane",
+    "Sends",
+    "StraightPath",
+    "TopicLanes",
+    "murmur2",
+    "record_size_upper_bound",
+]
 
 IMPL = "python"
 
@@ -23,7 +37,6 @@ MAX_BATCH_BYTES = 0x7FFFFFFF
 RECORD_OVERHEAD_BYTES = 21
 """Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
 
-_MAX_KEY_BYTES = 0x7FFFFFFF
 _FITS_ONE_BYTE = 64  # varints below this
 _NULL = b"\x01"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -179,28 +192,3 @@ def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: H
             length = len(data if type(data) is bytes else as_bytes(data, "key or value"))
             size += length + (1 if length < _FITS_ONE_BYTE else size_of_varint(length))
     return size
-
-
-def murmur2(data: Buffer) -> int:
-    """Kafka's key hash (``Utils.murmur2``, seed 0x9747b28c), as a signed 32-bit number.
-
-    Raises:
-        TypeError: ``data`` is not bytes-like.
-        IllegalArgumentError: it has 2 GiB or more, which no Java array holds.
-    """
-    data = as_bytes(data, "key")
-    length = len(data)
-    if length > _MAX_KEY_BYTES:
-        raise IllegalArgumentError(f"a key of {length} bytes; at most {_MAX_KEY_BYTES}")
-    words = length // 4
-    hashed = 0x9747B28C ^ length
-    for word in unpack_from(f"<{words}I", data):
-        mixed = word * 0x5BD1E995 & 0xFFFFFFFF
-        mixed = (mixed ^ mixed >> 24) * 0x5BD1E995
-        hashed = (hashed * 0x5BD1E995 ^ mixed) & 0xFFFFFFFF
-    if length % 4:
-        hashed ^= int.from_bytes(data[words * 4 :], "little")
-        hashed = hashed * 0x5BD1E995 & 0xFFFFFFFF
-    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
-    hashed ^= hashed >> 15
-    return hashed - (1 << 32) if hashed >> 31 else hashed

@@ -66,7 +66,7 @@ def encode_headers(headers: HeaderPairs) -> bytes:
     """
     if type(headers) is list:
         headers = tuple(headers)
-    if type(headers) is not tuple or not all(map(_is_exact_pair, headers)):
+    if type(headers) is not tuple or not all(map(is_exact_pair, headers)):
         headers = checked_headers(headers)
     parts = [encode_varint(len(headers))]
     for key, value in headers:
@@ -81,7 +81,7 @@ def encode_headers(headers: HeaderPairs) -> bytes:
     return b"".join(parts)
 
 
-def _is_exact_pair(pair: object) -> bool:
+def is_exact_pair(pair: object) -> bool:
     if type(pair) is not tuple or len(pair) != 2:
         return False
     key, value = pair

@@ -42,6 +42,7 @@ class Metadata:
 
     Attributes:
         cluster: the present snapshot; another object after every answer.
+        on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
     """
 
@@ -56,6 +57,7 @@ class Metadata:
     ) -> None:
         self.cluster = ClusterMetadata()
         self.last_failure = ""
+        self.on_change: Callable[[], None] = lambda: None
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
@@ -131,6 +133,7 @@ class Metadata:
         before = self.cluster
         requested = self._requested or frozenset()
         self.cluster = follow(before, found, keep=self._last_used_ms.keys() - requested)
+        self.on_change()
         self._requested = None
         self.last_failure = self._complaints(requested)
         if self._last_used_ms.keys() - requested:

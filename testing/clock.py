@@ -28,3 +28,7 @@ class VirtualClock:
     def wall_ms(self) -> int:
         """Virtual milliseconds since the epoch."""
         return self._wall_start_ms + int(self.now_ms())
+
+    def wall_ns(self) -> int:
+        """Virtual nanoseconds since the epoch, in whole milliseconds."""
+        return self.wall_ms() * 1_000_000

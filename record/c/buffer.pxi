@@ -45,7 +45,10 @@ cdef class BatchBuffer:
         value = as_blob(value, "value")
         headers = as_pairs(headers)
 
-        # From here on nothing runs Python code.
+        return self.put(timestamp, key, value, headers)
+
+    cdef bint put(self, int64_t timestamp, object key, object value, object headers) except -1:
+        """Appends what ``as_blob`` and ``as_pairs`` have passed. Runs no Python code: one step for all threads."""
         cdef int64_t delta = 0
         if self.record_count:
             delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_timestamp_ms)

@@ -73,3 +73,45 @@ cdef uint8_t *put_headers(uint8_t *out, object headers) except NULL:
 
 cdef inline object as_blob(object data, str what):
     return data if data is None or type(data) is bytes else as_bytes(data, what)
+
+
+cdef bint plain_headers(object headers) noexcept:
+    """Whether the encoder takes them as they are. Runs no Python code, and raises nothing."""
+    cdef Py_ssize_t position
+    cdef Py_ssize_t size = 0
+    cdef object pair, value
+    if type(headers) is not tuple and type(headers) is not list:
+        return False
+    for position in range(header_count(headers)):
+        pair = pair_at(headers, position)
+        if type(pair) is not tuple or PyTuple_GET_SIZE(pair) != 2:
+            return False
+        if type(<object>PyTuple_GET_ITEM(pair, 0)) is not str:
+            return False
+        value = <object>PyTuple_GET_ITEM(pair, 1)
+        if value is not None and type(value) is not bytes:
+            return False
+        try:
+            PyUnicode_AsUTF8AndSize(<object>PyTuple_GET_ITEM(pair, 0), &size)
+        except UnicodeEncodeError:
+            return False
+    return True
+
+
+cdef Py_ssize_t payload_size(object headers) except -1:
+    """Bytes of all keys (as UTF-8) and values of checked headers."""
+    cdef Py_ssize_t position
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t size = 0
+    cdef object pair, value
+    for position in range(header_count(headers)):
+        pair = pair_at(headers, position)
+        PyUnicode_AsUTF8AndSize(<object>PyTuple_GET_ITEM(pair, 0), &size)
+        value = <object>PyTuple_GET_ITEM(pair, 1)
+        total += size + (0 if value is None else PyBytes_GET_SIZE(value))
+    return total
+
+
+cdef inline Py_ssize_t payload_limit(object headers) except -1:
+    """What checked headers take at most in a record."""
+    return payload_size(headers) + HEADER_FRAMING_BYTES * header_count(headers)

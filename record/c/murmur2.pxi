@@ -7,6 +7,11 @@ def murmur2(data):
         data = as_bytes(data, "key")
     if PyBytes_GET_SIZE(data) > MAX_KEY_BYTES:
         raise IllegalArgumentError(f"a key of {PyBytes_GET_SIZE(data)} bytes; at most {MAX_KEY_BYTES}")
+    return <int>hash_of(data)
+
+
+cdef uint32_t hash_of(object data) noexcept:
+    """Of exact ``bytes``, at most 2 GiB."""
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(data)
     cdef uint32_t left = length
@@ -28,4 +33,4 @@ def murmur2(data):
         hashed = (hashed ^ at[0]) * <uint32_t>0x5BD1E995
     hashed = (hashed ^ hashed >> 13) * <uint32_t>0x5BD1E995
     hashed ^= hashed >> 15
-    return <int>hashed
+    return hashed

@@ -188,7 +188,11 @@ cdef class FutureCell:
     cdef readonly int value_size
     cdef readonly int header_size
 
-    def __cinit__(
+    def __cinit__(self):
+        if PyObject_GC_IsTracked(self):  # every class made in Python is a collector's class
+            PyObject_GC_UnTrack(<PyObject *>self)
+
+    def __init__(
         self,
         BatchOutcome outcome not None,
         int index,
@@ -203,12 +207,12 @@ cdef class FutureCell:
         self.key_size = key_size
         self.value_size = value_size
         self.header_size = header_size
-        if PyObject_GC_IsTracked(self):  # every class made in Python is a collector's class
-            PyObject_GC_UnTrack(<PyObject *>self)
 
     def done(self):
         """See ``outcome.FutureCell.done``."""
         cdef BatchOutcome leaf = self.outcome
+        if leaf is None:
+            raise IllegalStateError("a future that was not initialized")
         if leaf.state == SPLIT:
             leaf = leaf.leaf_of(self.index)[0]
         return leaf.state != PENDING

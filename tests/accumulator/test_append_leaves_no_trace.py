@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 import pytest
@@ -53,11 +52,11 @@ class BrokenFuture(FutureCell):
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
-        ({"value": ctypes.c_int(5)}, TypeError),
+        ({"value": 5}, TypeError),
         ({"headers": (("h",),)}, (TypeError, ValueError)),
         ({"future_type": BrokenFuture}, MemoryError),
     ],
-    ids=["no length", "no pair", "no memory"],
+    ids=["no bytes", "no pair", "no memory"],
 )
 @pytest.mark.parametrize("room", [True, False], ids=["into an open batch", "into a new one"])
 def test_append_that_raises_has_appended_nothing(make_bench, make_cluster, changed, error, room):
@@ -98,7 +97,7 @@ def test_record_that_fills_a_batch_wakes(make_bench, make_cluster, left):
     (outcome,) = bench.accumulator.begin_flush()
     bench.accumulator.end_flush()
     filling = b"w" * (left - 7)
-    assert bench.accumulator.try_append(TP, 0, None, filling, None, future_type=FutureCell) is None
+    assert bench.accumulator.lane(TP).try_append(0, None, filling, None, FutureCell) is None
     answer = bench.append(value=filling)
     assert (answer.future.outcome, answer.wake) == (outcome, True)
     assert bench.ready(make_cluster(1), 0).nodes == {1}

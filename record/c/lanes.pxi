@@ -1,0 +1,110 @@
+"""Where records go that fit as they are: the open batch of each partition.
+
+The compiled appends run no Python code, so the GIL makes each of them one step and no lock is needed. What makes
+that safe is an order that everybody else keeps: who opens a batch publishes it last, who closes one withdraws it
+first and reads its size after. Whoever finds a buffer in a lane may append to it.
+"""
+
+
+cdef inline FutureCell new_cell(object future_type):
+    """An empty one. Made before a lane is looked at: an allocation may run a finalizer, which may do anything."""
+    if future_type is FutureCell:
+        return FutureCell.__new__(FutureCell)
+    return <FutureCell?>future_type.__new__(future_type)
+
+
+cdef int fill_cell(
+    FutureCell future,
+    BatchOutcome outcome,
+    int index,
+    int64_t timestamp_ms,
+    object key,
+    object value,
+    object headers,
+) except -1:
+    future.outcome = outcome
+    future.index = index
+    future.timestamp_ms = timestamp_ms
+    future.key_size = -1 if key is None else <int>PyBytes_GET_SIZE(key)
+    future.value_size = -1 if value is None else <int>PyBytes_GET_SIZE(value)
+    future.header_size = payload_size(headers) if header_count(headers) else -1
+    return 0
+
+
+cdef bint append_to(
+    PartitionLane lane, FutureCell future, int64_t timestamp_ms, object key, object value, object headers
+) except -1:
+    """The record and its future into the lane's batch, if there is one and it has room. Runs no Python code."""
+    cdef BatchBuffer buffer = lane.buffer
+    if buffer is None:
+        return False
+    cdef int index = <int>buffer.record_count
+    if not buffer.put(timestamp_ms, key, value, headers):
+        return False
+    fill_cell(future, lane.outcome, index, timestamp_ms, key, value, headers)
+    return True
+
+
+cdef class PartitionLane:
+    """See ``lanes.PartitionLane``."""
+
+    cdef readonly object topic_partition
+    cdef readonly BatchBuffer buffer
+    cdef readonly BatchOutcome outcome
+
+    def __init__(self, topic_partition):
+        self.topic_partition = topic_partition
+
+    def open(self, BatchBuffer buffer not None, BatchOutcome outcome not None):
+        """See ``lanes.PartitionLane.open``."""
+        if self.buffer is not None:
+            raise IllegalStateError(f"the lane of {self.topic_partition} is open already")
+        self.outcome = outcome
+        self.buffer = buffer
+
+    def withdraw(self):
+        """See ``lanes.PartitionLane.withdraw``."""
+        cdef BatchBuffer buffer = self.buffer  # kept to the end, so that nothing is freed in between
+        cdef BatchOutcome outcome = self.outcome
+        self.buffer = None
+        self.outcome = None
+
+    def try_append(self, timestamp_ms, key, value, headers, future_type):
+        """See ``lanes.PartitionLane.try_append``."""
+        if self.buffer is None:
+            return None
+        cdef FutureCell future = new_cell(future_type)
+        cdef int64_t timestamp = as_int(timestamp_ms) if type(timestamp_ms) is not int else timestamp_ms
+        key = as_blob(key, "key")
+        value = as_blob(value, "value")
+        headers = as_pairs(headers)
+        return future if append_to(self, future, timestamp, key, value, headers) else None
+
+
+cdef class TopicLanes:
+    """See ``lanes.TopicLanes``."""
+
+    cdef readonly tuple lanes
+    cdef PartitionLane _sticky
+    cdef public Py_ssize_t sticky_bytes
+    cdef public Py_ssize_t sticky_limit_bytes
+
+    def __init__(self, lanes, PartitionLane sticky not None, Py_ssize_t sticky_bytes, Py_ssize_t sticky_limit_bytes):
+        lanes = tuple(lanes)
+        for lane in lanes:
+            if not isinstance(lane, PartitionLane):
+                raise TypeError(f"a lane must be a PartitionLane, not {type(lane).__name__}")
+        self.lanes = lanes
+        self._sticky = sticky
+        self.sticky_bytes = sticky_bytes
+        self.sticky_limit_bytes = sticky_limit_bytes
+
+    @property
+    def sticky(self):
+        """See ``lanes.TopicLanes``."""
+        return self._sticky
+
+    def stick_to(self, PartitionLane lane not None, Py_ssize_t sticky_bytes):
+        """See ``lanes.TopicLanes.stick_to``."""
+        self._sticky = lane
+        self.sticky_bytes = sticky_bytes

@@ -1,0 +1,173 @@
+"""``send`` for a record that fits into the open batch of its partition: one call, no lock, no Python frame.
+
+Nothing is refused here. What is unusual in any way is left to the slow path, which does all checks and says what
+is wrong.
+"""
+
+
+@cython.final
+cdef class StraightPath:
+    """See ``straight.StraightPath``."""
+
+    cdef public bint closed
+    cdef public bint detour
+    cdef readonly bint plain
+    cdef dict _routes
+    cdef object _wall_ns
+    cdef object _future_type
+    cdef Py_ssize_t _fits_bytes
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __init__(self, *, wall_ns, future_type, Py_ssize_t fits_bytes, guard=None, bint plain=True):
+        if not issubclass(future_type, FutureCell):
+            raise TypeError(f"future_type must be a FutureCell, not {future_type!r}")
+        self.closed = False
+        self.detour = False
+        self.plain = plain
+        self._routes = {}
+        self._wall_ns = wall_ns
+        self._future_type = future_type
+        self._fits_bytes = fits_bytes
+
+    def publish(self, topic, TopicLanes lanes not None):
+        """See ``straight.StraightPath.publish``."""
+        if lanes._sticky is None:
+            raise IllegalStateError("these lanes were not initialized")
+        if type(topic) is str:  # others may compare in Python
+            self._routes[topic] = lanes
+
+    def route(self, topic):
+        """See ``straight.StraightPath.route``."""
+        return self._routes.get(topic) if type(topic) is str else None
+
+    def clear(self):
+        """See ``straight.StraightPath.clear``."""
+        cdef dict empty = {}
+        cdef dict before = self._routes  # kept to the end: what it frees may run Python code
+        self._routes = empty
+
+    def try_send(self, topic, value, key=None, headers=None, partition=None, timestamp_ms=None):
+        """See ``straight.StraightPath.try_send``."""
+        return self.take(topic, value, key, headers, partition, timestamp_ms)
+
+    cdef FutureCell take(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms
+    ):
+        """The future, or None where the record has to go the slow way."""
+        if self.closed or self.detour or type(topic) is not str:
+            return None
+        cdef Py_ssize_t size_bytes = 0
+        if type(value) is bytes:
+            size_bytes = PyBytes_GET_SIZE(value)
+        elif value is not None or key is None:
+            return None
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            size_bytes += PyBytes_GET_SIZE(key)
+        if partition is not None and type(partition) is not int:
+            return None
+        cdef int64_t timestamp = 0
+        cdef int overflow = 0
+        if timestamp_ms is None:
+            timestamp = <int64_t>PyObject_CallNoArgs(self._wall_ns)
+            if timestamp < 0:
+                return None
+            timestamp //= 1_000_000
+        elif type(timestamp_ms) is int:
+            timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+            if overflow:
+                return None
+        else:
+            return None
+        cdef FutureCell future = new_cell(self._future_type)
+
+        # The clock and the allocation may have run Python code. From here on nothing does.
+        if headers is not None:
+            if not plain_headers(headers):
+                return None
+            size_bytes += payload_limit(headers)
+        if size_bytes > self._fits_bytes or self.closed or self.detour:
+            return None
+        cdef PyObject *found = PyDict_GetItemWithError(self._routes, topic)
+        if found is NULL:
+            return None
+        return future if self.place(<TopicLanes>found, future, timestamp, key, value, headers, partition, size_bytes) else None
+
+    cdef bint place(
+        self,
+        TopicLanes route,
+        FutureCell future,
+        int64_t timestamp,
+        object key,
+        object value,
+        object headers,
+        object partition,
+        Py_ssize_t size_bytes,
+    ) except -1:
+        cdef Py_ssize_t count = PyTuple_GET_SIZE(route.lanes)
+        cdef Py_ssize_t number
+        cdef int overflow = 0
+        if partition is not None:
+            number = PyLong_AsLongLongAndOverflow(partition, &overflow)
+            if overflow or not 0 <= number < count:
+                return False
+        elif key is not None:
+            if not count or PyBytes_GET_SIZE(key) > MAX_KEY_BYTES:
+                return False
+            number = (hash_of(key) & <uint32_t>0x7FFFFFFF) % count
+        else:
+            if route.sticky_bytes >= route.sticky_limit_bytes:
+                return False
+            if not append_to(route._sticky, future, timestamp, key, value, headers):
+                return False
+            route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
+            return True
+        return append_to(
+            <PartitionLane>PyTuple_GET_ITEM(route.lanes, number), future, timestamp, key, value, headers
+        )
+
+
+@cython.auto_pickle(False)
+cdef class NowaitSends:
+    """See ``straight.NowaitSends``."""
+
+    cdef StraightPath _straight
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    @property
+    def _path(self):
+        return self._straight
+
+    @_path.setter
+    def _path(self, StraightPath path not None):
+        self._straight = path
+
+    def send_nowait(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
+        cdef FutureCell future
+        cdef StraightPath path = self._straight
+        if path is not None and path.plain:
+            future = path.take(topic, value, key, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
+        return self._send_nowait_slowly(topic, value, key, headers, partition, timestamp_ms)
+
+
+@cython.auto_pickle(False)
+cdef class Sends(NowaitSends):
+    """See ``straight.Sends``."""
+
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
+        cdef FutureCell future
+        cdef StraightPath path = self._straight
+        if path is not None and path.plain:
+            future = path.take(topic, value, key, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
+        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms)
+
+
+NowaitSends.send_nowait.__doc__ = straight.NowaitSends.send_nowait.__doc__
+Sends.send.__doc__ = straight.Sends.send.__doc__
