@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -59,6 +58,8 @@ class JsonSerializer(DefaultSerializer):
     """Anything ``json.dumps`` takes; ``None`` stays null, so that a tombstone can be sent."""
 
     def serialize(self, topic: str, headers: SerializerHeaders, data: Any) -> Buffer | None:
+        import json  # late: few use this, and everybody would wait for it
+
         return None if data is None else json.dumps(data).encode(self.encoding)
 
 

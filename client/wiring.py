@@ -50,7 +50,7 @@ def make_tcp_connect(settings: ProducerSettings) -> TcpConnect:
 def sender_settings(settings: ProducerSettings, addresses: Iterable[tuple[str, int]]) -> SenderSettings:
     """What the sender has to be told."""
     return SenderSettings(
-        bootstrap=addresses,  # type: ignore[arg-type]  # mypy does not solve attrs' converter=tuple
+        bootstrap=tuple(addresses),
         client_id=str(settings.client_id),
         acks=int(settings.acks),
         enable_idempotence=settings.enable_idempotence,

@@ -6,7 +6,6 @@ dots. Unknown names are refused with the nearest right one, so that a typing err
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -85,6 +84,8 @@ def one_of(*choices: object) -> Callable[[Any], str | None]:
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
     """`` Did you mean …?`` for the closest of ``names``, or an empty string."""
+    import difflib
+
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 

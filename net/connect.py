@@ -53,7 +53,7 @@ class TcpConnect:
         where = address_text(host, port)
         with trio.move_on_after(self.timeout_ms / 1000):
             try:
-                stream = await trio.open_tcp_stream(host, port)
+                stream = await trio.open_tcp_stream(_encoded(host), port)
             except OSError as error:
                 raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
             self._set_options(stream)
@@ -66,6 +66,12 @@ class TcpConnect:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
         if self.receive_buffer_bytes is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
+
+
+def _encoded(host: str) -> str | bytes:
+    """An ordinary name as it goes to the resolver. Of a ``str``, Python makes that with its IDNA codec, which
+    takes some milliseconds to import and does nothing here."""
+    return host.encode("ascii") if host.isascii() else host
 
 
 def _cause(error: OSError) -> str:

@@ -30,7 +30,7 @@ from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import decode_correlation_id, encode_request
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
-from splashdam.wire.registry import api_for
+from splashdam.wire.registry import response_class
 from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
@@ -340,10 +340,9 @@ class Connection:
     ) -> PendingResponse[R]:
         self._correlation_id = (self._correlation_id + 1) & _LARGEST_CORRELATION_ID
         now_ms = self._clock.now_ms()
-        response_cls: type[Any] = api_for(request.API_KEY).response
         return PendingResponse(
             request,
-            response_cls,
+            response_class(type(request)),
             version=version,
             correlation_id=self._correlation_id,
             sent_at_ms=now_ms,

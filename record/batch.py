@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.values import Buffer
+from splashdam.record.checksum import crc32c
 from splashdam.record.compression import Codec
 
 HEADER_BYTES = 61

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-
-import attrs
+from typing import NamedTuple
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.net.clock import Clock
@@ -15,8 +14,7 @@ from splashdam.sender.statistics import Counters
 from splashdam.sender.wakeup import Wakeup
 
 
-@attrs.frozen
-class SenderContext:
+class SenderContext(NamedTuple):
     """The things every part of a sender needs; see ``Sender`` for their meaning."""
 
     settings: SenderSettings

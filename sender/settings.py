@@ -7,7 +7,7 @@ import attrs
 from splashdam.record.compression import NO_COMPRESSION, Compression
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody uses takes time to make, at import
 class SenderSettings:
     """Settings of one sender; names, meanings and defaults are Kafka's. Times in ms, sizes in bytes.
 
@@ -37,7 +37,7 @@ class SenderSettings:
         software_version: likewise.
     """
 
-    bootstrap: tuple[tuple[str, int], ...] = attrs.field(converter=tuple)
+    bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "splashdam-producer"
     acks: int = -1
     enable_idempotence: bool = True

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import NamedTuple
 
 
-@attrs.frozen
-class SenderStatistics:
+class SenderStatistics(NamedTuple):
     """Totals since the start, and a few values of this moment. Kafka's metrics are made of these.
 
     Attributes:
@@ -42,26 +41,26 @@ class SenderStatistics:
     turns: int = 0
 
 
-@attrs.define
 class Counters:
     """The totals while they grow; only the sender's task writes them."""
 
-    requests_sent: int = 0
-    batches_sent: int = 0
-    bytes_sent: int = 0
-    records_sent: int = 0
-    records_failed: int = 0
-    retries: int = 0
-    splits: int = 0
-    expired: int = 0
-    latency_ms_total: float = 0.0
-    answers: int = 0
-    turns: int = 0
+    def __init__(self) -> None:
+        self.requests_sent = 0
+        self.batches_sent = 0
+        self.bytes_sent = 0
+        self.records_sent = 0
+        self.records_failed = 0
+        self.retries = 0
+        self.splits = 0
+        self.expired = 0
+        self.latency_ms_total = 0.0
+        self.answers = 0
+        self.turns = 0
 
     def snapshot(self, *, epoch_bumps: int, connections: int, in_flight_requests: int) -> SenderStatistics:
         """The totals, with the values of this moment."""
         return SenderStatistics(
-            **attrs.asdict(self),
+            **vars(self),
             epoch_bumps=epoch_bumps,
             connections=connections,
             in_flight_requests=in_flight_requests,

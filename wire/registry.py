@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import attrs
 
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.message import Message, Request, Response
+
+R = TypeVar("R", bound=Response)
 
 
 @attrs.frozen
@@ -64,7 +66,15 @@ def api_for(key: int) -> Api:
 
 
 @cache
+def response_class(request_class: type[Request[R]]) -> type[R]:
+    """The response beside a request in its file. No other declaration is imported for it."""
+    return cast("type[R]", _api_in(sys.modules[request_class.__module__]).response)
+
+
+@cache
 def _discover() -> dict[int, Api]:
+    import pkgutil
+
     messages = importlib.import_module("splashdam.wire.messages")
     modules = [
         importlib.import_module(f"{messages.__name__}.{found.name}")

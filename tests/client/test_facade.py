@@ -24,6 +24,30 @@ def test_importing_it_loads_next_to_nothing() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_producer_imports_little_beside_trio() -> None:
+    """What took long to import and was of no use: the checksum's package with its command-line tool, and so
+    ``importlib.metadata`` with half of ``email``; JSON, for who has JSON; the guesser of misspelt names."""
+    script = (
+        "import sys, trio\n"
+        "before = set(sys.modules)\n"
+        "from splashdam import KafkaProducer\n"
+        "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('splashdam')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    foreign = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not foreign & {
+        "argparse",
+        "crc32c",
+        "csv",
+        "difflib",
+        "email",
+        "importlib",
+        "json",
+        "pkgutil",
+        "zipfile",
+    }
+
+
 @pytest.mark.parametrize("name", splashdam.__all__)
 def test_every_name_is_there(name: str) -> None:
     """And stays what it was at the second look."""

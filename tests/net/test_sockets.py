@@ -112,6 +112,23 @@ async def test_no_answer(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockCl
     assert trio.current_time() == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(("host", "given"), [("localhost", b"localhost"), ("bücher.test", "bücher.test")])
+async def test_an_ordinary_name_is_not_given_to_the_idna_codec(
+    monkeypatch: pytest.MonkeyPatch, host: str, given: str | bytes
+) -> None:
+    """Python imports that codec for every ``str``; names beyond ASCII still need it."""
+    asked: list[str | bytes] = []
+
+    async def resolve(host: str | bytes, _port: int) -> trio.SocketStream:
+        asked.append(host)
+        raise OSError("enough")
+
+    monkeypatch.setattr(trio, "open_tcp_stream", resolve)
+    with pytest.raises(KafkaConnectionError, match=f"cannot connect to {host}:1: enough"):
+        await TcpConnect()(host, 1)
+    assert asked == [given]
+
+
 def test_address_text() -> None:
     """IPv6 in brackets."""
     assert address_text("a", 1) == "a:1"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
+from splashdam.record import checksum
 from splashdam.record.batch import (
     BatchHeader,
     crc_ok,
@@ -43,6 +44,13 @@ def changed(**fields: int) -> bytes:
 def test_crc_of_the_check_string() -> None:
     """The checksum is CRC-32C, not zlib's."""
     assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_checksum_without_its_package_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extension module is loaded alone; where it is not found, the package is imported as usual."""
+    assert checksum.crc32c(b"123456789") == 0xE3069283
+    monkeypatch.setattr(checksum.PathFinder, "find_spec", lambda *_: None)
+    assert checksum._load() is crc32c
 
 
 def test_a_real_header() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from splashdam.model.errors import ProtocolError
 from splashdam.wire import messages, registry
 from splashdam.wire.messages.produce import ProduceRequest, ProduceResponse
-from splashdam.wire.registry import API_KEYS, Api, api_for
+from splashdam.wire.registry import API_KEYS, Api, api_for, response_class
 
 NEW_API = """
 from splashdam.wire.fields import int32, string
@@ -30,6 +31,19 @@ def test_apis_are_found_by_key() -> None:
     assert list(API_KEYS) == [0, 1, 2, 3, 10, 18, 19, 20, 22]
     assert API_KEYS[0] == Api(0, "Produce", ProduceRequest, ProduceResponse, range(3, 12))
     assert len(API_KEYS) == 9
+
+
+def test_a_response_class_imports_no_other_declaration() -> None:
+    """It stands in the same file; a producer needs four APIs and does not load the others."""
+    script = (
+        "import sys\n"
+        "from splashdam.wire.messages.produce import ProduceRequest\n"
+        "from splashdam.wire.registry import response_class\n"
+        "print(response_class(ProduceRequest).__name__, 'splashdam.wire.messages.fetch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ProduceResponse", "False"]
+    assert all(response_class(api.request) is api.response for api in API_KEYS.values())
 
 
 def test_an_api_that_is_not_declared() -> None:
