@@ -13,7 +13,7 @@ from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
-from splashdam.record.kernel import BatchOutcome, FutureCell
+from splashdam.record.kernel import BatchOutcome, FutureCell, uncollected
 from splashdam.record.outcome import fresh
 
 logger = logging.getLogger("splashdam.client")
@@ -22,6 +22,7 @@ _here = threading.local()
 
 
 @final
+@uncollected
 class RecordFuture(FutureCell):
     """The delivery of one record. Methods and attributes are kafka-python's, and it can be awaited.
 

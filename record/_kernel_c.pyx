@@ -37,6 +37,17 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
     object PyObject_CallNoArgs(object function)
+    ctypedef struct CTypeObject "PyTypeObject":
+        object (*tp_new)(void *cls, object arguments, PyObject *keywords)
+    ctypedef struct PyType_Slot:
+        pass
+    ctypedef struct PyType_Spec:
+        const char *name
+        int basicsize
+        unsigned int flags
+        PyType_Slot *slots
+    unsigned int Py_TPFLAGS_DEFAULT
+    object PyType_FromSpecWithBases(PyType_Spec *spec, object bases)
     bint PyObject_GC_IsTracked(object thing)
     void PyObject_GC_UnTrack(PyObject *thing)
 
@@ -52,6 +63,7 @@ __all__ = [
     "TopicLanes",
     "murmur2",
     "record_size_upper_bound",
+    "uncollected",
 ]
 
 IMPL = "c"
@@ -69,6 +81,8 @@ cdef enum:  # outcome_table.State
     SUCCEEDED = 1
     FAILED = 2
     SPLIT = 3
+
+cdef tuple EMPTY = ()
 
 # One extension in several files: the parts share C types, which separate extensions could not.
 include "c/varint.pxi"

@@ -12,7 +12,7 @@ from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
-from splashdam.record.outcome import BatchOutcome, FutureCell
+from splashdam.record.outcome import BatchOutcome, FutureCell, uncollected
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
 
@@ -28,6 +28,7 @@ __all__ = [
     "TopicLanes",
     "murmur2",
     "record_size_upper_bound",
+    "uncollected",
 ]
 
 IMPL = "python"

@@ -24,6 +24,7 @@ if TYPE_CHECKING or os.environ.get("SPLASHDAM_PURE"):
         TopicLanes,
         murmur2,
         record_size_upper_bound,
+        uncollected,
     )
 else:
     try:
@@ -39,6 +40,7 @@ else:
             TopicLanes,
             murmur2,
             record_size_upper_bound,
+            uncollected,
         )
     except ImportError:
         from splashdam.record._kernel_py import (
@@ -53,6 +55,7 @@ else:
             TopicLanes,
             murmur2,
             record_size_upper_bound,
+            uncollected,
         )
 
 __all__ = [
@@ -71,4 +74,5 @@ __all__ = [
     "TopicLanes",
     "murmur2",
     "record_size_upper_bound",
+    "uncollected",
 ]

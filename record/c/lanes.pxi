@@ -6,11 +6,9 @@ first and reads its size after. Whoever finds a buffer in a lane may append to i
 """
 
 
-cdef inline FutureCell new_cell(object future_type):
+cdef inline FutureCell new_cell(type future_type):
     """An empty one. Made before a lane is looked at: an allocation may run a finalizer, which may do anything."""
-    if future_type is FutureCell:
-        return FutureCell.__new__(FutureCell)
-    return <FutureCell?>future_type.__new__(future_type)
+    return <FutureCell?>(<CTypeObject *>future_type).tp_new(<void *>future_type, EMPTY, NULL)
 
 
 cdef int fill_cell(
@@ -73,6 +71,8 @@ cdef class PartitionLane:
         """See ``lanes.PartitionLane.try_append``."""
         if self.buffer is None:
             return None
+        if not issubclass(future_type, FutureCell):
+            raise TypeError(f"future_type must be a FutureCell, not {future_type!r}")
         cdef FutureCell future = new_cell(future_type)
         cdef int64_t timestamp = as_int(timestamp_ms) if type(timestamp_ms) is not int else timestamp_ms
         key = as_blob(key, "key")

@@ -216,3 +216,27 @@ cdef class FutureCell:
         if leaf.state == SPLIT:
             leaf = leaf.leaf_of(self.index)[0]
         return leaf.state != PENDING
+
+
+def uncollected(cls):
+    """See ``outcome.uncollected``."""
+    cdef PyType_Slot[1] slots
+    cdef PyType_Spec spec
+    cdef bytes name = f"{cls.__module__}.{cls.__qualname__}".encode()
+    if cls.__bases__ != (FutureCell,) or cls.__dictoffset__ or cls.__weakrefoffset__:
+        raise TypeError(f"{cls.__name__} must derive from FutureCell alone, and have __slots__ = ()")
+    memset(slots, 0, sizeof(slots))
+    memset(&spec, 0, sizeof(spec))
+    spec.name = PyBytes_AS_STRING(name)
+    spec.basicsize = cls.__basicsize__
+    spec.flags = Py_TPFLAGS_DEFAULT
+    spec.slots = slots
+    made = PyType_FromSpecWithBases(&spec, (FutureCell,))
+    _type_names.append(name)  # the type points into it
+    for attribute, thing in vars(cls).items():
+        if attribute != "__slots__":
+            setattr(made, attribute, thing)
+    return made
+
+
+cdef list _type_names = []

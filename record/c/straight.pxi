@@ -14,7 +14,7 @@ cdef class StraightPath:
     cdef readonly bint plain
     cdef dict _routes
     cdef object _wall_ns
-    cdef object _future_type
+    cdef type _future_type
     cdef Py_ssize_t _fits_bytes
 
     __class_getitem__ = classmethod(GenericAlias)
