@@ -7,8 +7,9 @@ PIP := $(BIN)/python -m pip
 # The build warns of things that are meant to be so, past --quiet: what pip says is shown only if it fails.
 LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
+BENCH_OUT ?= build/bench
 
-.PHONY: setup demo test check bench view clean
+.PHONY: setup demo test check bench bench-full bench-stages view clean
 
 setup: $(STAMP) view
 
@@ -33,8 +34,14 @@ check: setup  ## lint, types, import contracts
 	$(BIN)/mypy
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
-bench: setup  ## compare with other clients in one run
-	$(BIN)/python benchmarks/compare.py $(BENCH_ARGS)
+bench: setup  ## compare with other clients in one run: under two minutes
+	$(BIN)/python benchmarks/compare.py --json $(BENCH_OUT)-short.json --svg $(BENCH_OUT)-short.svg $(BENCH_ARGS)
+
+bench-full: setup  ## every scenario, five rounds: most of an hour
+	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
+
+bench-stages: setup  ## where the time of one record goes
+	$(BIN)/python benchmarks/stages.py $(BENCH_ARGS)
 
 view:  ## the tree of symlinks that shows type checkers one package
 	@sh tools/typing_view.sh

@@ -1,163 +1,156 @@
-"""Compares `send()` with the producers of kafka-python, confluent-kafka and aiokafka, in one run.
+"""Compares splashdam with three other clients in one run, and its broker with the limits of the machine.
 
-All send to one common sink (`sink.c`) that discards and counts; a run whose count is off fails. Contenders
-take turns, every measurement is a fresh process, one record is acknowledged before the clock starts, the
-flush is inside it. All run with acks=all and idempotence; "tuned" is linger 5 ms and batches of 1,000,000
-bytes for everyone, "defaults" is what each library does by itself. `make bench BENCH_ARGS=--quick` is a
-short look.
+`make bench` is the short run, `make bench-full` the whole table of scenarios; README.md says how it is
+measured. A run that cannot be trusted, above all one in which a record is missing, ends it with status 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
+import shlex
 import sys
-import time
-from importlib import metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from contenders import CLIENTS
-from report import Run, print_report
+import attrs
+from goals import print_goals
+from machine import SCENARIOS as MACHINE_SCENARIOS
+from picture import draw
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from sinks import HERE, PARTITIONS, RunningSink, sink_command, temporary_build_dir
+from sinks import HERE, RunningSink, sink_command, temporary_build_dir
 
-COUNTS = {
-    # Slow clients need fewer records for the same seconds; (below 512 B, from 512 B up).
-    "splashdam": (1_000_000, 400_000),
-    "kafka-python": (60_000, 50_000),
-    "confluent-kafka": (1_000_000, 400_000),
-    "aiokafka": (150_000, 80_000),
-}
-QUICK_DIVISOR = 10
-RUN_TIMEOUT_SECONDS = 180
-TABLE_WIDTH = 130
+from splashdam.cli.measuring.figures import Results
+from splashdam.cli.measuring.machine import machine_facts
+from splashdam.cli.measuring.scenarios import SCENARIOS, Scenario
+from splashdam.cli.measuring.tables import print_machine, print_settings, print_tables, wide_console
+from splashdam.cli.measuring.turns import (
+    MeasurementError,
+    Run,
+    Turn,
+    measure_all,
+    measure_client,
+    measure_cold_start,
+    run_process,
+    shortened,
+    taking_part,
+    turns,
+)
+
+ALL: Sequence[Scenario] = (*SCENARIOS, *MACHINE_SCENARIOS)
+CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
+ROUNDS = 3
+FULL_ROUNDS = 5
+SHORT_SCALE = 0.5
+COLD_START_FACTOR = 3
+"""A cold start is over soon and varies much: it gets more rounds."""
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
-    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1024], help="bytes of a value")
-    parser.add_argument("--modes", nargs="+", choices=("tuned", "defaults"), default=["tuned", "defaults"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records")
+    parser.add_argument("--full", action="store_true", help="every scenario, every contender, five rounds")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=[each.name for each in ALL], metavar="NAME", help="only these"
+    )
+    parser.add_argument("--list", action="store_true", help="show the table of scenarios and stop")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, in a full run {FULL_ROUNDS}")
+    parser.add_argument("--scale", type=float, help="factor on the number of records")
     parser.add_argument("--sink", choices=("auto", "c", "python"), default="auto")
+    parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
     parser.add_argument("--json", type=Path, help="write every measurement to this file")
+    parser.add_argument("--svg", type=Path, help="draw the bars into this file")
     arguments = parser.parse_args(argv)
-    if arguments.quick:
-        arguments.rounds, arguments.scale = 1, arguments.scale / QUICK_DIVISOR
+    arguments.rounds = arguments.rounds or (FULL_ROUNDS if arguments.full else ROUNDS)
+    arguments.scale = arguments.scale or (1.0 if arguments.full else SHORT_SCALE)
     return arguments
 
 
-def plan(arguments: argparse.Namespace) -> list[Run]:
-    """Every measurement in the order it is made: in each round all clients take their turn."""
-    return [
-        {
-            "round": number,
-            "size": size,
-            "mode": mode,
-            "client": client,
-            "count": _count(arguments, client, size),
-        }
-        for size in arguments.sizes
-        for mode in arguments.modes
-        for number in range(arguments.rounds)
-        for client in _rotated(arguments.clients, number)
-    ]
+def chosen(arguments: argparse.Namespace) -> list[Scenario]:
+    """The scenarios of this run, each with the contenders of this run."""
+    named = [each for each in ALL if not arguments.scenarios or each.name in arguments.scenarios]
+    if not arguments.full and not arguments.scenarios:
+        named = [shortened(each) for each in named]
+    return [each for each in named if each.contenders]
 
 
-def _count(arguments: argparse.Namespace, client: str, size: int) -> int:
-    return max(1, int(COUNTS[client][size >= 512] * arguments.scale))
+def plan(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
+    """Every measurement in the order it is made, without contenders that are not installed."""
+    todo = []
+    for scenario in map(taking_part, scenarios):
+        times = rounds * COLD_START_FACTOR if scenario.kind == "cold start" and rounds > 1 else rounds
+        todo += turns([scenario], times)
+    return todo
 
 
-def _rotated(clients: list[str], number: int) -> list[str]:
-    """A different client begins in each round, so that none always runs on a machine just warmed up."""
-    start = number % len(clients)
-    return clients[start:] + clients[:start]
+@attrs.frozen
+class Laboratory:
+    """Makes one measurement of any kind: against the common sink, or of broker and machine."""
+
+    sink: Sequence[str]
+    scale: float
+    data: str
+
+    def measure(self, turn: Turn) -> Run:
+        """Raises: MeasurementError: it failed, or a record is missing."""
+        if turn.scenario.kind == "machine":
+            script = [sys.executable, str(HERE / "machine.py")]
+            return run_process([*script, turn.contender.call, self.data, str(self.scale)], turn)
+        if turn.scenario.kind == "cold start":
+            return measure_cold_start(turn, self.opened)
+        return measure_client(turn, self.opened, self.scale)
+
+    def opened(self) -> RunningSink:
+        return RunningSink(self.sink)
 
 
-def measure(run: Run, sink: list[str]) -> Run:
-    """One client in a fresh process against a fresh sink; the run with its figures.
-
-    Raises:
-        RuntimeError: the client failed, or the sink counted another number of records than were sent.
-    """
-    with RunningSink(sink) as running:
-        task = {**run, "bootstrap": running.bootstrap, "tuned": run["mode"] == "tuned"}
-        command = [sys.executable, str(HERE / "contenders.py"), json.dumps(task)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=RUN_TIMEOUT_SECONDS, check=False
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{run['client']} failed:\n{done.stderr.strip()}")
-        counts = running.counts()
-    if counts["records"] != run["count"] + 1:  # and the one before the clock
-        raise RuntimeError(
-            f"{run['client']} sent {run['count'] + 1} records, the sink has {counts['records']}"
-        )
-    return {**run, **counts, **json.loads(done.stdout)}
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "processors": os.cpu_count(),
-        "splashdam": metadata.version("splashdam"),
-        "splashdam_twin": _twin(),
-        "measured_at": time.strftime("%Y-%m-%d %H:%M:%S%z"),
-    }
-
-
-def _twin() -> str:
-    import splashdam
-
-    return splashdam.__impl__
-
-
-def measure_all(todo: list[Run], sink: list[str], console: Console) -> list[Run]:
-    """Runs the plan with a progress bar; the first failure ends it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    done = []
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=len(todo))
-        for run in todo:
-            progress.update(bar, description=f"{run['client']}, {run['size']:,} B, {run['mode']}")
-            done.append(measure(run, sink))
-            progress.advance(bar)
-    return done
+def report(document: dict[str, Any], scenarios: Sequence[Scenario], console: Console) -> None:
+    """Everything on the terminal, the goals last."""
+    results = Results(document["runs"])
+    print_settings(results, console)
+    print_machine({**document["machine"], "sink": document["sink"], "command": document["command"]}, console)
+    print_tables(scenarios, results, console)
+    print_goals(results, console)
 
 
 def main() -> int:
-    arguments, console = parse_arguments(), Console()
-    console.width = max(
-        console.width, TABLE_WIDTH
-    )  # a table broken into pieces is no table, in a log file too
-    facts = machine()
+    arguments, console = parse_arguments(), wide_console()
+    scenarios = chosen(arguments)
+    if arguments.list:
+        for each in scenarios:
+            contenders = ", ".join(contender.label for contender in each.contenders)
+            console.print(f"{each.name:14}{each.title}: {contenders}", highlight=False, soft_wrap=True)
+        return 0
+    machine = machine_facts(CLIENTS)
     with temporary_build_dir() as build_dir:
         kind, sink = sink_command(arguments.sink, Path(build_dir))
+        laboratory = Laboratory(sink, arguments.scale, str(arguments.data or Path(build_dir).parent))
         try:
-            done = measure_all(plan(arguments), sink, console)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            runs = measure_all(plan(scenarios, arguments.rounds), laboratory.measure, console)
+        except (MeasurementError, RuntimeError) as error:
             print(f"failed: {error}", file=sys.stderr)
             return 1
-    console.print(
-        f"{kind} sink, {PARTITIONS} partitions, acks=all, idempotent; "
-        f"splashdam's {facts['splashdam_twin']} twin; Python {facts['python']}, "
-        f"{facts['processors']} processors; median (min-max) of {arguments.rounds}",
-        highlight=False,
-    )
-    print_report(done, console)
+    document = {
+        "command": shlex.join(["benchmarks/compare.py", *sys.argv[1:]]),
+        "machine": machine,
+        "sink": kind,
+        "rounds": arguments.rounds,
+        "runs": runs,
+    }
+    report(document, scenarios, console)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"machine": facts, "sink": kind, "runs": done}, indent=1) + "\n")
+        save(arguments.json, json.dumps(document, indent=1) + "\n", console)
+    if arguments.svg is not None:
+        save(arguments.svg, draw(document), console)
     return 0
+
+
+def save(path: Path, text: str, console: Console) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ def temporary_build_dir() -> tempfile.TemporaryDirectory[str]:
 class RunningSink:
     """One sink process for one measurement, so that its counts are those of one client."""
 
+    topic = "bench"  # any name would do
+    partitions = PARTITIONS
+
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,6 +1,7 @@
-"""The ``splashdam`` command: broker, produce, tail.
+"""The ``splashdam`` command: bench, broker, produce, tail.
 
-Lives here: one file per command, and nothing a program would want to import.
+Lives here: one file per command, and nothing a program would want to import; `measuring` is what
+  ``splashdam bench`` shares with ``benchmarks/``.
 May import: every room.
 """
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import click
 
-COMMANDS = ("broker", "produce", "tail")
+COMMANDS = ("bench", "broker", "produce", "tail")
 """Each is a module of this room with a command of the same name in it."""
 
 

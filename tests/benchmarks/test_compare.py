@@ -1,4 +1,4 @@
-"""The comparison: order of the turns, arithmetic of the tables, and one small run of everything."""
+"""The comparison: what a short run has, the goals' arithmetic, the report, and small runs of everything."""
 
 from __future__ import annotations
 
@@ -14,90 +14,95 @@ import pytest
 from house_tree import ROOT
 from rich.console import Console
 
-
-@pytest.fixture(autouse=True)
-def the_benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+from splashdam.cli.measuring.figures import RATE, TIMES, Results
+from splashdam.cli.measuring.turns import MeasurementError
 
 
-def run_of(client: str, number: int, seconds: float) -> dict[str, Any]:
-    return {
-        "client": client,
-        "version": "1",
-        "size": 100,
-        "mode": "tuned",
-        "round": number,
-        "count": 1_000_000,
-        "seconds": seconds,
-        "cpu_seconds": 2 * seconds,
-        "peak_rss_bytes": 50_000_000,
-        "batches": 100,
+def test_the_short_run_measures_every_goal() -> None:
+    """Each promised figure is found among the scenarios and contenders of `make bench`."""
+    compare, goals, recorded = map(importlib.import_module, ("compare", "goals", "recorded"))
+    short = compare.chosen(compare.parse_arguments([]))
+    results = Results([run for scenario in short for run in recorded.runs_of(scenario)])
+    assert [goal.title for goal in goals.GOALS if not goal.measured(results)] == []
+
+
+def test_names_of_scenarios_are_unique() -> None:
+    """Results are found by scenario and label."""
+    compare = importlib.import_module("compare")
+    names = [scenario.name for scenario in compare.ALL]
+    assert len(set(names)) == len(names)
+    for scenario in compare.ALL:
+        labels = [contender.label for contender in scenario.contenders]
+        assert len(set(labels)) == len(labels)
+        assert scenario.contenders[0].ours
+
+
+def test_a_cold_start_gets_more_rounds() -> None:
+    """It is over soon and varies much."""
+    compare = importlib.import_module("compare")
+    chosen = compare.chosen(compare.parse_arguments(["--scenarios", "cold-start", "send-100"]))
+    plan = compare.plan(chosen, 2)
+    rounds = {
+        name: {turn.round for turn in plan if turn.scenario.name == name}
+        for name in ("cold-start", "send-100")
     }
+    assert rounds == {"cold-start": set(range(6)), "send-100": {0, 1}}
 
 
-def test_contenders_take_turns() -> None:
-    """In every round each client runs once, and another one begins."""
-    compare = importlib.import_module("compare")
-    arguments = compare.parse_arguments(["--sizes", "100", "--modes", "tuned", "--rounds", "3"])
-    plan = compare.plan(arguments)
-    rounds = [[run["client"] for run in plan if run["round"] == number] for number in range(3)]
-    assert all(sorted(clients) == sorted(compare.CLIENTS) for clients in rounds)
-    assert len({clients[0] for clients in rounds}) == 3
+@pytest.mark.parametrize(("value", "verdict"), [(5, "goal"), (4, "goal"), (3, "floor"), (2.4, "missed")])
+def test_verdict_of_a_ratio(value: float, verdict: str) -> None:
+    """At the goal, between floor and goal, below the floor."""
+    goals = importlib.import_module("goals")
+    goal = goals.Goal("a ratio", lambda _: [], TIMES, 2.5, 4)
+    assert goal.verdict(value) == verdict
 
 
-def test_ratios_are_taken_round_by_round() -> None:
-    """A slow round slows both; only rates of the same round are compared."""
-    report = importlib.import_module("report")
+@pytest.mark.parametrize(("value", "verdict"), [(0.1, "goal"), (0.2, "floor"), (0.3, "missed")])
+def test_verdict_of_a_time(value: float, verdict: str) -> None:
+    """Where smaller is better, the marks are read the other way round."""
+    goals = importlib.import_module("goals")
+    goal = goals.Goal("a time", lambda _: [], goals.P50, 0.25, 0.12)
+    assert goal.verdict(value) == verdict
+
+
+def test_cold_start_is_counted_above_trio_in_the_same_round() -> None:
+    """A round without both has no such figure."""
+    goals, recorded = map(importlib.import_module, ("goals", "recorded"))
     runs = [
-        run_of("splashdam", 0, 1.0),
-        run_of("kafka-python", 0, 10.0),
-        run_of("splashdam", 1, 2.0),
-        run_of("kafka-python", 1, 24.0),
-        run_of("kafka-python", 2, 9.0),
+        recorded.run_of("cold-start", "splashdam", 0, first_ack_ms=200.0),
+        recorded.run_of("cold-start", "import trio alone", 0, first_ack_ms=120.0),
+        recorded.run_of("cold-start", "splashdam", 1, first_ack_ms=500.0),
     ]
-    assert report.ratios(runs, "kafka-python") == [10.0, 12.0]
+    assert goals.above_trio(Results(runs)) == [80.0]
 
 
-def test_table_shows_median_and_range() -> None:
-    """Rates, MB/s, CPU, memory and records per batch, each as median (min-max)."""
-    report = importlib.import_module("report")
-    runs = [
-        run_of(client, number, 1.0 + number) for number in range(3) for client in ("splashdam", "aiokafka")
-    ]
+def test_the_report_has_every_scenario_and_goal() -> None:
+    """Settings, machine, a table for each scenario, floors and goals, on recorded measurements."""
+    compare, recorded = map(importlib.import_module, ("compare", "recorded"))
     shown = io.StringIO()
-    report.print_report(runs, Console(width=140, file=shown))
+    document = recorded.document()
+    document["runs"][0] |= {"options": {"acks": "all"}, "version": "1"}
+    compare.report(document, compare.SCENARIOS, Console(width=160, file=shown))
     text = shown.getvalue()
-    assert "500k (333k-1,000k)" in text
-    assert "4.00 (2.00-6.00)" in text
-    assert "1.0x (1.0x-1.0x)" in text
-    assert "10,000" in text
+    assert all(scenario.title in text for scenario in compare.SCENARIOS)
+    assert '{"acks": "all"}' in text
+    assert "floors and goals" in text
+    assert "missed" in text
 
 
-def test_values_have_the_size_asked_for() -> None:
-    """The same values of exactly this size for every client."""
-    contenders = importlib.import_module("contenders")
-    for size in (10, 100, 1024):
-        made = contenders.values(size)
-        assert {len(value) for value in made} == {size}
-        assert made == contenders.values(size)
-
-
-def test_a_lost_record_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count at the sink that is not the client's ends the comparison."""
+def test_a_sink_that_lost_a_record_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the client says: the sink's count decides."""
     compare = importlib.import_module("compare")
-    monkeypatch.setattr(compare, "RunningSink", _SinkThatLosesOne)
-    done = subprocess.CompletedProcess([], 0, stdout="{}", stderr="")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    run = {"client": "aiokafka", "mode": "tuned", "count": 10}
-    with pytest.raises(RuntimeError, match="sent 11 records, the sink has 10"):
-        compare.measure(run, [])
+    figures = {"seconds": 1.0, "cpu_seconds": 1.0}
+    monkeypatch.setattr("splashdam.cli.measuring.turns.run_process", lambda *_: figures)
+    monkeypatch.setattr(compare.Laboratory, "opened", lambda _: _SinkThatLosesOne())
+    plan = compare.plan(compare.chosen(compare.parse_arguments(["--scenarios", "send-100"])), 1)
+    with pytest.raises(MeasurementError, match="sent 2,001 records, 2,000 arrived"):
+        compare.Laboratory([], 0.001, ".").measure(plan[0])
 
 
 class _SinkThatLosesOne:
-    bootstrap = "nowhere"
-
-    def __init__(self, _command: list[str]) -> None:
-        pass
+    bootstrap, topic, partitions = "nowhere", "t", 4
 
     def __enter__(self) -> _SinkThatLosesOne:
         return self
@@ -106,18 +111,60 @@ class _SinkThatLosesOne:
         pass
 
     def counts(self) -> dict[str, int]:
-        return {"records": 10}
+        return {"records": 2_000}
+
+
+def compare_now(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/compare.py", "--rounds", "1", "--scale", "0.0005", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+
+
+def small_run(tmp_path: Path, *scenarios: str) -> dict[str, Any]:
+    """The JSON of a comparison with hardly any records."""
+    result = tmp_path / "made/result.json"
+    done = compare_now("--json", str(result), "--data", str(tmp_path), "--scenarios", *scenarios)
+    assert (done.returncode, done.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(result.read_text())
+    return document
 
 
 @pytest.mark.slow
-def test_a_small_run_of_everything(tmp_path: Path) -> None:
-    """All four clients deliver a few thousand records to the sink; table and JSON come out."""
-    result = tmp_path / "result.json"
-    command = [sys.executable, str(ROOT / "benchmarks/compare.py"), "--rounds", "1", "--scale", "0.002"]
-    options = ["--sizes", "100", "--modes", "tuned", "--json", str(result)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    for client in ("splashdam", "kafka-python", "confluent-kafka", "aiokafka"):
-        assert f" {client} " in done.stdout
-    runs = json.loads(result.read_text())["runs"]
+@pytest.mark.parametrize("name", ["keys-100", "kept-100", "callback-100", "bulk-100"])
+def test_a_small_run_of_a_throughput(name: str, tmp_path: Path) -> None:
+    """Every contender delivers to the sink exactly what it sent, and says what it was configured with."""
+    runs = small_run(tmp_path, name)["runs"]
     assert all(run["records"] == run["count"] + 1 for run in runs)
+    assert all(run["records_per_second"] > 0 and run["options"]["acks"] == "all" for run in runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wait-0", "steady-5"])
+def test_a_small_run_of_a_latency(name: str, tmp_path: Path) -> None:
+    """Every contender's median lies below its 99th percentile."""
+    runs = small_run(tmp_path, name)["runs"]
+    assert {run["client"] for run in runs} == {"splashdam", "confluent-kafka", "kafka-python", "aiokafka"}
+    assert all(0 < run["p50_ms"] <= run["p99_ms"] for run in runs)
+
+
+@pytest.mark.slow
+def test_a_small_run_of_cold_starts(tmp_path: Path) -> None:
+    """The first record comes after the import."""
+    runs = small_run(tmp_path, "cold-start")["runs"]
+    assert all(0 < run["import_ms"] <= run["first_ack_ms"] for run in runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["requests-5", "ingest", "fetch"])
+def test_a_small_run_of_the_broker(name: str, tmp_path: Path) -> None:
+    """Broker and limits, each with a figure; nothing stays behind in the folder."""
+    runs = small_run(tmp_path, name)["runs"]
+    assert all(run.get("requests_per_second", run.get("volume_per_second")) > 0 for run in runs)
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+@pytest.mark.slow
+def test_the_python_twin_serves_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Its process says which twin it had."""
+    runs = small_run(tmp_path, "twin-100")["runs"]
+    assert [run["twin"] for run in runs if run["client"] == "splashdam"] == ["python"]
+    assert RATE.name in runs[0]

@@ -1,0 +1,273 @@
+"""The embedded broker's own figures beside the limits of the machine: ``python machine.py CALL DIR SCALE``.
+
+A broker in a process of its own, asked by the simplest client (`talk.py`); and what the machine does where
+nobody thinks: bytes over loopback, into a file, out of it, through memory. Prints one measurement as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import crc32c
+import talk
+
+from splashdam.cli.measuring.scenarios import Contender, Scenario
+
+MIB = 1 << 20
+REQUESTS = 30_000
+"""One-record requests in a full run."""
+VOLUME_MIB = 512
+"""Bytes written, and read, in a full run."""
+RECORD_BYTES = 100
+INGEST_RECORDS, INGEST_RECORD_BYTES = 1_000, 1_020
+"""Just below the 1,048,588 bytes that a broker takes as one batch."""
+FETCH_BATCHES = 8
+ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
+"""As large as a one-record request and its answer."""
+
+
+def requests(folder: Path, scale: float, in_flight: int) -> dict[str, float]:
+    """Produce requests with one record of 100 B each; the last offset tells whether all were taken."""
+    count = max(10, int(REQUESTS * scale))
+    frame = talk.produce_frame(talk.batch_of(1, RECORD_BYTES))
+    with talk.broker(folder) as connection:
+        _, answer_bytes = talk.produce_one(connection, frame)
+        start = time.perf_counter()
+        talk.converse(connection, [frame] * count, in_flight, answer_bytes)
+        seconds = time.perf_counter() - start
+        _check_offset(talk.produce_one(connection, frame)[0], count + 1)
+    return {"requests_per_second": count / seconds}
+
+
+def ingest(folder: Path, scale: float) -> dict[str, float]:
+    """Produce requests of 1 MiB, five in flight: checked and written."""
+    count = max(2, int(VOLUME_MIB * scale))
+    frame = talk.produce_frame(talk.batch_of(INGEST_RECORDS, INGEST_RECORD_BYTES))
+    with talk.broker(folder) as connection:
+        _, answer_bytes = talk.produce_one(connection, frame)
+        start = time.perf_counter()
+        talk.converse(connection, [frame] * count, 5, answer_bytes)
+        seconds = time.perf_counter() - start
+        _check_offset(talk.produce_one(connection, frame)[0], (count + 1) * INGEST_RECORDS)
+    return {"volume_per_second": count * len(frame) / seconds / 1e6}
+
+
+def _check_offset(found: int, expected: int) -> None:
+    if found != expected:
+        raise SystemExit(f"the broker is at offset {found:,}; {expected:,} records were sent")
+
+
+def fetch(folder: Path, scale: float) -> dict[str, float]:
+    """Fetch requests of eight batches of 1 MiB, two in flight, from a log that was just written."""
+    count = max(FETCH_BATCHES, int(VOLUME_MIB * scale) // 2)
+    batch = talk.batch_of(INGEST_RECORDS, INGEST_RECORD_BYTES)
+    wanted = FETCH_BATCHES * len(batch)
+    with talk.broker(folder) as connection:
+        for _ in range(count):
+            talk.produce_one(connection, talk.produce_frame(batch))
+        steps = range(0, count - FETCH_BATCHES + 1, FETCH_BATCHES)
+        frames = [talk.fetch_frame(step * INGEST_RECORDS, wanted) for step in steps] * 4
+        connection.sendall(frames[0])
+        answer_bytes = len(talk.read_frame(connection)) + 4
+        if answer_bytes < wanted:
+            raise SystemExit(f"the broker sent {answer_bytes:,} bytes where {wanted:,} were asked for")
+        start = time.perf_counter()
+        talk.converse(connection, frames, 2, answer_bytes)
+        seconds = time.perf_counter() - start
+    return {"volume_per_second": len(frames) * answer_bytes / seconds / 1e6}
+
+
+def echo(_folder: Path, scale: float, in_flight: int) -> dict[str, float]:
+    """Small messages to another process and back, with nothing done there."""
+    count = max(10, int(REQUESTS * scale))
+    with _peer(_answer) as connection:
+        start = time.perf_counter()
+        talk.converse(connection, [b"x" * ECHO_REQUEST_BYTES] * count, in_flight, ECHO_ANSWER_BYTES)
+        seconds = time.perf_counter() - start
+    return {"requests_per_second": count / seconds}
+
+
+def _answer(connection: socket.socket) -> None:
+    buffered = 0
+    while received := len(connection.recv(1 << 16)):
+        whole, buffered = divmod(buffered + received, ECHO_REQUEST_BYTES)
+        connection.sendall(b"x" * ECHO_ANSWER_BYTES * whole)
+
+
+def loopback(_folder: Path, scale: float) -> dict[str, float]:
+    """Blocks of 1 MiB from another process."""
+    blocks = max(2, int(VOLUME_MIB * scale)) * 2
+
+    def send(connection: socket.socket) -> None:
+        block = bytes(MIB)
+        for _ in range(blocks):
+            connection.sendall(block)
+
+    return _drained(send, blocks * MIB)
+
+
+def sendfile(folder: Path, scale: float) -> dict[str, float]:
+    """A file that was just written, by `os.sendfile` from another process."""
+    blocks = max(FETCH_BATCHES, int(VOLUME_MIB * scale) // 2)
+    path = folder / "file"
+    path.write_bytes(bytes(blocks * MIB))
+
+    def send(connection: socket.socket) -> None:
+        with path.open("rb") as file:
+            for _ in range(4):
+                at = 0
+                while at < blocks * MIB:
+                    at += os.sendfile(connection.fileno(), file.fileno(), at, min(8 * MIB, blocks * MIB - at))
+
+    return _drained(send, 4 * blocks * MIB)
+
+
+def _drained(send: Callable[[socket.socket], None], total: int) -> dict[str, float]:
+    view = memoryview(bytearray(8 * MIB))
+    with _peer(send) as connection:
+        start, left = time.perf_counter(), total
+        while left:
+            count = connection.recv_into(view)
+            if not count:
+                raise SystemExit("the other process ended early")
+            left -= count
+        seconds = time.perf_counter() - start
+    return {"volume_per_second": total / seconds / 1e6}
+
+
+@contextmanager
+def _peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """A connection over loopback to a forked process that does the work."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        child = os.fork()
+        if child == 0:
+            try:
+                with socket.create_connection(listener.getsockname()) as connection:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    work(connection)
+            finally:
+                os._exit(0)
+        connection, _ = listener.accept()
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield connection
+        os.waitpid(child, 0)
+
+
+def write(folder: Path, scale: float) -> dict[str, float]:
+    """`os.write` of 1 MiB into a new file, no flush."""
+    blocks, block = max(2, int(VOLUME_MIB * scale)), bytes(MIB)
+    with (folder / "file").open("wb", buffering=0) as file:
+        start = time.perf_counter()
+        for _ in range(blocks):
+            os.write(file.fileno(), block)
+        seconds = time.perf_counter() - start
+    return {"volume_per_second": blocks * MIB / seconds / 1e6}
+
+
+def checksum(_folder: Path, scale: float) -> dict[str, float]:
+    """crc32c of 1 MiB."""
+    block = bytes(MIB)
+    return _repeated(lambda: crc32c.crc32c(block), scale)
+
+
+def copy(_folder: Path, scale: float) -> dict[str, float]:
+    """A copy of 1 MiB in memory."""
+    source, target = memoryview(bytes(MIB)), memoryview(bytearray(MIB))
+
+    def once() -> None:
+        target[:] = source
+
+    return _repeated(once, scale)
+
+
+def _repeated(once: Callable[[], object], scale: float) -> dict[str, float]:
+    blocks = max(2, int(VOLUME_MIB * scale)) * 4
+    start = time.perf_counter()
+    for _ in range(blocks):
+        once()
+    return {"volume_per_second": blocks * MIB / (time.perf_counter() - start) / 1e6}
+
+
+CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
+    "requests_1": lambda folder, scale: requests(folder, scale, 1),
+    "requests_5": lambda folder, scale: requests(folder, scale, 5),
+    "echo_1": lambda folder, scale: echo(folder, scale, 1),
+    "echo_5": lambda folder, scale: echo(folder, scale, 5),
+    "ingest": ingest,
+    "write": write,
+    "loopback": loopback,
+    "checksum": checksum,
+    "copy": copy,
+    "fetch": fetch,
+    "sendfile": sendfile,
+}
+
+
+def _broker(call: str) -> Contender:
+    return Contender("splashdam broker", "splashdam", call, 0)
+
+
+def _limit(label: str, call: str) -> Contender:
+    return Contender(label, "machine", call, 0)
+
+
+_NOTE = "beside it what this machine does with nobody thinking; one connection, the broker in its own process"
+
+SCENARIOS = (
+    Scenario(
+        name="requests-1",
+        title="broker: one-record requests, one in flight",
+        contenders=(_broker("requests_1"), _limit("bare echo over loopback", "echo_1")),
+        kind="machine",
+        short=2,
+        note=_NOTE,
+    ),
+    Scenario(
+        name="requests-5",
+        title="broker: one-record requests, five in flight",
+        contenders=(_broker("requests_5"), _limit("bare echo over loopback", "echo_5")),
+        kind="machine",
+        note=_NOTE,
+    ),
+    Scenario(
+        name="ingest",
+        title="broker: requests of 1 MiB, checked and written",
+        contenders=(
+            _broker("ingest"),
+            _limit("os.write", "write"),
+            _limit("loopback", "loopback"),
+            _limit("crc32c", "checksum"),
+            _limit("memcpy", "copy"),
+        ),
+        kind="machine",
+        short=3,
+        note=_NOTE,
+    ),
+    Scenario(
+        name="fetch",
+        title="broker: fetch of 8 MiB",
+        contenders=(_broker("fetch"), _limit("os.sendfile", "sendfile")),
+        kind="machine",
+        short=2,
+        note=_NOTE,
+    ),
+)
+
+
+def main() -> None:
+    call, folder, scale = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="splashdam-bench-", dir=folder) as made:
+        print(json.dumps(CALLS[call](Path(made), float(scale))))
+
+
+if __name__ == "__main__":
+    main()

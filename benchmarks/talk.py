@@ -1,0 +1,130 @@
+"""A client as simple as can be: requests made beforehand, written to a blocking socket, answers counted."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from splashdam.record.sealing import build_batch
+from splashdam.wire.header import decode_response, encode_request
+from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from splashdam.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+TOPIC = "bench"
+CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 5, 9, 11
+
+
+@contextmanager
+def broker(data: Path) -> Iterator[socket.socket]:
+    """A connection to a broker in a process of its own, with one topic of one partition."""
+    command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(data), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _create_topic(connection)
+            yield connection
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _create_topic(connection: socket.socket) -> None:
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic])
+    parts = encode_request(request, version=CREATE_VERSION, correlation_id=0, client_id="bench")
+    connection.sendall(b"".join(parts))
+    _, response = decode_response(read_frame(connection), CreateTopicsResponse, CREATE_VERSION)
+    if response.topics[0].error_code:
+        raise SystemExit(f"the broker refused the topic: {response.topics[0].error_message}")
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """One answer, without its size."""
+    size = int.from_bytes(read_exactly(connection, 4), "big")
+    return bytes(read_exactly(connection, size))
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    receive(connection, memoryview(data))
+    return data
+
+
+def receive(connection: socket.socket, view: memoryview) -> None:
+    """Fills the view."""
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise SystemExit("the other side closed the connection")
+        view = view[count:]
+
+
+def produce_frame(batch: bytes) -> bytes:
+    """A produce request with acks=all."""
+    topic = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    return b"".join(encode_request(request, version=PRODUCE_VERSION, correlation_id=1, client_id="bench"))
+
+
+def fetch_frame(offset: int, max_bytes: int) -> bytes:
+    """A fetch request that does not wait."""
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    topic = FetchTopic(topic=TOPIC, partitions=[part])
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[topic])
+    return b"".join(encode_request(request, version=FETCH_VERSION, correlation_id=1, client_id="bench"))
+
+
+def batch_of(records: int, size: int) -> bytes:
+    """A batch of equal records."""
+    return build_batch([(1_700_000_000_000, None, b"x" * size, None)] * records)
+
+
+def converse(connection: socket.socket, frames: Sequence[bytes], in_flight: int, answer_bytes: int) -> None:
+    """Sends every frame, so many ahead of the answers, which all have the same size; reads all answers.
+
+    Args:
+        connection: to the broker.
+        frames: requests.
+        in_flight: how many are sent before the first answer is awaited.
+        answer_bytes: of each answer, with its size field.
+    """
+    answers = memoryview(bytearray(max(answer_bytes, 1 << 16)))
+    sent, pending, left = in_flight, 0, len(frames) * answer_bytes
+    connection.sendall(b"".join(frames[:in_flight]))
+    while left:
+        count = connection.recv_into(answers)
+        if not count:
+            raise SystemExit("the broker closed the connection")
+        left -= count
+        whole, pending = divmod(pending + count, answer_bytes)
+        if whole and sent < len(frames):
+            connection.sendall(b"".join(frames[sent : sent + whole]))
+            sent += whole
+
+
+def produce_one(connection: socket.socket, frame: bytes) -> tuple[int, int]:
+    """Sends one produce request; the base offset of its batch, and the bytes of the answer.
+
+    Raises:
+        SystemExit: the broker refused it.
+    """
+    connection.sendall(frame)
+    answer = read_frame(connection)
+    _, response = decode_response(answer, ProduceResponse, PRODUCE_VERSION)
+    result = response.responses[0].partition_responses[0]
+    if result.error_code:
+        raise SystemExit(f"the broker refused a batch: error {result.error_code}, {result.error_message}")
+    return result.base_offset, len(answer) + 4

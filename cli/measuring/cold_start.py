@@ -1,0 +1,95 @@
+"""From nothing to the first acknowledged record: ``python -P cold_start.py CLIENT HOST:PORT TOPIC``.
+
+Run as a script in a fresh interpreter; it imports nothing before its clock starts, not even ``typing``.
+Prints as JSON how many milliseconds the import took, and how many it was to the acknowledgement. For
+``trio``, which splashdam cannot do without, both are the import.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def trio(_bootstrap: str, _topic: str) -> tuple[float, float]:
+    import trio  # noqa: F401
+
+    imported = time.perf_counter()
+    return imported, imported
+
+
+def splashdam(bootstrap: str, topic: str) -> tuple[float, float]:
+    from splashdam import KafkaProducer
+
+    return _kafka_producer(KafkaProducer, bootstrap, topic)
+
+
+def kafka_python(bootstrap: str, topic: str) -> tuple[float, float]:
+    from kafka import KafkaProducer
+
+    return _kafka_producer(KafkaProducer, bootstrap, topic)
+
+
+def _kafka_producer(kafka_producer: Any, bootstrap: str, topic: str) -> tuple[float, float]:
+    imported = time.perf_counter()
+    producer = kafka_producer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
+    producer.send(topic, b"first").get(timeout=60)
+    acknowledged = time.perf_counter()
+    producer.close()
+    return imported, acknowledged
+
+
+def confluent_kafka(bootstrap: str, topic: str) -> tuple[float, float]:
+    from confluent_kafka import Producer
+
+    imported = time.perf_counter()
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    delivered: list[object] = []
+    producer.produce(topic, b"first", on_delivery=lambda error, _message: delivered.append(error))
+    while not delivered:
+        producer.poll(1)
+    return imported, time.perf_counter()
+
+
+def aiokafka(bootstrap: str, topic: str) -> tuple[float, float]:
+    import asyncio
+
+    from aiokafka import AIOKafkaProducer
+
+    imported = time.perf_counter()
+
+    async def first_ack() -> float:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
+        await producer.start()
+        await producer.send_and_wait(topic, b"first")
+        acknowledged = time.perf_counter()
+        await producer.stop()
+        return acknowledged
+
+    return imported, asyncio.run(first_ack())
+
+
+STARTS = {
+    "trio": trio,
+    "splashdam": splashdam,
+    "kafka-python": kafka_python,
+    "confluent-kafka": confluent_kafka,
+    "aiokafka": aiokafka,
+}
+
+
+def main() -> None:
+    """Starts the client that the arguments name."""
+    client, bootstrap, topic = sys.argv[1:]
+    start = time.perf_counter()
+    imported, acknowledged = STARTS[client](bootstrap, topic)
+    figures = (imported - start) * 1e3, (acknowledged - start) * 1e3
+    sys.stdout.write('{{"import_ms": {:.3f}, "first_ack_ms": {:.3f}}}\n'.format(*figures))
+
+
+if __name__ == "__main__":
+    main()

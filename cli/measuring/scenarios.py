@@ -1,0 +1,220 @@
+"""The table of everything that is compared: one row, one scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from splashdam.cli.measuring.task import Task
+
+Kind: TypeAlias = Literal["throughput", "latency", "cold start", "machine"]
+
+OURS = "splashdam"
+
+LATENCY_RECORDS = 2_100
+"""At most: two seconds' worth at 1,000 a second, after the warm-up. Fewer only in runs that are a try."""
+_FEWEST_LATENCY_RECORDS = 200
+
+
+@attrs.frozen
+class Contender:
+    """One client in one scenario.
+
+    Attributes:
+        label: what the tables call it.
+        client: the distribution.
+        call: the entry of its ``CALLS``.
+        records: how many it sends in a full run at 100 B: about a second's worth.
+        needs: modules without which it cannot take part.
+        pure: whether splashdam's Python twin is to serve.
+    """
+
+    label: str
+    client: str
+    call: str
+    records: int
+    needs: tuple[str, ...] = ()
+    pure: bool = False
+
+    @property
+    def ours(self) -> bool:
+        return self.client == OURS
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """One comparison.
+
+    Attributes:
+        name: for the command line and for the goals.
+        title: what is measured.
+        contenders: the first is ours, and is what the others are compared with.
+        kind: which figures it has.
+        size: bytes of a value.
+        key_bytes: bytes of a key, 0 for none.
+        compression: codec.
+        tuned: all tuned alike, or everyone's defaults.
+        linger_ms: for those who are tuned.
+        short: how many of the contenders, the first ones, the short run has.
+        note: what to keep in mind beside its figures.
+    """
+
+    name: str
+    title: str
+    contenders: Sequence[Contender]
+    kind: Kind = "throughput"
+    size: int = 100
+    key_bytes: int = 0
+    compression: str = "none"
+    tuned: bool = True
+    linger_ms: float = 5.0
+    short: int = 0
+    note: str = ""
+
+    def task(self, contender: Contender, scale: float = 1.0) -> Task:
+        """What this contender has to do; ``scale`` is a factor on the number of records."""
+        return Task(
+            client=contender.client,
+            call=contender.call,
+            size=self.size,
+            count=self._count(contender, scale),
+            key_bytes=self.key_bytes,
+            compression=self.compression,
+            tuned=self.tuned,
+            linger_ms=self.linger_ms,
+        )
+
+    def _count(self, contender: Contender, scale: float) -> int:
+        if self.kind == "latency":
+            return max(_FEWEST_LATENCY_RECORDS, min(LATENCY_RECORDS, int(10 * LATENCY_RECORDS * scale)))
+        larger = next(share for size, share in _SHARES if self.size >= size)
+        return max(1, int(contender.records * larger * scale))
+
+
+_SHARES = ((10_000, 0.08), (1_000, 0.4), (0, 1.0))
+"""Larger records, fewer of them: the factor from this size on."""
+
+SEND = Contender("splashdam send()", OURS, "send", 2_000_000)
+KEEP = Contender("splashdam send(), futures kept", OURS, "keep", 1_000_000)
+CALLBACK = Contender("splashdam callback", OURS, "callback", 1_000_000)
+BULK = ("splashdam.client.bulk",)
+MANY = Contender("splashdam send_many()", OURS, "send_many", 6_000_000, needs=BULK)
+ARROW = Contender("splashdam send_arrow()", OURS, "send_arrow", 6_000_000, needs=(*BULK, "pyarrow"))
+PURE = Contender("splashdam send(), Python twin", OURS, "send", 400_000, pure=True)
+PACED = Contender("splashdam callback", OURS, "paced", 0)
+BLOCKING = Contender("splashdam send().get()", OURS, "blocking", 0)
+
+KAFKA_PYTHON = ("kafka",)
+KP_SEND = Contender("kafka-python send()", "kafka-python", "send", 60_000, KAFKA_PYTHON)
+KP_KEEP = Contender("kafka-python send(), futures kept", "kafka-python", "keep", 60_000, KAFKA_PYTHON)
+KP_CALLBACK = Contender("kafka-python callback", "kafka-python", "callback", 50_000, KAFKA_PYTHON)
+KP_PACED = Contender("kafka-python callback", "kafka-python", "paced", 0, KAFKA_PYTHON)
+KP_BLOCKING = Contender("kafka-python send().get()", "kafka-python", "blocking", 0, KAFKA_PYTHON)
+
+CONFLUENT = ("confluent_kafka",)
+CK_PRODUCE = Contender("confluent-kafka produce()", "confluent-kafka", "produce", 1_000_000, CONFLUENT)
+CK_CALLBACK = Contender("confluent-kafka callback", "confluent-kafka", "callback", 500_000, CONFLUENT)
+CK_BATCH = Contender(
+    "confluent-kafka produce_batch()", "confluent-kafka", "produce_batch", 1_000_000, CONFLUENT
+)
+CK_PACED = Contender("confluent-kafka callback", "confluent-kafka", "paced", 0, CONFLUENT)
+CK_BLOCKING = Contender("confluent-kafka produce(), poll()", "confluent-kafka", "blocking", 0, CONFLUENT)
+
+AIOKAFKA = ("aiokafka",)
+AK_SEND = Contender("aiokafka send()", "aiokafka", "send", 120_000, AIOKAFKA)
+AK_CALLBACK = Contender("aiokafka callback", "aiokafka", "callback", 100_000, AIOKAFKA)
+AK_BATCHES = Contender("aiokafka send_batch()", "aiokafka", "batches", 1_000_000, AIOKAFKA)
+AK_PACED = Contender("aiokafka callback", "aiokafka", "paced", 0, AIOKAFKA)
+AK_BLOCKING = Contender("aiokafka send_and_wait()", "aiokafka", "blocking", 0, AIOKAFKA)
+
+ONE_BY_ONE = (SEND, CK_PRODUCE, KP_SEND, AK_SEND)
+CALLED_BACK = (CALLBACK, CK_CALLBACK, KP_CALLBACK, AK_CALLBACK)
+IN_BULK = (MANY, CK_BATCH, AK_BATCHES, ARROW)
+WAITING = (BLOCKING, CK_BLOCKING, KP_BLOCKING, AK_BLOCKING)
+STEADY = (PACED, CK_PACED, KP_PACED, AK_PACED)
+STARTING = (
+    Contender("splashdam", OURS, "first_ack", 1),
+    Contender("import trio alone", "trio", "import", 0),
+    Contender("confluent-kafka", "confluent-kafka", "first_ack", 1, CONFLUENT),
+    Contender("kafka-python", "kafka-python", "first_ack", 1, KAFKA_PYTHON),
+    Contender("aiokafka", "aiokafka", "first_ack", 1, AIOKAFKA),
+)
+
+QUEUE = "produce() without a callback only fills a queue and tells no outcome: see its memory"
+PER_BATCH = (
+    "aiokafka has one future for each batch and produce_batch() none; splashdam has one for each record"
+)
+ITS_OWN = "everyone's own defaults, but acks=all and idempotence for all"
+PACE = "1,000 records a second; from the call until the program knows of the acknowledgement"
+FRESH = "a fresh process, files in the page cache; acks=all and idempotence"
+
+SCENARIOS: Sequence[Scenario] = (
+    Scenario(name="send-100", title="send(), 100 B", contenders=ONE_BY_ONE, short=4, note=QUEUE),
+    Scenario(name="send-10", title="send(), 10 B", contenders=ONE_BY_ONE, size=10),
+    Scenario(name="send-1k", title="send(), 1 KiB", contenders=ONE_BY_ONE, size=1024, short=2),
+    Scenario(name="send-10k", title="send(), 10 KiB", contenders=ONE_BY_ONE, size=10_240),
+    Scenario(name="keys-100", title="send(), 100 B, keys of 16 B", contenders=ONE_BY_ONE, key_bytes=16),
+    Scenario(name="kept-100", title="send(), 100 B, every future asked", contenders=(KEEP, KP_KEEP)),
+    Scenario(name="callback-100", title="a callback for each, 100 B", contenders=CALLED_BACK, short=2),
+    Scenario(name="callback-1k", title="a callback for each, 1 KiB", contenders=CALLED_BACK, size=1024),
+    Scenario(name="bulk-100", title="bulk, 100 B", contenders=IN_BULK, short=3, note=PER_BATCH),
+    Scenario(name="bulk-1k", title="bulk, 1 KiB", contenders=IN_BULK, size=1024, short=2, note=PER_BATCH),
+    Scenario(
+        name="defaults-100",
+        title="defaults, 100 B",
+        contenders=ONE_BY_ONE,
+        tuned=False,
+        short=2,
+        note=ITS_OWN,
+    ),
+    Scenario(
+        name="defaults-1k",
+        title="defaults, 1 KiB",
+        contenders=ONE_BY_ONE,
+        tuned=False,
+        size=1024,
+        note=ITS_OWN,
+    ),
+    Scenario(name="lz4-100", title="lz4, 100 B", contenders=ONE_BY_ONE, compression="lz4"),
+    Scenario(name="lz4-1k", title="lz4, 1 KiB", contenders=ONE_BY_ONE, compression="lz4", size=1024),
+    Scenario(name="zstd-100", title="zstd, 100 B", contenders=ONE_BY_ONE, compression="zstd"),
+    Scenario(name="zstd-1k", title="zstd, 1 KiB", contenders=ONE_BY_ONE, compression="zstd", size=1024),
+    Scenario(
+        name="twin-100", title="no compiler: the Python twin, 100 B", contenders=(PURE, KP_SEND), short=2
+    ),
+    Scenario(
+        name="wait-0",
+        title="latency, waiting for each record, linger 0",
+        contenders=WAITING,
+        kind="latency",
+        linger_ms=0,
+        short=2,
+        note=PACE,
+    ),
+    Scenario(
+        name="steady-0",
+        title="latency, steady stream, linger 0",
+        contenders=STEADY,
+        kind="latency",
+        linger_ms=0,
+        note=PACE,
+    ),
+    Scenario(
+        name="steady-5",
+        title="latency, steady stream, linger 5 ms",
+        contenders=STEADY,
+        kind="latency",
+        note=PACE,
+    ),
+    Scenario(
+        name="cold-start",
+        title="import and first acknowledged record",
+        contenders=STARTING,
+        kind="cold start",
+        tuned=False,
+        short=3,
+        note=FRESH,
+    ),
+)

@@ -1,0 +1,90 @@
+"""The tables of a comparison on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from splashdam.cli.measuring.figures import COLUMNS, TIMES, Results, Spread
+from splashdam.cli.measuring.scenarios import Scenario
+from splashdam.cli.measuring.turns import missing_modules
+
+MIN_WIDTH = 140
+
+
+def wide_console() -> Console:
+    """A console in which no table is broken into pieces, in a log file too."""
+    console = Console()
+    console.width = max(console.width, MIN_WIDTH)
+    return console
+
+
+def print_tables(scenarios: Sequence[Scenario], results: Results, console: Console) -> None:
+    """A table for each scenario, a row for each contender, and what to keep in mind."""
+    for scenario in scenarios:
+        console.print(scenario_table(scenario, results))
+        if scenario.note:
+            console.print(f"  {scenario.note}", style="dim", highlight=False)
+        for contender in scenario.contenders:
+            missing = missing_modules(contender)
+            if missing:
+                text = f"  {contender.label}: not measured, {', '.join(missing)} is not installed"
+                console.print(text, style="yellow", highlight=False)
+
+
+def scenario_table(scenario: Scenario, results: Results) -> Table:
+    """Medians over the rounds; the last column has the median of the ratios of the rounds."""
+    figures = [
+        each
+        for each in COLUMNS[scenario.kind]
+        if any(each.name in run for run in results.runs if run["scenario"] == scenario.name)
+    ]
+    table = Table(title=scenario.title, title_justify="left", title_style="bold")
+    table.add_column(scenario.kind, min_width=33, no_wrap=True)
+    for figure in figures:
+        table.add_column(figure.title, justify="right")
+    first = scenario.contenders[0].label
+    table.add_column("the first is", justify="right")
+    for contender in scenario.contenders:
+        spreads = [results.spread(scenario.name, contender.label, figure) for figure in figures]
+        if not any(spreads):
+            continue
+        cells = [
+            "" if spread is None else spread.written(figure)
+            for spread, figure in zip(spreads, figures, strict=True)
+        ]
+        times = results.ratios(scenario.name, first, contender.label, figures[0])
+        ratio = Spread.of(times).written(TIMES) if times and contender.label != first else ""
+        table.add_row(contender.label, *cells, ratio, style="bold" if contender.ours else "")
+    return table
+
+
+def print_machine(facts: Mapping[str, Any], console: Console) -> None:
+    """Where and with what was measured; a machine that had other things to do is named one."""
+    for name, value in facts.items():
+        text = ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
+        console.print(f"{name.replace('_', ' ')}: {text}", highlight=False)
+    if facts["load_before"] > facts["processors"] / 2:
+        console.print(
+            f"this machine was busy: load {facts['load_before']} on {facts['processors']} processors; "
+            "trust ratios more than rates",
+            style="bold yellow",
+        )
+
+
+def print_settings(results: Results, console: Console) -> None:
+    """What each client was configured with, as the process that measured it reports."""
+    seen: dict[str, list[str]] = {}
+    for run in results.runs:
+        if "options" in run:
+            line = f"{run['client']} {run['version']} {json.dumps(run['options'])}"
+            names = seen.setdefault(line, [])
+            if run["scenario"] not in names:
+                names.append(run["scenario"])
+    console.print("settings", style="bold")
+    for line, names in seen.items():
+        console.print(f"  {line}: {', '.join(names)}", highlight=False, soft_wrap=True)
