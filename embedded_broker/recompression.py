@@ -12,8 +12,8 @@ from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecErro
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
 from splashdam.record.compression import Compression
-from splashdam.record.reader import read_records
-from splashdam.record.sealing import build_batch
+from splashdam.record.reader import read_records, scan_batch, unpack_records
+from splashdam.record.sealing import build_batch, seal_records
 
 
 def with_topic_codec(batch: Buffer, settings: TopicSettings, now_ms: int) -> Buffer:
@@ -48,6 +48,11 @@ def _compression_of(settings: TopicSettings) -> Compression:
 
 
 def _repacked(batch: Buffer, header: BatchHeader, compression: Compression) -> bytes:
+    """The same records under another codec; none of them is decoded unless their offsets have gaps."""
+    scan = scan_batch(batch)
+    if scan.misplaced < 0:
+        header = header._replace(max_timestamp=scan.max_timestamp_ms)
+        return seal_records(unpack_records(batch, 0, header), header, compression)
     return build_batch(
         [(record.timestamp_ms, record.key, record.value, record.headers) for record in read_records(batch)],
         compression,

@@ -11,11 +11,19 @@ Two rules keep this safe without a lock:
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.ref cimport PyObject
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport LLONG_MAX, LLONG_MIN
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from bisect import bisect_right
@@ -24,9 +32,11 @@ from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.record import outcome_table, straight
+from splashdam.record.damage import damaged
 from splashdam.record.headers import as_bytes, checked_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
 from splashdam.record.outcome_table import Event, takes
+from splashdam.record.record import Record, RecordScan
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -50,19 +60,23 @@ cdef extern from "Python.h":
     object PyType_FromSpecWithBases(PyType_Spec *spec, object bases)
     bint PyObject_GC_IsTracked(object thing)
     void PyObject_GC_UnTrack(PyObject *thing)
+    object PyType_GenericAlloc(object kind, Py_ssize_t items)
 
 __all__ = [
     "IMPL",
     "BatchBuffer",
     "BatchOutcome",
+    "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
     "PartitionLane",
     "Sends",
     "StraightPath",
     "TopicLanes",
+    "decode_records",
     "murmur2",
     "record_size_upper_bound",
+    "scan_records",
     "uncollected",
 ]
 
@@ -92,3 +106,6 @@ include "c/murmur2.pxi"
 include "c/outcome.pxi"
 include "c/lanes.pxi"
 include "c/straight.pxi"
+include "c/walk.pxi"
+include "c/records.pxi"
+include "c/columns.pxi"

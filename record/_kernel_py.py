@@ -9,25 +9,30 @@ from operator import index as as_int
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer, HeaderPairs
+from splashdam.record.column_buffers import ColumnBuffers
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
 from splashdam.record.outcome import BatchOutcome, FutureCell, uncollected
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
+from splashdam.record.walk import decode_records, scan_records
 
 __all__ = [
     "IMPL",
     "BatchBuffer",
     "BatchOutcome",
+    "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
     "PartitionLane",
     "Sends",
     "StraightPath",
     "TopicLanes",
+    "decode_records",
     "murmur2",
     "record_size_upper_bound",
+    "scan_records",
     "uncollected",
 ]
 

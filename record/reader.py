@@ -9,36 +9,28 @@ or hostile input can cost is limited: unpacked bytes by ``max_bytes``, and a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from splashdam.record.damage import Damage, DamagedError, Field, damaged
+from splashdam.record.kernel import decode_records, scan_records
+from splashdam.record.record import Record, RecordScan
 
-_SMALLEST_RECORD_BYTES = 7
-_SMALLEST_HEADER_BYTES = 2
-_UINT64 = (1 << 64) - 1
-_VARINT_BITS, _VARLONG_BITS = 32, 64
+__all__ = [
+    "MAX_RECORDS",
+    "Record",
+    "RecordScan",
+    "iter_records",
+    "read_records",
+    "scan_batch",
+    "unpack_records",
+    "validate_records",
+]
 
-
-class Record(NamedTuple):
-    """One record of a log.
-
-    Attributes:
-        offset: its place in the partition.
-        timestamp_ms: milliseconds since the epoch: the producer's, or the broker's with LogAppendTime.
-        key: None for a null key.
-        value: None for a null value.
-        headers: in order; keys may repeat, values may be None.
-    """
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
+_RECORDS_AT_ONCE = 256
+"""What ``iter_records`` makes at a time: enough that the calls cost little, few enough to be no burden."""
 
 MAX_RECORDS = 500_000
 """What ``read_records`` makes of one batch unless told otherwise; a batch of 1 MiB, which is Kafka's default
@@ -71,13 +63,21 @@ def read_records(
         raise CorruptMessageError(
             f"batch at offset {header.base_offset}: {header.record_count} records, the limit is {max_records}"
         )
-    return list(iter_records(data, position, max_bytes=max_bytes))
+    records: list[Record] = []
+    try:
+        for some in _records(header, unpack_records(data, position, header, max_bytes), header.record_count):
+            records += some
+    except DamagedError as error:
+        raise _corrupt(header, error) from None
+    return records
 
 
 def iter_records(
     data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Record]:
     """As ``read_records``, one record at a time and any number of them; damage is met when it is reached.
+
+    ``data`` is copied or unpacked when the first record is asked for, and may change after that.
 
     Args:
         data: holds the whole batch.
@@ -90,9 +90,31 @@ def iter_records(
     """
     header = parse_header(data, position)
     try:
-        yield from _records(header, _body(data, position, header, max_bytes))
-    except _DamagedError as error:
-        raise CorruptMessageError(f"batch at offset {header.base_offset}: {error}") from None
+        records = bytes(unpack_records(data, position, header, max_bytes))
+        for some in _records(header, records, _RECORDS_AT_ONCE):
+            yield from some
+    except DamagedError as error:
+        raise _corrupt(header, error) from None
+
+
+def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> RecordScan:
+    """Looks at the structure of a batch from a producer, down to each record, without making records of it.
+
+    Raises:
+        CorruptMessageError: the header is damaged, or the batch is cut off.
+        InvalidRecordError: the header is right and what it holds is not.
+        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
+    """
+    header = parse_header(data, position)
+    whole = memoryview(data)[position : position + header.size_bytes]
+    if len(whole) < header.size_bytes:
+        raise CorruptMessageError(f"{len(whole)} bytes of a batch of {header.size_bytes}")
+    try:
+        return scan_records(
+            unpack_records(whole, 0, header, max_bytes), header.record_count, header.base_timestamp
+        )
+    except (DamagedError, CorruptMessageError) as error:
+        raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
 
 
 def validate_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> int:
@@ -114,128 +136,57 @@ def validate_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DE
         raise InvalidRecordError(
             f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
         )
-    whole = memoryview(data)[position : position + header.size_bytes]
-    if len(whole) < header.size_bytes:
-        raise CorruptMessageError(f"{len(whole)} bytes of a batch of {header.size_bytes}")
-    largest: int | None = None
-    expected = header.base_offset
-    try:
-        for record in _records(header, _body(whole, 0, header, max_bytes)):
-            if record.offset != expected:
-                raise InvalidRecordError(f"a record has offset {record.offset}, due is {expected}")
-            expected += 1
-            if largest is None or record.timestamp_ms > largest:
-                largest = record.timestamp_ms
-    except (_DamagedError, CorruptMessageError) as error:
-        raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
-    return header.max_timestamp if largest is None else largest
+    scan = scan_batch(data, position, max_bytes=max_bytes)
+    if scan.misplaced >= 0:
+        raise InvalidRecordError(
+            f"batch at offset {header.base_offset}: record {scan.misplaced}: offset delta "
+            f"{scan.misplaced_delta} at {scan.misplaced_position}, due is {scan.misplaced}"
+        )
+    return header.max_timestamp if header.is_log_append_time else scan.max_timestamp_ms
 
 
-class _DamagedError(Exception):
-    """The records are damaged; the text says where."""
+def unpack_records(
+    data: Buffer, position: int, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Buffer:
+    """What follows the header of the batch at ``position``: unpacked, or a view where it is not packed.
 
-
-def _body(data: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes:
+    Raises:
+        CorruptMessageError: the batch is cut off, or unpacks badly or to more than ``max_bytes``.
+        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
+    """
     start, end = position + HEADER_BYTES, position + header.size_bytes
     if len(data) < end:
-        raise _DamagedError(f"it has {header.size_bytes} bytes, {len(data) - position} are there")
+        raise CorruptMessageError(
+            f"batch at offset {header.base_offset}: it has {header.size_bytes} bytes, "
+            f"{len(data) - position} are there"
+        )
     body = memoryview(data)[start:end]
-    return bytes(body) if header.codec is Codec.NONE else decompress(header.codec, body, max_bytes=max_bytes)
+    return body if header.codec is Codec.NONE else decompress(header.codec, body, max_bytes=max_bytes)
 
 
-def _records(header: BatchHeader, body: bytes) -> Iterator[Record]:
-    if header.record_count * _SMALLEST_RECORD_BYTES > len(body):
-        raise _DamagedError(f"{header.record_count} records in {len(body)} bytes")
-    reader = _Reader(body)
+def _records(header: BatchHeader, records: Buffer, at_once: int) -> Iterator[list[Record]]:
+    """All of them, so many at a time; damage is raised when it is first in line."""
+    count, number, position = header.record_count, 0, 0
     append_time = header.max_timestamp if header.is_log_append_time else None
-    for _ in range(header.record_count):
-        yield reader.record(header.base_offset, header.base_timestamp, append_time)
-    if reader.position != len(body):
-        raise _DamagedError(f"{len(body) - reader.position} bytes behind the last record")
+    while True:
+        some, position = decode_records(
+            records,
+            position,
+            number,
+            min(number + at_once, count),
+            record_count=count,
+            base_offset=header.base_offset,
+            base_timestamp=header.base_timestamp,
+            append_time=append_time,
+        )
+        yield some
+        number += len(some)
+        if number == count:
+            break
+    left = len(records) - position
+    if left:
+        raise damaged(Damage.BEHIND_LAST, Field.RECORD, count, position, said=0, left=left)
 
 
-class _Reader:
-    """Walks through the bytes of one batch's records."""
-
-    __slots__ = ("_body", "_end", "position")
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._end = len(body)  # of the record at hand
-        self.position = 0
-
-    def record(self, base_offset: int, base_timestamp: int, append_time: int | None) -> Record:
-        """The next record."""
-        self._end = len(self._body)
-        length = self._varint(_VARINT_BITS)
-        start = self.position
-        if not 0 <= length <= self._end - start:
-            raise _DamagedError(f"a record of {length} bytes at {start}, {self._end - start} are left")
-        self._end = start + length
-        self._skip(1)  # attributes: none are defined
-        delta = self._varint(_VARLONG_BITS)
-        offset = base_offset + self._varint(_VARINT_BITS)
-        key = self._bytes("key")
-        value = self._bytes("value")
-        headers = self._headers()
-        if self.position != self._end:
-            raise _DamagedError(f"{self._end - self.position} bytes at {self.position} belong to no field")
-        timestamp = _int64(base_timestamp + delta) if append_time is None else append_time
-        return Record(offset, timestamp, key, value, headers)
-
-    def _headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        count = self._varint(_VARINT_BITS)
-        if not count:
-            return ()
-        if not 0 < count * _SMALLEST_HEADER_BYTES <= self._end - self.position:
-            raise _DamagedError(f"{count} headers at {self.position}")
-        return tuple([(self._header_key(), self._bytes("header value")) for _ in range(count)])
-
-    def _header_key(self) -> str:
-        start = self.position
-        key = self._bytes("header key")
-        if key is None:
-            raise _DamagedError(f"a null header key at {start}")
-        try:
-            return key.decode()
-        except UnicodeDecodeError:
-            raise _DamagedError(f"a header key at {start} that is not UTF-8") from None
-
-    def _bytes(self, what: str) -> bytes | None:
-        size = self._varint(_VARINT_BITS)
-        if size == -1:
-            return None
-        start = self.position
-        if not 0 <= size <= self._end - start:
-            raise _DamagedError(f"{what} of {size} bytes at {start}, {self._end - start} are left")
-        self.position = start + size
-        return self._body[start : self.position]
-
-    def _skip(self, count: int) -> None:
-        self.position += count
-        if self.position > self._end:
-            raise _DamagedError(f"a record ends at {self._end} before its last field")
-
-    def _varint(self, bits: int) -> int:
-        position, end = self.position, self._end
-        result = shift = 0
-        while True:
-            if position >= end:
-                raise _DamagedError(f"a number at {self.position} runs past its record's end")
-            byte = self._body[position]
-            position += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift >= bits:
-                raise _DamagedError(f"a number at {self.position} has more than {bits} bits")
-        self.position = position
-        result &= (1 << bits) - 1
-        return (result >> 1) ^ -(result & 1)
-
-
-def _int64(value: int) -> int:
-    """Timestamps wrap at 64 bits, as in the Java clients."""
-    wrapped = value & _UINT64
-    return wrapped - (1 << 64) if wrapped >> 63 else wrapped
+def _corrupt(header: BatchHeader, error: DamagedError) -> CorruptMessageError:
+    return CorruptMessageError(f"batch at offset {header.base_offset}: {error}")

@@ -70,7 +70,26 @@ def seal(
     return sealed
 
 
-def _compressed(records: memoryview, compression: Compression) -> memoryview:
+def seal_records(records: Buffer, header: layout.BatchHeader, compression: Compression) -> bytes:
+    """Makes a batch of encoded records; the header stays as given, but for codec, length and checksum.
+
+    Args:
+        records: what followed a header, unpacked; not looked at.
+        header: of the batch they came from.
+        compression: codec and level of the batch they go into.
+
+    Raises:
+        UnsupportedCodecError: the codec's library is not installed.
+    """
+    sealed = _compressed(records, compression)
+    attributes = header.attributes & ~layout.CODEC_MASK | compression.codec
+    header = header._replace(attributes=attributes, batch_length=len(sealed) - layout.LENGTH_END)
+    layout.HEADER.pack_into(sealed, 0, *header)
+    layout.stamp_crc(sealed, 0, len(sealed))
+    return bytes(sealed)
+
+
+def _compressed(records: Buffer, compression: Compression) -> memoryview:
     packed = compress(records, compression)
     sealed = memoryview(bytearray(layout.HEADER_BYTES + len(packed)))
     sealed[layout.HEADER_BYTES :] = packed

@@ -1,12 +1,13 @@
 """What a leader demands of a batch before it is written, in Kafka's order (LogValidator, UnifiedLog).
 
-Headers alone are looked at; records are decoded only where a rule is about each of them: keys on compacted
-topics, and limits on timestamps.
+Headers alone are looked at; records are scanned only where a rule is about each of them (keys on compacted
+topics, limits on timestamps), and decoded only to name those at fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NoReturn
 
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -31,7 +32,7 @@ from splashdam.record.batch import (
     parse_header,
 )
 from splashdam.record.compression import Codec
-from splashdam.record.reader import Record, iter_records
+from splashdam.record.reader import RecordScan, iter_records, scan_batch
 
 MAX_RECORDS = 500_000
 """In one batch: a few compressed bytes may stand for millions, and some topics have each one looked at."""
@@ -141,29 +142,44 @@ def _check_attributes(header: BatchHeader) -> None:
 
 
 def _check_records(batch: Buffer, settings: LogSettings, now_ms: int) -> None:
-    has_time_limit = settings.limits_timestamps
-    keyless: dict[int, str] = {}
-    untimely: dict[int, str] = {}
     try:
-        for index, record in enumerate(iter_records(batch)):
-            if settings.is_compacted and record.key is None:
-                keyless[index] = "has no key"
-            if has_time_limit and not _is_timely(record, settings, now_ms):
-                untimely[index] = f"timestamp {record.timestamp_ms} is outside the topic's limits"
-            if max(len(keyless), len(untimely)) >= _MAX_NAMED_RECORDS:
-                break
+        scan = scan_batch(batch)
     except UnsupportedCodecError as error:
         raise UnsupportedCompressionTypeError(str(error)) from error
-    if keyless:
-        raise InvalidRecordsError("a compacted topic accepts no record without a key", keyless)
-    if untimely:
-        raise InvalidTimestampsError(
-            "a timestamp is further from the broker's clock than the topic allows", untimely
-        )
+    if settings.is_compacted and scan.null_keys:
+        raise InvalidRecordsError("a compacted topic accepts no record without a key", _keyless(batch))
+    if settings.limits_timestamps and not _all_timely(scan, settings, now_ms):
+        untimely = _untimely(batch, settings, now_ms)
+        if untimely:
+            raise InvalidTimestampsError(
+                "a timestamp is further from the broker's clock than the topic allows", untimely
+            )
 
 
-def _is_timely(record: Record, settings: LogSettings, now_ms: int) -> bool:
-    if record.timestamp_ms < 0:
+def _keyless(batch: Buffer) -> dict[int, str]:
+    keyless = (index for index, record in enumerate(iter_records(batch)) if record.key is None)
+    return dict.fromkeys(islice(keyless, _MAX_NAMED_RECORDS), "has no key")
+
+
+def _untimely(batch: Buffer, settings: LogSettings, now_ms: int) -> dict[int, str]:
+    untimely = (
+        (index, f"timestamp {record.timestamp_ms} is outside the topic's limits")
+        for index, record in enumerate(iter_records(batch))
+        if not _is_timely(record.timestamp_ms, settings, now_ms)
+    )
+    return dict(islice(untimely, _MAX_NAMED_RECORDS))
+
+
+def _all_timely(scan: RecordScan, settings: LogSettings, now_ms: int) -> bool:
+    """Whether smallest and largest timestamp say so; a negative one is no timestamp, and says nothing."""
+    return scan.min_timestamp_ms >= 0 and all(
+        _is_timely(timestamp_ms, settings, now_ms)
+        for timestamp_ms in (scan.min_timestamp_ms, scan.max_timestamp_ms)
+    )
+
+
+def _is_timely(timestamp_ms: int, settings: LogSettings, now_ms: int) -> bool:
+    if timestamp_ms < 0:
         return True
-    age_ms = now_ms - record.timestamp_ms
+    age_ms = now_ms - timestamp_ms
     return -settings.message_timestamp_after_max_ms <= age_ms <= settings.message_timestamp_before_max_ms

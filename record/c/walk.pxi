@@ -1,0 +1,224 @@
+"""The walk through a batch's records, on bytes that anybody may have written and somebody may be changing.
+
+A number is read once, compared with the bytes that are left, and only then used; nothing is read a second time on
+the word of an earlier look. So bytes that change meanwhile (a mapped file, a finalizer) make a wrong record at worst.
+"""
+
+cdef enum:
+    SMALLEST_RECORD_BYTES = 7
+    SMALLEST_HEADER_BYTES = 2
+
+cdef enum:  # damage.Damage
+    NUMBER_CUT = 1
+    NUMBER_TOO_LONG = 2
+    WRONG_SIZE = 3
+    NO_ATTRIBUTES = 4
+    WRONG_HEADER_COUNT = 5
+    NULL_HEADER_KEY = 6
+    HEADER_KEY_TEXT = 7
+    LEFT_OVER = 8
+    WRONG_OFFSET = 9
+    BEHIND_LAST = 10
+    WRONG_COUNT = 11
+
+cdef enum:  # damage.Field
+    FIELD_RECORD = 0
+    FIELD_TIMESTAMP_DELTA = 1
+    FIELD_OFFSET_DELTA = 2
+    FIELD_KEY = 3
+    FIELD_VALUE = 4
+    FIELD_HEADER_COUNT = 5
+    FIELD_HEADER_KEY = 6
+    FIELD_HEADER_VALUE = 7
+
+cdef struct Blob:
+    const uint8_t *data
+    int64_t size  # -1 for null
+
+cdef struct Walk:
+    const uint8_t *start
+    const uint8_t *at
+    const uint8_t *stop  # behind all records
+    const uint8_t *end  # behind the record at hand
+    int64_t number  # of the record at hand
+    int64_t record_bytes
+    int64_t timestamp_delta
+    int64_t offset_delta
+    int64_t offset_delta_at
+    int damage  # 0 while nothing is wrong; then what damaged() is told
+    int field
+    int64_t position
+    int64_t said
+    int64_t left
+
+
+cdef int fail(Walk *walk, int damage, int field, int64_t position, int64_t said, int64_t left) noexcept nogil:
+    walk.damage = damage
+    walk.field = field
+    walk.position = position
+    walk.said = said
+    walk.left = left
+    return -1
+
+
+cdef object damage_of(Walk *walk):
+    return damaged(walk.damage, walk.field, walk.number, walk.position, said=walk.said, left=walk.left)
+
+
+cdef int start_walk(Walk *walk, Py_buffer *records, int64_t record_count) noexcept nogil:
+    memset(walk, 0, sizeof(Walk))
+    walk.start = <const uint8_t *>records.buf
+    walk.at = walk.start
+    walk.end = walk.start
+    walk.stop = walk.start + records.len
+    # The first comparison keeps the product within 64 bits.
+    if not 0 <= record_count <= records.len or record_count * SMALLEST_RECORD_BYTES > records.len:
+        return fail(walk, WRONG_COUNT, FIELD_RECORD, 0, record_count, records.len)
+    return 0
+
+
+cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
+    """The zigzag number that begins here; bits above ``bits`` are dropped, as Java's readers do."""
+    cdef const uint8_t *at = walk.at
+    cdef uint64_t number = 0
+    cdef uint64_t byte
+    cdef int shift = 0
+    while True:
+        if at >= walk.end:
+            return fail(walk, NUMBER_CUT, field, walk.at - walk.start, 0, walk.end - walk.start)
+        byte = at[0]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            return fail(walk, NUMBER_TOO_LONG, field, walk.at - walk.start, bits, 0)
+    walk.at = at
+    if bits == 32:
+        number &= <uint64_t>0xFFFFFFFF
+    out[0] = <int64_t>((number >> 1) ^ (0 - (number & 1)))
+    return 0
+
+
+cdef inline int take_blob(Walk *walk, int field, Blob *out) noexcept nogil:
+    cdef int64_t position = walk.at - walk.start
+    if take_number(walk, field, 32, &out.size) < 0:
+        return -1
+    out.data = walk.at
+    if out.size == -1:
+        return 0
+    if not 0 <= out.size <= walk.end - walk.at:
+        return fail(walk, WRONG_SIZE, field, position, out.size, walk.end - walk.at)
+    walk.at += out.size
+    return 0
+
+
+cdef inline int begin_record(Walk *walk) noexcept nogil:
+    """Reads the next record as far as its key."""
+    cdef int64_t position = walk.at - walk.start
+    cdef int64_t length = 0
+    walk.end = walk.stop
+    if take_number(walk, FIELD_RECORD, 32, &length) < 0:
+        return -1
+    if not 0 <= length <= walk.stop - walk.at:
+        return fail(walk, WRONG_SIZE, FIELD_RECORD, position, length, walk.stop - walk.at)
+    walk.end = walk.at + length
+    walk.record_bytes = length
+    if not length:
+        return fail(walk, NO_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, 0, 0)
+    walk.at += 1  # attributes: none are defined
+    if take_number(walk, FIELD_TIMESTAMP_DELTA, 64, &walk.timestamp_delta) < 0:
+        return -1
+    walk.offset_delta_at = walk.at - walk.start
+    return take_number(walk, FIELD_OFFSET_DELTA, 32, &walk.offset_delta)
+
+
+cdef inline int offset_of_record(Walk *walk, int64_t base_offset, int64_t *out) noexcept nogil:
+    # The offset behind it must exist as well.
+    if walk.offset_delta >= 0 and base_offset >= LLONG_MAX - walk.offset_delta:
+        return fail(walk, WRONG_OFFSET, FIELD_OFFSET_DELTA, walk.offset_delta_at, walk.offset_delta, 0)
+    if walk.offset_delta < 0 and base_offset < LLONG_MIN - walk.offset_delta:
+        return fail(walk, WRONG_OFFSET, FIELD_OFFSET_DELTA, walk.offset_delta_at, walk.offset_delta, 0)
+    out[0] = base_offset + walk.offset_delta
+    return 0
+
+
+cdef inline int take_header_count(Walk *walk, int64_t *out) noexcept nogil:
+    cdef int64_t position = walk.at - walk.start
+    cdef int64_t left
+    if take_number(walk, FIELD_HEADER_COUNT, 32, out) < 0:
+        return -1
+    left = walk.end - walk.at
+    if out[0] and not 0 < out[0] * SMALLEST_HEADER_BYTES <= left:
+        return fail(walk, WRONG_HEADER_COUNT, FIELD_HEADER_COUNT, position, out[0], left)
+    return 0
+
+
+cdef int take_header(Walk *walk, Blob *key, Blob *value) noexcept nogil:
+    cdef int64_t position = walk.at - walk.start
+    if take_blob(walk, FIELD_HEADER_KEY, key) < 0:
+        return -1
+    if key.size < 0:
+        return fail(walk, NULL_HEADER_KEY, FIELD_HEADER_KEY, position, 0, 0)
+    if not is_utf8(key.data, key.size):
+        return fail(walk, HEADER_KEY_TEXT, FIELD_HEADER_KEY, position, 0, 0)
+    return take_blob(walk, FIELD_HEADER_VALUE, value)
+
+
+cdef int pass_headers(Walk *walk, int64_t header_count) noexcept nogil:
+    cdef Blob key, value
+    while header_count:
+        if take_header(walk, &key, &value) < 0:
+            return -1
+        header_count -= 1
+    return 0
+
+
+cdef inline int finish_record(Walk *walk) noexcept nogil:
+    cdef int64_t left = walk.end - walk.at
+    if left:
+        return fail(walk, LEFT_OVER, FIELD_RECORD, walk.at - walk.start, 0, left)
+    walk.number += 1
+    return 0
+
+
+cdef int check_end(Walk *walk) noexcept nogil:
+    cdef int64_t left = walk.stop - walk.at
+    if left:
+        return fail(walk, BEHIND_LAST, FIELD_RECORD, walk.at - walk.start, 0, left)
+    return 0
+
+
+cdef bint is_utf8(const uint8_t *at, int64_t size) noexcept nogil:
+    """Whether Python's own decoder takes it: the shortest form, no surrogates, nothing above U+10FFFF."""
+    cdef const uint8_t *end = at + size
+    cdef uint8_t lead, low, high
+    cdef int more
+    while at < end:
+        lead = at[0]
+        at += 1
+        if lead < 0x80:
+            continue
+        low = 0x80
+        high = 0xBF
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            low = 0xA0 if lead == 0xE0 else 0x80
+            high = 0x9F if lead == 0xED else 0xBF
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            low = 0x90 if lead == 0xF0 else 0x80
+            high = 0x8F if lead == 0xF4 else 0xBF
+        else:
+            return False
+        while more:
+            if at >= end or not low <= at[0] <= high:
+                return False
+            low = 0x80
+            high = 0xBF
+            at += 1
+            more -= 1
+    return True

@@ -1,0 +1,238 @@
+"""The Python twin of the walk through a batch's records (``c/walk.pxi``, ``c/records.pxi``).
+
+Every length and count is compared with the bytes that are there before anything is made of it. Both twins
+look at the fields in the same order, so both meet the same damage first.
+"""
+
+from __future__ import annotations
+
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.values import Buffer
+from splashdam.record.damage import Damage, DamagedError, Field, damaged
+from splashdam.record.record import Record, RecordScan
+
+_SMALLEST_RECORD_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers
+_SMALLEST_HEADER_BYTES = 2
+_UINT64 = (1 << 64) - 1
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def scan_records(records: Buffer, record_count: int, base_timestamp: int) -> RecordScan:
+    """Looks at the structure of all records and makes no object of any.
+
+    Lengths, numbers, header counts and header keys are sound, and the records are exactly the bytes given.
+    Gaps in the offsets are told, not refused: compaction leaves some.
+
+    Args:
+        records: what follows the header of a batch, unpacked.
+        record_count: as the header says.
+        base_timestamp: the header's; the timestamps are relative to it.
+
+    Raises:
+        DamagedError: the bytes are not so many records.
+    """
+    walk = Walk(records, record_count)
+    smallest, largest, null_keys = _INT64_MAX, _INT64_MIN, 0
+    misplaced = (-1, 0, 0)
+    while walk.number < record_count:
+        walk.begin()
+        if walk.offset_delta != walk.number and misplaced[0] < 0:
+            misplaced = (walk.number, walk.offset_delta, walk.offset_delta_at)
+        null_keys += walk.blob(Field.KEY)[0] < 0
+        walk.blob(Field.VALUE)
+        for _ in range(walk.header_count()):
+            walk.header()
+        walk.finish()
+        timestamp_ms = wrapped(base_timestamp + walk.timestamp_delta)
+        smallest, largest = min(smallest, timestamp_ms), max(largest, timestamp_ms)
+    walk.check_end()
+    return RecordScan(smallest, largest, null_keys, *misplaced)
+
+
+def decode_records(
+    records: Buffer,
+    position: int,
+    first: int,
+    stop: int,
+    *,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> tuple[list[Record], int]:
+    """The records from number ``first`` up to ``stop``, and the position behind the last of them.
+
+    Fewer where one of them is damaged: the next call, which begins there, raises. Whether bytes follow the
+    last record of the batch is the caller's to see.
+
+    Args:
+        records: what follows the header of a batch, unpacked.
+        position: where record ``first`` begins.
+        first: its number in the batch, from 0.
+        stop: number behind the last one wanted.
+        record_count: as the header says.
+        base_offset: the header's.
+        base_timestamp: the header's.
+        append_time: what is every record's timestamp with LogAppendTime, None without.
+
+    Raises:
+        DamagedError: record ``first`` is damaged.
+    """
+    walk = Walk(records, record_count)
+    if not 0 <= position <= len(walk.body):
+        raise IllegalArgumentError(f"position={position}: there are {len(walk.body)} bytes of records")
+    walk.position, walk.number = position, first
+    read: list[Record] = []
+    try:
+        while walk.number < stop:
+            read.append(_record(walk, base_offset, base_timestamp, append_time))
+            position = walk.position
+    except DamagedError:
+        if not read:
+            raise
+    return read, position
+
+
+def _record(walk: Walk, base_offset: int, base_timestamp: int, append_time: int | None) -> Record:
+    walk.begin()
+    offset = walk.offset(base_offset)
+    key = walk.data(Field.KEY)
+    value = walk.data(Field.VALUE)
+    headers = tuple([_header(walk) for _ in range(walk.header_count())])
+    walk.finish()
+    timestamp_ms = wrapped(base_timestamp + walk.timestamp_delta) if append_time is None else append_time
+    return Record(offset, timestamp_ms, key, value, headers)
+
+
+def _header(walk: Walk) -> tuple[str, bytes | None]:
+    key, (size, start) = walk.header()
+    return key.decode(), None if size < 0 else walk.body[start : start + size]
+
+
+class Walk:
+    """Walks through the bytes of one batch's records."""
+
+    __slots__ = (
+        "_end",
+        "body",
+        "number",
+        "offset_delta",
+        "offset_delta_at",
+        "position",
+        "record_bytes",
+        "timestamp_delta",
+    )
+
+    def __init__(self, records: Buffer, record_count: int) -> None:
+        self.body = bytes(records)
+        if not 0 <= record_count * _SMALLEST_RECORD_BYTES <= len(self.body):
+            raise damaged(Damage.COUNT, Field.RECORD, 0, 0, said=record_count, left=len(self.body))
+        self.position = 0
+        self.number = 0  # of the record at hand
+        self._end = 0  # of the record at hand
+        self.timestamp_delta = self.offset_delta = self.offset_delta_at = self.record_bytes = 0
+
+    def begin(self) -> None:
+        """Reads the next record as far as its key."""
+        self._end = len(self.body)
+        at = self.position
+        length = self._varint(Field.RECORD, 32)
+        if not 0 <= length <= self._end - self.position:
+            raise self._damage(Damage.SIZE, Field.RECORD, at, length, self._end - self.position)
+        self._end = self.position + length
+        self.record_bytes = length
+        if not length:
+            raise self._damage(Damage.NO_ATTRIBUTES, Field.RECORD, self.position)
+        self.position += 1  # attributes: none are defined
+        self.timestamp_delta = self._varint(Field.TIMESTAMP_DELTA, 64)
+        self.offset_delta_at = self.position
+        self.offset_delta = self._varint(Field.OFFSET_DELTA, 32)
+
+    def offset(self, base_offset: int) -> int:
+        """The offset of the record at hand."""
+        offset = base_offset + self.offset_delta
+        if not _INT64_MIN <= offset < _INT64_MAX:  # the offset behind it must exist as well
+            raise self._damage(Damage.OFFSET, Field.OFFSET_DELTA, self.offset_delta_at, self.offset_delta)
+        return offset
+
+    def data(self, field: Field) -> bytes | None:
+        """Key or value, whichever is next."""
+        size, start = self.blob(field)
+        return None if size < 0 else self.body[start : start + size]
+
+    def blob(self, field: Field) -> tuple[int, int]:
+        """Size (-1 for null) and position of the next bytes, which are passed over."""
+        at = self.position
+        size = self._varint(field, 32)
+        start = self.position
+        if size == -1:
+            return size, start
+        if not 0 <= size <= self._end - start:
+            raise self._damage(Damage.SIZE, field, at, size, self._end - start)
+        self.position = start + size
+        return size, start
+
+    def header_count(self) -> int:
+        """How many headers follow."""
+        at = self.position
+        count = self._varint(Field.HEADER_COUNT, 32)
+        left = self._end - self.position
+        if count and not 0 < count * _SMALLEST_HEADER_BYTES <= left:
+            raise self._damage(Damage.HEADER_COUNT, Field.HEADER_COUNT, at, count, left)
+        return count
+
+    def header(self) -> tuple[bytes, tuple[int, int]]:
+        """The next header: its key, and size and position of its value."""
+        at = self.position
+        size, start = self.blob(Field.HEADER_KEY)
+        if size < 0:
+            raise self._damage(Damage.NULL_HEADER_KEY, Field.HEADER_KEY, at)
+        key = self.body[start : start + size]
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            raise self._damage(Damage.HEADER_KEY_TEXT, Field.HEADER_KEY, at) from None
+        return key, self.blob(Field.HEADER_VALUE)
+
+    def finish(self) -> None:
+        """Ends the record at hand: no byte of it may be left."""
+        left = self._end - self.position
+        if left:
+            raise self._damage(Damage.LEFT_OVER, Field.RECORD, self.position, 0, left)
+        self.number += 1
+
+    def check_end(self) -> None:
+        """Nothing may follow the last record."""
+        left = len(self.body) - self.position
+        if left:
+            raise self._damage(Damage.BEHIND_LAST, Field.RECORD, self.position, 0, left)
+
+    def _damage(
+        self, damage: Damage, field: Field, position: int, said: int = 0, left: int = 0
+    ) -> DamagedError:
+        return damaged(damage, field, self.number, position, said=said, left=left)
+
+    def _varint(self, field: Field, bits: int) -> int:
+        at = position = self.position
+        end, body = self._end, self.body
+        result = shift = 0
+        while True:
+            if position >= end:
+                raise self._damage(Damage.NUMBER_CUT, field, at, 0, end)
+            byte = body[position]
+            position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= bits:
+                raise self._damage(Damage.NUMBER_TOO_LONG, field, at, bits)
+        self.position = position
+        result &= (1 << bits) - 1
+        return (result >> 1) ^ -(result & 1)
+
+
+def wrapped(value: int) -> int:
+    """Timestamps wrap at 64 bits, as in the Java clients."""
+    value &= _UINT64
+    return value - (1 << 64) if value >> 63 else value
