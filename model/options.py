@@ -23,6 +23,7 @@ def option(
     kafka: str | None = None,
     parse: Callable[[str], Any] | None = None,
     check: Callable[[Any], str | None] | None = None,
+    notes: Mapping[str, object] | None = None,
 ) -> Any:
     """Declares one option of an attrs class.
 
@@ -32,6 +33,7 @@ def option(
         kafka: its dotted name where that is not the Python name with dots.
         parse: turns the text of a properties file into the value; by default derived from ``default``.
         check: returns what is wrong with a value, or None.
+        notes: whatever else the owner of the class wants to find in the field's metadata.
     """
 
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -39,7 +41,7 @@ def option(
         if problem is not None:
             raise KafkaConfigurationError(f"{attribute.name}={value!r}: {problem}. {doc}")
 
-    metadata = {"doc": doc, "kafka": kafka, "parse": parse}
+    metadata = {"doc": doc, "kafka": kafka, "parse": parse, **(notes or {})}
     if isinstance(default, list | dict):
         return attrs.field(factory=default.copy, validator=validate, metadata=metadata)
     return attrs.field(default=default, validator=validate, metadata=metadata)
@@ -110,7 +112,7 @@ def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -
         KafkaConfigurationError: a name is unknown or a value does not parse.
     """
     by_kafka_name = {
-        field.metadata.get("kafka") or field.name.replace("_", "."): field
+        kafka_name(field): field
         for field in attrs.fields(cls)  # type: ignore[arg-type]  # cls is an attrs class
     }
     options: dict[str, Any] = {}
@@ -120,11 +122,22 @@ def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -
             raise KafkaConfigurationError(
                 f"unknown {what} property {name!r}.{nearest_name(name, by_kafka_name)}"
             )
-        options[field.name] = _parse(field, name, text)
+        options[field.name] = parse_value(field, name, text)
     return options
 
 
-def _parse(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
+def kafka_name(field: attrs.Attribute[Any]) -> str:
+    """The dotted name of an option."""
+    name: str | None = field.metadata.get("kafka")
+    return name or field.name.replace("_", ".")
+
+
+def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
+    """An option's value from the text that stands for it under ``name``; what is no text is the value.
+
+    Raises:
+        KafkaConfigurationError: the text does not parse.
+    """
     if not isinstance(text, str):
         return text
     parse = field.metadata.get("parse") or _parser_for(field.default)

@@ -50,27 +50,31 @@ class Fault:
 class _Inode:
     """A file's bytes: as written, and as a power cut leaves them."""
 
-    def __init__(self, data: bytes = b"", *, is_synced: bool = False) -> None:
+    def __init__(self, data: bytes = b"", *, is_synced: bool = False, modified_ms: int = 0) -> None:
         self.data = bytearray(data)
+        self.modified_ms = modified_ms
         self.synced = data if is_synced else b""
 
     def sync(self) -> None:
         self.synced = bytes(self.data)
 
     def copy(self) -> _Inode:
-        twin = _Inode(bytes(self.data))
+        twin = _Inode(bytes(self.data), modified_ms=self.modified_ms)
         twin.synced = self.synced
         return twin
 
     def after_crash(self, random: Random | None) -> _Inode:
+        return _Inode(self._survivor(random), is_synced=True, modified_ms=self.modified_ms)
+
+    def _survivor(self, random: Random | None) -> bytes:
         if random is None or self.data == self.synced:
-            return _Inode(self.synced, is_synced=True)
+            return self.synced
         if not self.data.startswith(self.synced) and random.random() < 0.5:
-            return _Inode(self.synced, is_synced=True)  # a truncation was lost
+            return self.synced  # a truncation was lost
         kept = min(len(self.synced), len(self.data))
         survived = random.randint(kept, len(self.data))
         sound = random.randint(kept, survived)  # the length may be on disk before the bytes are
-        return _Inode(bytes(self.data[:sound]) + bytes(survived - sound), is_synced=True)
+        return bytes(self.data[:sound]) + bytes(survived - sound)
 
 
 @attrs.define
@@ -119,10 +123,12 @@ class MemoryFiles:
 
     Attributes:
         operations: how many operations so far changed something; a test can fail each of them in turn.
+        now_ms: what the time of the last write of a file is taken from.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.operations = 0
+        self.now_ms = 0
         self.capacity_bytes = capacity_bytes
         self._names = _Names()
         self._durable = _Names()
@@ -198,6 +204,10 @@ class MemoryFiles:
     def size_bytes(self, path: str) -> int | None:
         inode = self._names.files.get(path)
         return None if inode is None else len(inode.data)
+
+    def modified_ms(self, path: str) -> int | None:
+        inode = self._names.files.get(path)
+        return None if inode is None else inode.modified_ms
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         with storage_errors("write", path):
@@ -275,6 +285,7 @@ class MemoryFiles:
             room = max(0, self.capacity_bytes - self._used_bytes()) + len(inode.data) - position
             taken = min(taken, max(0, room))
         inode.data[position : position + taken] = data[:taken]
+        inode.modified_ms = self.now_ms
         if data and not taken:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return taken

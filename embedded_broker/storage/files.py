@@ -53,6 +53,10 @@ class Files(Protocol):
         """The file's length, or None where there is none."""
         ...
 
+    def modified_ms(self, path: str) -> int | None:
+        """When the file was last written, in milliseconds since the epoch, or None where there is none."""
+        ...
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory."""
         ...
@@ -177,11 +181,12 @@ class DiskFiles:
                 return None
 
     def size_bytes(self, path: str) -> int | None:
-        with storage_errors("look at", path):
-            try:
-                return os.stat(path).st_size
-            except FileNotFoundError:
-                return None
+        found = _stat(path)
+        return None if found is None else found.st_size
+
+    def modified_ms(self, path: str) -> int | None:
+        found = _stat(path)
+        return None if found is None else found.st_mtime_ns // 1_000_000
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
@@ -234,6 +239,14 @@ class DiskFiles:
 
     def lock(self, path: str) -> DirectoryLock:
         return lock_directory(path)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    with storage_errors("look at", path):
+        try:
+            return os.stat(path)
+        except FileNotFoundError:
+            return None
 
 
 def _read_fully(descriptor: int, position: int, count: int) -> bytes:

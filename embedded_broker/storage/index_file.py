@@ -76,6 +76,13 @@ class IndexFile:
             self._kept_back = b""
         return None if self._file is None or self._file.is_synced else self._file
 
+    def discard(self) -> None:
+        """Gives the file back for good: what is not on stable storage need never be."""
+        self._kept_back = b""
+        if self._file is not None:
+            self._file.discard()
+        self.close()
+
     def close(self) -> None:
         """Gives the file back."""
         file, self._file = self._file, None

@@ -54,7 +54,17 @@ class LeaderEpochs:
         Raises:
             KafkaStorageError: the change could not be written.
         """
-        kept = [entry for entry in self._entries if entry[1] < log_end_offset]
+        self._keep([entry for entry in self._entries if entry[1] < log_end_offset], log_start_offset)
+
+    def cut_start(self, log_start_offset: int) -> None:
+        """Drops what ended before the start of the log.
+
+        Raises:
+            KafkaStorageError: the change could not be written.
+        """
+        self._keep(list(self._entries), log_start_offset)
+
+    def _keep(self, kept: list[tuple[int, int]], log_start_offset: int) -> None:
         while len(kept) > 1 and kept[1][1] <= log_start_offset:
             del kept[0]
         if kept and kept[0][1] < log_start_offset:

@@ -12,9 +12,10 @@ from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME
 from splashdam.embedded_broker.storage.producer_snapshot import SNAPSHOT, offset_of_name
 from splashdam.embedded_broker.storage.scan import iter_heads
 from splashdam.embedded_broker.storage.segment import LOG
+from splashdam.embedded_broker.storage.segment_removal import DELETED
 
 TEMPORARY = ".tmp"
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+CLEANED, SWAP = ".cleaned", ".swap"
 
 
 def finish_leftovers(files: Files, directory: str) -> None:

@@ -90,7 +90,8 @@ class LogLoader:
         if self._producers is None:
             self._drop_stray_snapshots(log_end_offset)
             self._producers = self._producers_at(log_end_offset)
-        if log_end_offset > log_start_offset and log_end_offset not in self._snapshots.offsets():
+        says_something = log_end_offset > log_start_offset or len(self._producers)
+        if says_something and log_end_offset not in self._snapshots.offsets():
             self._snapshots.write(log_end_offset, self._producers)
         for segment in self._segments[:-1]:
             segment.release()
@@ -163,8 +164,10 @@ class LogLoader:
     def _repair_indexes(self) -> None:
         for segment in self._segments:
             is_active = segment is self._segments[-1]
-            if not segment.has_indexes() or (
-                is_active and not segment.offset_index.is_sane(segment.size_bytes)
+            if (
+                not segment.has_indexes()
+                or not segment.txn_index.is_sane(segment.base_offset)
+                or (is_active and not segment.offset_index.is_sane(segment.size_bytes))
             ):
                 _logger.info("%s: making its indexes anew", segment)
                 self._recover(segment, self._producers_at(segment.base_offset))
@@ -222,8 +225,8 @@ class LogLoader:
 
         Damage in segments that are trusted costs what stands behind it in the same segment.
         """
-        above = self._log_start_offset if self._log_start_offset <= offset else 0  # a wrong one hides nobody
-        start, states = self._snapshots.load_newest(offset, above)
+        # From the first segment on, even where the log starts later: its batches are still there to tell.
+        start, states = self._snapshots.load_newest(offset, self._segments[0].base_offset)
         if len(states):
             with _damage_logged():
                 complete_batches(states, self._segments, start)

@@ -1,51 +1,42 @@
 """The log of one partition: batches in segments, appended to by its leader, read by offset or timestamp.
 
 All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
-handed out are ``FileSlice``s, which outlive whatever happens to the log.
+handed out are ``FileSlice``s, which outlive whatever happens to the log. Reading stands in
+``log_reading.py``, flushing in ``log_flushing.py``.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
+from functools import partial
 
 from splashdam.embedded_broker.storage.append_checks import check_batch
 from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
-from splashdam.embedded_broker.storage.files import BytesSlice, Files, FileSlice
+from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog, LogLoader
-from splashdam.embedded_broker.storage.log_flush import FlushRound, LogFlusher
+from splashdam.embedded_broker.storage.log_flushing import FlushableLog
+from splashdam.embedded_broker.storage.log_reading import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
 from splashdam.embedded_broker.storage.producer_state import RememberedBatch
+from splashdam.embedded_broker.storage.retention import LogFacts, SegmentFacts, expired_segments
 from splashdam.embedded_broker.storage.segment import LogSegment
+from splashdam.embedded_broker.storage.segment_removal import SegmentRemover
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset, find_timestamp
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
-from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import LOG_APPEND_TIME_BIT, BatchHeader, stamp_log_append_time
+from splashdam.record.batch import LOG_APPEND_TIME_BIT, BatchHeader, parse_header, stamp_log_append_time
 
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""What ``offset_for_timestamp`` takes for a timestamp and answers without comparing any."""
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "NO_TIMESTAMP", "Log"]
 
-NO_TIMESTAMP = -1
 _ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: all that a leader changes
-_NOTHING = BytesSlice(b"")
+_logger = logging.getLogger(__name__)
 
 
-class Log:
-    """One partition's log; made by ``Log.open``.
-
-    Attributes:
-        topic_partition: what it is the log of.
-        topic_id: 16 bytes.
-        directory: where its files are.
-        settings: of its topic.
-        state: open, failed or closed.
-        producers: what it remembers of idempotent producers.
-        log_start_offset: the first offset that may be read.
-        log_end_offset: the offset the next record gets.
-        high_watermark: readers see what is below; with a single replica, the end of the log.
-    """
+class Log(FlushableLog):
+    """One partition's log; made by ``Log.open``. Its attributes are those of ``ReadableLog``."""
 
     def __init__(
         self,
@@ -57,22 +48,22 @@ class Log:
         *,
         topic_id: bytes,
         recovery_point: int,
+        now_ms: int,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.directory = directory
-        self.settings = settings
-        self.state = LogState.OPEN
-        self.producers = loaded.producers
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self.high_watermark = loaded.log_end_offset
+        super().__init__(
+            files,
+            directory,
+            topic_partition,
+            settings,
+            loaded,
+            topic_id=topic_id,
+            recovery_point=recovery_point,
+            now_ms=now_ms,
+        )
         self._files = files
-        self._segments = loaded.segments
-        self._active = loaded.segments.active
-        self._epochs = loaded.epochs
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
-        self._flusher = LogFlusher(files, directory, recovery_point)
+        self._remover = SegmentRemover(files, directory)
 
     @classmethod
     def open(
@@ -116,23 +107,8 @@ class Log:
             loaded,
             topic_id=topic_id,
             recovery_point=end if clean_shutdown else min(recovery_point, end),
+            now_ms=now_ms,
         )
-
-    @property
-    def leader_epoch(self) -> int:
-        """The newest epoch that wrote here, 0 where none has."""
-        return max(self._epochs.latest, 0)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """What read_committed readers see the log up to: the first open transaction or the high watermark."""
-        unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def segments(self) -> tuple[LogSegment, ...]:
-        """The segments at this moment, the active one last."""
-        return self._segments.all
 
     # --- append ---------------------------------------------------------------------------------------------
 
@@ -161,10 +137,43 @@ class Log:
             earlier = self.producers.check(header)
             if earlier is not None:
                 return self._duplicate(earlier)
-        appended_ms = NO_TIMESTAMP
         if self.settings.uses_log_append_time:
             batch, header = _stamp(batch, header, now_ms)
-            appended_ms = now_ms
+        appended = self._write(batch, header, now_ms, leader_epoch)
+        if header.producer_id >= 0:
+            self.producers.record(header, appended.base_offset, now_ms)
+        return appended
+
+    def append_marker(
+        self, marker: TransactionMarker, *, now_ms: int, leader_epoch: int | None = None
+    ) -> AppendResult:
+        """Ends a producer's transaction in this partition; a marker that ends nothing takes an offset, too.
+
+        Args:
+            marker: what the transaction's coordinator decided.
+            now_ms: wall clock, milliseconds since the epoch; the marker's timestamp.
+            leader_epoch: as for ``append_as_leader``.
+
+        Raises:
+            BrokerResponseError: what ``ProducerStates.check_marker`` refuses, or KafkaStorageError.
+            IllegalStateError: the log is closed.
+        """
+        if self.state is not LogState.OPEN:
+            self._refuse("append")
+        self.producers.check_marker(marker)
+        batch: Buffer = marker.encoded(now_ms)
+        header = parse_header(batch)
+        if self.settings.uses_log_append_time:
+            batch, header = _stamp(batch, header, now_ms)
+        appended = self._write(batch, header, now_ms, leader_epoch)
+        ended = self.producers.end_transaction(marker, appended.base_offset, now_ms, now_ms)
+        if ended is not None and ended.is_aborted:
+            self._active.txn_index.append(AbortedTransaction(*ended[:4]))
+        return appended
+
+    def _write(
+        self, batch: Buffer, header: BatchHeader, now_ms: int, leader_epoch: int | None
+    ) -> AppendResult:
         latest_epoch = self._epochs.latest
         epoch = max(latest_epoch, 0) if leader_epoch is None else leader_epoch
         base_offset = self.log_end_offset
@@ -176,10 +185,15 @@ class Log:
         assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
         unchanged = memoryview(batch)[_ASSIGNED.size :]
         self._active.append((assigned, unchanged), last_offset, header.max_timestamp)
-        if header.producer_id >= 0:
-            self.producers.record(header, base_offset, now_ms)
         self.log_end_offset = self.high_watermark = last_offset + 1
+        appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
+
+    def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
+        appended_ms = earlier.timestamp_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
+        return AppendResult(
+            earlier.first_offset, earlier.last_offset, appended_ms, self.log_start_offset, True
+        )
 
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and begins one at the end of the log; an empty one stays.
@@ -207,131 +221,104 @@ class Log:
         if self._flusher.is_overdue:
             self.flush()
 
-    # --- read -----------------------------------------------------------------------------------------------
+    # --- the start of the log -------------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, up_to: int | None = None
-    ) -> FileSlice:
-        """Batches from the one that holds ``offset`` on, out of one segment.
+    @property
+    def log_start_to_keep(self) -> int | None:
+        """What a checkpoint must say of the log's start; None where the first segment's name says it.
 
-        The slice begins with a whole batch, so records below ``offset`` may come along; ``max_bytes`` may
-        cut the last one, which readers skip.
+        Never beyond what is on stable storage: after a power cut the log would end before its own start.
+        """
+        start = min(self.log_start_offset, self.recovery_point)
+        is_said = start <= self._segments.all[0].base_offset and not self._remover.keeps_names
+        return None if is_said else start
+
+    def advance_log_start(self, offset: int) -> int:
+        """Makes everything below ``offset`` unreadable (DeleteRecords); an offset below the start is fine.
+
+        Whole segments below go with the next ``delete_old_segments``. Returns where the log starts now.
+
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is above the high watermark, or negative.
+            KafkaStorageError: the leader epochs could not be written, or the log is read-only.
+        """
+        if self.state is not LogState.OPEN:
+            self._refuse("deletion of records")
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} cannot start at {offset}: its high watermark is "
+                f"{self.high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self._epochs.cut_start(offset)
+            self.log_start_offset = offset
+        return self.log_start_offset
+
+    def delete_old_segments(self, *, wall_ms: int, now_ms: float) -> int:
+        """Takes segments away that ``retention.py`` says have to go; returns how many.
+
+        Their files are renamed, and unlinked after ``file.delete.delay.ms`` by ``unlink_deleted``. An active
+        segment that has to go is closed first.
 
         Args:
-            offset: the first record wanted.
-            max_bytes: most bytes to return.
-            min_one_batch: return the first batch even where it is larger than ``max_bytes``.
-            up_to: return nothing from this offset on; by default the high watermark.
-
-        Returns:
-            A slice, empty where there is nothing to read below ``up_to``. The caller closes it.
+            wall_ms: wall clock, milliseconds since the epoch.
+            now_ms: the clock that the delay is counted on.
 
         Raises:
-            OffsetOutOfRangeError: ``offset`` is below the log's start or above its end.
-            KafkaStorageError: the log cannot be read.
+            KafkaStorageError: the disk refused a step; what is out of the log stays out.
         """
-        if self.state is LogState.CLOSED:
-            self._refuse("read")
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} "
-                f"of {self.topic_partition}"
+        if self.state is not LogState.OPEN:
+            return 0
+        reasons = expired_segments(self._segment_facts(), self._facts(wall_ms))
+        if not reasons:
+            return 0
+        if len(reasons) == len(self._segments.all):
+            self.roll(wall_ms)
+            self._files.sync_directory(self.directory)  # the log must not end before what is left of it
+        for segment, reason in zip(self._segments.all, reasons, strict=False):
+            _logger.info("removing %s: %s", segment, reason)
+        self.advance_log_start(max(self._segments.all[len(reasons)].base_offset, self.log_start_offset))
+        removed = self._segments.remove_first(len(reasons))
+        self._flusher.forget(removed)
+        self._remover.add(removed, now_ms + self.settings.file_delete_delay_ms)
+        return len(removed)
+
+    def _segment_facts(self) -> list[SegmentFacts]:
+        segments = self._segments.all
+        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                end,
+                segment.size_bytes,
+                partial(self._largest_timestamp, segment),
+                segment is self._active,
             )
-        limit = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
-        if offset >= limit:
-            return _NOTHING
-        for segment in self._segments.walk_from(offset):
-            head = segment.find(offset)
-            if head is not None:
-                available = self._position_of(limit, segment) - head.position
-                size = min(max_bytes, available)
-                if size < head.size_bytes:
-                    size = head.size_bytes if min_one_batch and available > 0 else 0
-                return segment.log.slice(head.position, size) if size else _NOTHING
-        return _NOTHING
+            for segment, end in zip(segments, ends, strict=True)
+        ]
 
-    def _position_of(self, limit: int, segment: LogSegment) -> int:
-        """Where in a segment the batches from offset ``limit`` on begin."""
-        if limit >= self.log_end_offset:
-            return segment.size_bytes
-        head = segment.find(limit)
-        return segment.size_bytes if head is None else head.position
+    def _largest_timestamp(self, segment: LogSegment) -> int:
+        if segment is not self._active:
+            self._segments.touch(segment)  # looking opens its files
+        return segment.largest_timestamp
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset:
-        """The first offset, in offset order, of a record at least as late as ``timestamp_ms``.
-
-        -1 (``LATEST``) gives the high watermark, -2 (``EARLIEST``) the start of the log, -3
-        (``MAX_TIMESTAMP``) the first record with the largest timestamp. Offset and timestamp are -1 where no
-        record fits.
-
-        Raises:
-            KafkaStorageError: the log cannot be read.
-        """
-        if self.state is LogState.CLOSED:
-            self._refuse("read")
-        if timestamp_ms == LATEST:
-            return TimestampOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
-        if timestamp_ms == EARLIEST:
-            start = self.log_start_offset
-            return TimestampOffset(start, NO_TIMESTAMP, self._epochs.epoch_of(start))
-        wanted = None if timestamp_ms == MAX_TIMESTAMP else timestamp_ms
-        found = find_timestamp(self._segments, wanted, self.log_start_offset, self.high_watermark)
-        if found is None:
-            return TimestampOffset(-1, NO_TIMESTAMP, -1)
-        return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))
-
-    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
-
-        Raises:
-            KafkaStorageError: an index cannot be read.
-        """
-        return self._segments.aborted_transactions(offset, up_to)
-
-    # --- flush and end --------------------------------------------------------------------------------------
+    def _facts(self, wall_ms: int) -> LogFacts:
+        return LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
 
     @property
-    def recovery_point(self) -> int:
-        """Everything below is on stable storage."""
-        return self._flusher.recovery_point
+    def next_unlink_ms(self) -> float:
+        """When ``unlink_deleted`` has something to do, on the clock of ``delete_old_segments``."""
+        return self._remover.next_due_ms
 
-    @property
-    def needs_flush(self) -> bool:
-        """Whether a closed segment waits to be brought to stable storage."""
-        return self._flusher.needs_flush
-
-    def flush(self) -> None:
-        """Brings the log to stable storage and moves the recovery point; blocks.
+    def unlink_deleted(self, now_ms: float) -> None:
+        """Unlinks the files of removed segments whose delay is over.
 
         Raises:
-            KafkaStorageError: it could not. After a failed sync the log takes no more appends: what the disk
-                has is unknown, and a second try would prove nothing.
+            KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
         """
-        round_ = self._begin_flush()
-        try:
-            round_.run()
-        except KafkaStorageError:
-            self.state = LogState.FAILED
-            raise
-        self._end_flush(round_)
+        self._remover.unlink_due(now_ms)
 
-    async def sync(self) -> None:
-        """As ``flush``, while others go on using the log; a closed one has nothing left to flush.
-
-        Raises:
-            KafkaStorageError: as ``flush``.
-        """
-        if self._is_closed():
-            return
-        round_ = self._begin_flush()
-        try:
-            await round_.run_async()
-        except KafkaStorageError:
-            if self._is_closed():  # meanwhile: closing flushed it, or it is deleted
-                return
-            self.state = LogState.FAILED
-            raise
-        self._end_flush(round_)
+    # --- end ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Flushes and closes: final time entry, producer snapshot. A second call does nothing.
@@ -356,36 +343,9 @@ class Log:
         self.state = LogState.CLOSED
         self._segments.release_all()
 
-    def _begin_flush(self) -> FlushRound:
-        if self.state is not LogState.OPEN:
-            self._refuse("flush")
-        return self._flusher.begin(self._active, self.log_end_offset)
-
-    def _end_flush(self, done: FlushRound) -> None:
-        if self.state is not LogState.OPEN:  # closed meanwhile, or another flush failed: nothing is proven
-            return
-        for closed in self._flusher.end(done):
-            self._segments.touch(closed)
-
-    # --- odds and ends --------------------------------------------------------------------------------------
-
-    def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
-        appended_ms = earlier.timestamp_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
-        return AppendResult(
-            earlier.first_offset, earlier.last_offset, appended_ms, self.log_start_offset, True
-        )
-
-    def _is_closed(self) -> bool:
-        return self.state is LogState.CLOSED
-
-    def _refuse(self, call: str) -> None:
-        """Raises what fits a call that the state does not allow."""
-        if self.state is LogState.FAILED:
-            raise KafkaStorageError(f"{self.directory} is read-only since a sync to disk failed; no {call}")
-        raise IllegalStateError(f"no {call} on the log of {self.topic_partition}: it is {self.state.value}")
-
 
 def _stamp(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
+    """A copy whose records all read as of ``now_ms``."""
     stamped = bytearray(batch)
     stamp_log_append_time(stamped, 0, now_ms)
     return stamped, header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=now_ms)

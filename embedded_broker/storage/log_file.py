@@ -98,6 +98,10 @@ class LogFile(ABC):
         """Says that the bytes may be nowhere but in memory: an earlier process wrote them and was killed."""
         self._synced_end = -1
 
+    def discard(self) -> None:
+        """Says that the file is on its way out: a sync of it that is still to come is left out."""
+        self._synced_end = self.end
+
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Writes all bytes of ``buffers`` at the end, or none.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 
 from splashdam.embedded_broker.storage.files import Files, LogFile
@@ -76,6 +78,10 @@ class LogFlusher:
         """Notes that a segment was closed, and its successor made."""
         self._closed.append(segment)
         self._names_made += 1
+
+    def forget(self, removed: Collection[LogSegment]) -> None:
+        """Waits no longer for segments that are on their way out."""
+        self._closed = [segment for segment in self._closed if segment not in removed]
 
     def begin(self, active: LogSegment, log_end_offset: int) -> FlushRound:
         """Lists what to sync so that everything below ``log_end_offset`` is safe.

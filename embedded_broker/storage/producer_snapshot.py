@@ -113,12 +113,12 @@ class SnapshotFiles:
         self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
 
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
-        """The newest readable state at an offset in (``above``, ``up_to``], else the empty one at ``above``.
+        """The newest readable state from ``above`` to ``up_to`` and its offset, else the empty one at ``above``.
 
         Damaged snapshots are removed.
         """
         for offset in reversed(self.offsets()):
-            if above < offset <= up_to:
+            if above <= offset <= up_to:
                 try:
                     data = self._files.read_bytes(self._path(offset)) or b""
                     return offset, ProducerStates(decode_snapshot(data))
@@ -132,7 +132,12 @@ class SnapshotFiles:
         self._files.unlink(self._path(offset))
 
     def _path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:020d}{SNAPSHOT}"
+        return snapshot_path(self._directory, offset)
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where the state of everything below ``offset`` is kept."""
+    return f"{directory}/{offset:020d}{SNAPSHOT}"
 
 
 def offset_of_name(name: str, directory: str) -> int:

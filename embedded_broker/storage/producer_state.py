@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import attrs
 
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.broker_errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
+    error_for,
 )
+from splashdam.model.error_codes import ErrorCode
 from splashdam.record.batch import BatchHeader
 
 REMEMBERED_BATCHES = 5
@@ -152,13 +155,36 @@ class ProducerStates:
             entry.transaction_first_offset = base_offset
             self._open_transactions[entry.producer_id] = base_offset
 
+    def check_marker(self, marker: TransactionMarker) -> None:
+        """What the log makes of a marker before it is written.
+
+        Raises:
+            InvalidProducerEpochError: a newer epoch of the producer has written.
+            BrokerResponseError: TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has.
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return
+        if marker.producer_epoch < entry.epoch:
+            raise InvalidProducerEpochError(
+                f"producer {marker.producer_id} is at epoch {entry.epoch}, the marker at "
+                f"{marker.producer_epoch}"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise error_for(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker is of coordinator epoch {marker.coordinator_epoch}, "
+                f"an earlier one of {entry.coordinator_epoch}",
+            )
+
     def end_transaction(
-        self, header: BatchHeader, marker_offset: int, coordinator_epoch: int, *, is_aborted: bool
+        self, marker: TransactionMarker, offset: int, timestamp_ms: int, now_ms: int
     ) -> CompletedTransaction | None:
-        """Takes in a marker; None where the producer had no open transaction in this log."""
-        entry = self._entry(header.producer_id, header.producer_epoch)
-        entry.timestamp_ms = header.max_timestamp
-        entry.coordinator_epoch = coordinator_epoch
+        """Takes in a marker that is in the log; None where the producer had no open transaction in it."""
+        entry = self._entry(marker.producer_id, marker.producer_epoch)
+        entry.seen_ms = now_ms
+        entry.timestamp_ms = timestamp_ms
+        entry.coordinator_epoch = marker.coordinator_epoch
         first_offset, entry.transaction_first_offset = entry.transaction_first_offset, -1
         if first_offset < 0:
             return None
@@ -167,9 +193,9 @@ class ProducerStates:
         return CompletedTransaction(
             entry.producer_id,
             first_offset,
-            marker_offset,
-            marker_offset + 1 if stable is None else stable,
-            is_aborted,
+            offset,
+            offset + 1 if stable is None else stable,
+            not marker.is_commit,
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from struct import Struct
 
 from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, ProducerStates
 from splashdam.embedded_broker.storage.scan import iter_headers
 from splashdam.embedded_broker.storage.segment import LogSegment
+from splashdam.embedded_broker.storage.transaction_marker import parse_marker
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
-from splashdam.record.reader import read_records
 
-_MARKER_KEY = Struct(">hh")  # version, type
-_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
-_ABORT, _COMMIT = 0, 1
 _TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 
 
@@ -32,14 +28,10 @@ def replay_batch(
     if not header.is_control:
         states.record(header, header.base_offset, now_ms=0)
         return None
-    record = read_records(read_batch())[0]
-    if record.key is None or record.value is None:
+    marker = parse_marker(read_batch(), header.producer_id, header.producer_epoch)
+    if marker is None:
         return None
-    _, kind = _MARKER_KEY.unpack_from(record.key)
-    if kind not in (_ABORT, _COMMIT):
-        return None
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
-    return states.end_transaction(header, header.base_offset, coordinator_epoch, is_aborted=kind == _ABORT)
+    return states.end_transaction(marker, header.base_offset, header.max_timestamp, now_ms=0)
 
 
 def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_to: int) -> None:

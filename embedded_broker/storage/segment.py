@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.embedded_broker.storage.index_file import IndexFile
 from splashdam.embedded_broker.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from splashdam.embedded_broker.storage.scan import Head, iter_heads, iter_sound_batches
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -41,6 +42,7 @@ class LogSegment:
         self._files = files
         self._settings = settings
         self._log_path = segment_path(directory, base_offset, LOG)
+        self._roll_after_ms = settings.roll_after_ms(self._log_path)
         self._log: LogFile | None = None
         self._closed_size = files.size_bytes(self._log_path) or 0
         limit = settings.segment_index_bytes
@@ -81,10 +83,18 @@ class LogSegment:
         return self._max_timestamp
 
     @property
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the largest timestamp of a record, of the file where records have none."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self._files.modified_ms(self._log_path) or 0
+
+    @property
     def is_synced(self) -> bool:
         """Whether the log and its indexes are on stable storage."""
         log_is_synced = self._log is None or self._log.is_synced
-        return log_is_synced and self.offset_index.file.is_synced and self.time_index.file.is_synced
+        return log_is_synced and all(file.is_synced for file in self._index_files())
+
+    def _index_files(self) -> tuple[IndexFile, ...]:
+        return self.offset_index.file, self.time_index.file, self.txn_index.file
 
     def create(self) -> None:
         """Makes the files of a new segment, empty; leftovers of that name are emptied.
@@ -115,7 +125,7 @@ class LogSegment:
             return True
         if self.offset_index.is_full or self.time_index.is_full:
             return size > 0
-        return size > 0 and self._age_ms(max_timestamp, now_ms) > self._settings.segment_ms
+        return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
 
     def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
         """Writes one batch, all of it or nothing, and indexes it.
@@ -268,7 +278,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: index entries kept back earlier still cannot be written.
         """
-        files = [self.offset_index.file.settle(), self.time_index.file.settle(), self.txn_index.unsynced()]
+        files = [file.settle() for file in self._index_files()]
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 
@@ -276,16 +286,27 @@ class LogSegment:
         """Lets an idle partition do without descriptors; the next use opens what it needs."""
         if self._log is not None and self._log.is_synced:
             self._close_log()
-        for index in (self.offset_index, self.time_index):
-            if index.file.is_synced:
-                index.file.close()
+        for file in self._index_files():
+            if file.is_synced:
+                file.close()
 
     def release(self) -> None:
         """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
-        self.offset_index.unload()
-        self.time_index.unload()
-        self.txn_index.close()
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.unload()
         self._close_log()
+
+    def discard(self) -> None:
+        """As ``release``, for a segment that is on its way out: nothing of it needs a sync any more."""
+        if self._log is not None:
+            self._log.discard()
+        for file in self._index_files():
+            file.discard()
+        self.release()
+
+    def paths(self) -> list[str]:
+        """Where its files are, the log first; not each of them need exist."""
+        return [self._log_path, *(file.path for file in self._index_files())]
 
     def delete(self) -> None:
         """Removes the files.
@@ -293,10 +314,8 @@ class LogSegment:
         Raises:
             KafkaStorageError: one could not be removed.
         """
-        self.release()
-        for path in (
-            self._log_path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path
-        ):  # fmt: skip
+        self.discard()
+        for path in self.paths():
             self._files.unlink(path)
 
     def _close_log(self) -> None:

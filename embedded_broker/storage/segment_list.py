@@ -35,6 +35,14 @@ class SegmentList:
         """Adds a new active segment."""
         self._set((*self._segments, segment))
 
+    def remove_first(self, count: int) -> tuple[LogSegment, ...]:
+        """Takes the oldest segments out, but never the active one; returns them."""
+        removed, kept = self._segments[:count], self._segments[count:]
+        self._set(kept)
+        for segment in removed:
+            self._warm.pop(segment, None)
+        return removed
+
     def walk_from(self, offset: int) -> Iterator[LogSegment]:
         """The segment that may hold ``offset``, then those after it."""
         if offset >= self._bases[-1]:

@@ -1,16 +1,59 @@
-"""What can be set for one log. Names, defaults and units are those of Kafka's topic configuration."""
+"""What can be set for one log and for a data directory; names, defaults and units are Kafka's.
+
+Each option of a log is declared once, here or in ``TopicSettings``: its name, type, default and check, which
+broker settings stand in where a topic sets nothing (``broker``, the first one that is set counts), and, where
+that is so, why it has no effect in this broker (``without_effect``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import attrs
 
-from splashdam.model.options import at_least, from_properties, one_of, option
+from splashdam.model.options import at_least, from_properties, one_of, option, whole_number
 
 MAX_LONG = 2**63 - 1
-DAY_MS = 24 * 60 * 60 * 1000
+MINUTE_MS = 60 * 1000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+UNTIL_CLEANING = "nothing is compacted yet"
+
+
+class Synonym(NamedTuple):
+    """A broker setting that is a topic option's default; its value times ``factor`` is the option's."""
+
+    name: str
+    factor: int = 1
+
+    def value(self, setting: Any) -> Any:
+        """The option's value. Below zero stands for "no limit" in every unit."""
+        return setting if self.factor == 1 else max(-1, setting * self.factor)
+
+
+def topic_option(
+    default: Any,
+    *broker: str | Synonym,
+    doc: str,
+    check: Callable[[Any], str | None] | None = None,
+    without_effect: str = "",
+) -> Any:
+    """Declares one option of a topic.
+
+    Args:
+        default: its default value.
+        broker: the settings of the broker that it falls back to, the one that counts first.
+        doc: meaning and unit.
+        check: returns what is wrong with a value, or None.
+        without_effect: why setting it changes nothing in this broker.
+    """
+    synonyms = tuple(each if isinstance(each, Synonym) else Synonym(each) for each in broker)
+    notes = {"broker": synonyms, "without_effect": without_effect}
+    return option(default, doc=doc, check=check, notes=notes)
 
 
 def _cleanup_policy(value: str) -> str | None:
@@ -18,40 +61,140 @@ def _cleanup_policy(value: str) -> str | None:
     return None if set(policies) <= {"delete", "compact"} else "must be of delete and compact"
 
 
+def _no_limit_or_at_least(minimum: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        return None if value == -1 else at_least(minimum)(value)
+
+    return check
+
+
+def _ratio(value: Any) -> str | None:
+    return None if isinstance(value, int | float) and 0 <= value <= 1 else "must be between 0 and 1"
+
+
 @attrs.frozen
 class LogSettings:
     """Options of one topic's logs; a topic's own values are laid over the broker's by ``with_configs``."""
 
-    segment_bytes: int = option(
-        1024**3, check=at_least(14), doc="Bytes a segment may have before the next one is begun"
+    segment_bytes: int = topic_option(
+        1024**3,
+        "log.segment.bytes",
+        check=at_least(14),
+        doc="Bytes a segment may have before the next one is begun",
     )
-    segment_ms: int = option(
-        7 * DAY_MS, check=at_least(1), doc="Milliseconds of record time after which a segment is closed"
+    segment_ms: int = topic_option(
+        7 * DAY_MS,
+        "log.roll.ms",
+        Synonym("log.roll.hours", HOUR_MS),
+        check=at_least(1),
+        doc="Milliseconds of record time after which a segment is closed",
     )
-    segment_index_bytes: int = option(
+    segment_jitter_ms: int = topic_option(
+        0,
+        "log.roll.jitter.ms",
+        Synonym("log.roll.jitter.hours", HOUR_MS),
+        check=at_least(0),
+        doc="Milliseconds by which segment.ms is shortened at most, by another amount for each segment",
+    )
+    segment_index_bytes: int = topic_option(
         10 * 1024**2,
+        "log.index.size.max.bytes",
         check=at_least(24),
         doc="Bytes an index may have; a segment whose index is full is closed",
     )
-    index_interval_bytes: int = option(
-        4096, check=at_least(0), doc="Bytes of log between two entries of the offset index"
+    index_interval_bytes: int = topic_option(
+        4096,
+        "log.index.interval.bytes",
+        check=at_least(0),
+        doc="Bytes of log between two entries of the offset index",
     )
-    max_message_bytes: int = option(1_048_588, check=at_least(0), doc="Bytes of the largest batch accepted")
-    cleanup_policy: str = option(
-        "delete", check=_cleanup_policy, doc="delete, compact, or both with a comma; compact demands keys"
+    max_message_bytes: int = topic_option(
+        1_048_588, "message.max.bytes", check=at_least(0), doc="Bytes of the largest batch accepted"
     )
-    message_timestamp_type: str = option(
+    cleanup_policy: str = topic_option(
+        "delete",
+        "log.cleanup.policy",
+        check=_cleanup_policy,
+        doc="delete, compact, or both with a comma; compact demands keys",
+    )
+    message_timestamp_type: str = topic_option(
         "CreateTime",
+        "log.message.timestamp.type",
         check=one_of("CreateTime", "LogAppendTime"),
         doc="Whose clock stamps the records: the producer's or the broker's",
     )
-    message_timestamp_before_max_ms: int = option(
-        MAX_LONG, check=at_least(0), doc="Milliseconds a record's timestamp may lie behind the broker's clock"
-    )
-    message_timestamp_after_max_ms: int = option(
+    message_timestamp_before_max_ms: int = topic_option(
         MAX_LONG,
+        "log.message.timestamp.before.max.ms",
+        check=at_least(0),
+        doc="Milliseconds a record's timestamp may lie behind the broker's clock",
+    )
+    message_timestamp_after_max_ms: int = topic_option(
+        MAX_LONG,
+        "log.message.timestamp.after.max.ms",
         check=at_least(0),
         doc="Milliseconds a record's timestamp may lie ahead of the broker's clock",
+    )
+    retention_ms: int = topic_option(
+        7 * DAY_MS,
+        "log.retention.ms",
+        Synonym("log.retention.minutes", MINUTE_MS),
+        Synonym("log.retention.hours", HOUR_MS),
+        check=_no_limit_or_at_least(0),
+        doc="Milliseconds after its largest timestamp that a segment is removed; -1 keeps it",
+    )
+    retention_bytes: int = topic_option(
+        -1,
+        "log.retention.bytes",
+        check=_no_limit_or_at_least(0),
+        doc="Bytes of a partition above which its oldest segments are removed; -1 is no limit",
+    )
+    file_delete_delay_ms: int = topic_option(
+        60_000,
+        "log.segment.delete.delay.ms",
+        check=at_least(0),
+        doc="Milliseconds from the removal of a segment until its files are unlinked",
+    )
+    flush_messages: int = topic_option(
+        MAX_LONG,
+        "log.flush.interval.messages",
+        check=at_least(1),
+        doc="Records after which the log is synced to disk, before the answer to the last of them",
+    )
+    flush_ms: int = topic_option(
+        MAX_LONG,
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        check=at_least(0),
+        doc="Milliseconds after which the log is synced to disk",
+    )
+    delete_retention_ms: int = topic_option(
+        DAY_MS,
+        "log.cleaner.delete.retention.ms",
+        check=at_least(0),
+        doc="Milliseconds a tombstone stays readable",
+        without_effect=UNTIL_CLEANING,
+    )
+    min_compaction_lag_ms: int = topic_option(
+        0,
+        "log.cleaner.min.compaction.lag.ms",
+        check=at_least(0),
+        doc="Milliseconds a record stays uncompacted at least",
+        without_effect=UNTIL_CLEANING,
+    )
+    max_compaction_lag_ms: int = topic_option(
+        MAX_LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        check=at_least(1),
+        doc="Milliseconds until compaction is due at the latest",
+        without_effect=UNTIL_CLEANING,
+    )
+    min_cleanable_dirty_ratio: float = topic_option(
+        0.5,
+        "log.cleaner.min.cleanable.ratio",
+        check=_ratio,
+        doc="Share of dirty bytes that starts compaction",
+        without_effect=UNTIL_CLEANING,
     )
 
     # Asked of every append, hence cached.
@@ -60,6 +203,11 @@ class LogSettings:
     def is_compacted(self) -> bool:
         """Whether records are kept by key, so that every record needs one."""
         return "compact" in self.cleanup_policy
+
+    @cached_property
+    def is_deleted(self) -> bool:
+        """Whether old segments are removed, by age and size."""
+        return "delete" in self.cleanup_policy
 
     @cached_property
     def uses_log_append_time(self) -> bool:
@@ -77,6 +225,15 @@ class LogSettings:
         """Whether a batch can only be accepted after a look at each of its records."""
         return self.is_compacted or self.limits_timestamps
 
+    def roll_after_ms(self, log_path: str) -> int:
+        """The age at which the segment of this path is closed: ``segment.ms`` less its share of the jitter.
+
+        The share comes from the path: partitions that began together end their segments apart, and a
+        restart changes nothing. (Kafka draws it anew whenever a segment is opened.)
+        """
+        jitter_ms = min(self.segment_jitter_ms, self.segment_ms)
+        return self.segment_ms - (zlib.crc32(log_path.encode()) % jitter_ms if jitter_ms else 0)
+
     def with_configs(self, configs: Mapping[str, str]) -> LogSettings:
         """These settings with a topic's own values, by Kafka's dotted names, laid over them.
 
@@ -84,3 +241,46 @@ class LogSettings:
             KafkaConfigurationError: a name is unknown (the nearest right one is named) or a value is illegal.
         """
         return attrs.evolve(self, **from_properties(type(self), configs, what="topic"))
+
+
+@attrs.frozen(kw_only=True)
+class DirectorySettings:
+    """What a data directory is kept by, whatever its topics say: when its housekeeping is due."""
+
+    log_initial_task_delay_ms: int = option(
+        30_000,
+        check=whole_number(0),
+        doc="Milliseconds from the start until the first turn of each task that is rarer than that",
+    )
+    log_flush_scheduler_interval_ms: int = option(
+        MAX_LONG,
+        check=whole_number(1),
+        doc="Milliseconds between two looks for logs that flush.ms wants synced; without it as often as the "
+        "smallest flush.ms",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = option(
+        60_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the recovery points"
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = option(
+        60_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the log start offsets"
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = option(
+        5_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the high watermarks"
+    )
+    log_retention_check_interval_ms: int = option(
+        300_000, check=whole_number(1), doc="Milliseconds between two looks for segments to be removed"
+    )
+    log_cleaner_backoff_ms: int = option(
+        15_000,
+        check=whole_number(1),
+        doc="Milliseconds between two looks for logs to be compacted",
+        notes={"without_effect": UNTIL_CLEANING},
+    )
+    producer_id_expiration_ms: int = option(
+        DAY_MS,
+        check=whole_number(1),
+        doc="Milliseconds of silence after which a producer's sequences are forgotten",
+    )
+    producer_id_expiration_check_interval_ms: int = option(
+        600_000, check=whole_number(1), doc="Milliseconds between two looks for silent producers"
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import NamedTuple
 
-from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.index_file import IndexFile
 
 VERSION = 0
 ENTRY = struct.Struct(">hqqqq")
@@ -21,40 +23,52 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The file of one segment; made only when there is something to write."""
+    """The file of one segment; made only when there is something to write, loaded at its first use."""
 
     def __init__(self, files: Files, path: str) -> None:
-        self.path = path
+        self.file = IndexFile(files, path, ENTRY.size)
         self._files = files
-        self._file: LogFile | None = None
+        self._entries: list[AbortedTransaction] | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Adds one aborted transaction.
-
-        Raises:
-            KafkaStorageError: it could not be written.
-        """
-        if self._file is None:
-            self._file = self._files.open_log(self.path, create=True)
-        self._file.append((ENTRY.pack(VERSION, *aborted),))
+        """Adds one aborted transaction; what the disk refuses is written with the next one."""
+        self._load().append(aborted)
+        self.file.append(ENTRY.pack(VERSION, *aborted))
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries, in the order of their markers; a torn last one is left out."""
-        data = self._files.read_bytes(self.path) or b""
-        whole = len(data) - len(data) % ENTRY.size
-        return [AbortedTransaction(*fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+        """All entries, in the order of their markers; a torn last one is left out.
+
+        Raises:
+            KafkaStorageError: the file cannot be read.
+        """
+        return list(self._load())
+
+    def is_sane(self, base_offset: int) -> bool:
+        """Whether the file can be one of a segment with this base: whole entries whose markers rise."""
+        if (self.file.size_bytes or 0) % ENTRY.size:
+            return False
+        entries = self._load()
+        return all(base_offset <= each.last_offset and each.first_offset >= 0 for each in entries) and all(
+            one.last_offset < other.last_offset for one, other in pairwise(entries)
+        )
 
     def reset(self) -> None:
-        """Removes the file."""
-        self.close()
-        self._files.unlink(self.path)
+        """Forgets every entry and removes the file.
 
-    def unsynced(self) -> LogFile | None:
-        """The file if it needs a sync."""
-        return None if self._file is None or self._file.is_synced else self._file
+        Raises:
+            KafkaStorageError: it could not be removed.
+        """
+        self.file.discard()
+        self._files.unlink(self.file.path)
+        self._entries = []
 
-    def close(self) -> None:
-        """Gives the file back."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+    def unload(self) -> None:
+        """Drops the entries from memory; the next use reads them again."""
+        self.file.close()
+        self._entries = None
+
+    def _load(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            data = self.file.load()
+            self._entries = [AbortedTransaction(*fields[1:]) for fields in ENTRY.iter_unpack(data)]
+        return self._entries

@@ -19,6 +19,7 @@ from splashdam.embedded_broker.storage.producer_state import (
     ProducerStates,
     RememberedBatch,
 )
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.broker_errors import (
     CorruptMessageError,
     InvalidProducerEpochError,
@@ -123,18 +124,17 @@ def test_a_transaction_is_open_from_its_first_batch_to_its_marker() -> None:
     assert states.first_unstable_offset == 1
     with pytest.raises(InvalidTxnStateError):
         states.check(header(3))
-    marker = parse_header(batch(b"", producer_id=PID))
-    aborted = states.end_transaction(marker, 4, coordinator_epoch=3, is_aborted=True)
+    aborted = states.end_transaction(TransactionMarker(PID, 0, False, 3), 4, 7, now_ms=7)
     assert aborted == CompletedTransaction(PID, 1, 4, last_stable_offset=3, is_aborted=True)
     assert states.first_unstable_offset == 3
-    assert states.end_transaction(marker, 5, coordinator_epoch=3, is_aborted=False) is None
+    assert states.end_transaction(TransactionMarker(PID, 0, True, 3), 5, 7, now_ms=7) is None
     assert states.check(header(3)) is None
 
 
 def test_a_marker_of_a_newer_epoch_lets_the_producer_begin_at_zero() -> None:
     """The coordinator bumps the epoch when it aborts; the batches of the old one are forgotten."""
     states = after(header(0, transactional=True))
-    states.end_transaction(parse_header(batch(b"", producer_id=PID, epoch=1)), 1, 0, is_aborted=True)
+    states.end_transaction(TransactionMarker(PID, 1, False, 0), 1, 7, now_ms=7)
     with pytest.raises(InvalidProducerEpochError):
         states.check(header(1))
     with pytest.raises(OutOfOrderSequenceNumberError):
@@ -215,8 +215,9 @@ def test_the_newest_sound_snapshot_is_loaded_and_damaged_ones_go() -> None:
     offset, states = snapshots.load_newest(up_to=19, above=0)
     assert (offset, [entry.last_sequence for entry in states]) == (10, [10])
     assert snapshots.offsets() == [5, 10, 20]
-    assert snapshots.load_newest(up_to=9, above=5)[0] == 5
-    assert len(snapshots.load_newest(up_to=9, above=5)[1]) == 0
+    assert len(snapshots.load_newest(up_to=9, above=5)[1]) == 1
+    offset, states = snapshots.load_newest(up_to=9, above=6)
+    assert (offset, len(states)) == (6, 0)
 
 
 def test_a_snapshot_whose_name_is_no_offset_is_an_error() -> None:

@@ -1,0 +1,167 @@
+"""What a log says without changing: where it begins and ends, its batches, offsets by time, aborted data."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
+from splashdam.embedded_broker.storage.loader import LoadedLog
+from splashdam.embedded_broker.storage.segment import LogSegment
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset, find_timestamp
+from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
+from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
+from splashdam.model.errors import IllegalStateError
+from splashdam.model.values import TopicPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+"""What ``offset_for_timestamp`` takes for a timestamp and answers without comparing any."""
+
+NO_TIMESTAMP = -1
+_NOTHING = BytesSlice(b"")
+
+
+class ReadableLog:
+    """The reading half of ``Log``.
+
+    Attributes:
+        topic_partition: what it is the log of.
+        topic_id: 16 bytes.
+        directory: where its files are.
+        settings: of its topic.
+        state: open, failed or closed.
+        producers: what it remembers of idempotent producers.
+        log_start_offset: the first offset that may be read.
+        log_end_offset: the offset the next record gets.
+        high_watermark: readers see what is below; with a single replica, the end of the log.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        settings: LogSettings,
+        loaded: LoadedLog,
+        *,
+        topic_id: bytes,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.settings = settings
+        self.state = LogState.OPEN
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self.high_watermark = loaded.log_end_offset
+        self._segments = loaded.segments
+        self._epochs = loaded.epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest epoch that wrote here, 0 where none has."""
+        return max(self._epochs.latest, 0)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What read_committed readers see the log up to: the first open transaction or the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """The segments at this moment, the active one last."""
+        return self._segments.all
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches on disk, those below the log's start that share a segment with it included."""
+        return sum(segment.size_bytes for segment in self._segments.all)
+
+    def read(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, up_to: int | None = None
+    ) -> FileSlice:
+        """Batches from the one that holds ``offset`` on, out of one segment.
+
+        The slice begins with a whole batch, so records below ``offset`` may come along; ``max_bytes`` may
+        cut the last one, which readers skip.
+
+        Args:
+            offset: the first record wanted.
+            max_bytes: most bytes to return.
+            min_one_batch: return the first batch even where it is larger than ``max_bytes``.
+            up_to: return nothing from this offset on; by default the high watermark.
+
+        Returns:
+            A slice, empty where there is nothing to read below ``up_to``. The caller closes it.
+
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log's start or above its end.
+            KafkaStorageError: the log cannot be read.
+        """
+        if self.state is LogState.CLOSED:
+            self._refuse("read")
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} "
+                f"of {self.topic_partition}"
+            )
+        limit = self.high_watermark if up_to is None else min(up_to, self.log_end_offset)
+        if offset >= limit:
+            return _NOTHING
+        for segment in self._segments.walk_from(offset):
+            head = segment.find(offset)
+            if head is not None:
+                available = self._position_of(limit, segment) - head.position
+                size = min(max_bytes, available)
+                if size < head.size_bytes:
+                    size = head.size_bytes if min_one_batch and available > 0 else 0
+                return segment.log.slice(head.position, size) if size else _NOTHING
+        return _NOTHING
+
+    def _position_of(self, limit: int, segment: LogSegment) -> int:
+        """Where in a segment the batches from offset ``limit`` on begin."""
+        if limit >= self.log_end_offset:
+            return segment.size_bytes
+        head = segment.find(limit)
+        return segment.size_bytes if head is None else head.position
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset:
+        """The first offset, in offset order, of a record at least as late as ``timestamp_ms``.
+
+        -1 (``LATEST``) gives the high watermark, -2 (``EARLIEST``) the start of the log, -3
+        (``MAX_TIMESTAMP``) the first record with the largest timestamp. Offset and timestamp are -1 where no
+        record fits.
+
+        Raises:
+            KafkaStorageError: the log cannot be read.
+        """
+        if self.state is LogState.CLOSED:
+            self._refuse("read")
+        if timestamp_ms == LATEST:
+            return TimestampOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
+        if timestamp_ms == EARLIEST:
+            start = self.log_start_offset
+            return TimestampOffset(start, NO_TIMESTAMP, self._epochs.epoch_of(start))
+        wanted = None if timestamp_ms == MAX_TIMESTAMP else timestamp_ms
+        found = find_timestamp(self._segments, wanted, self.log_start_offset, self.high_watermark)
+        if found is None:
+            return TimestampOffset(-1, NO_TIMESTAMP, -1)
+        return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
+
+        Raises:
+            KafkaStorageError: an index cannot be read.
+        """
+        return self._segments.aborted_transactions(offset, up_to)
+
+    def _is_closed(self) -> bool:
+        return self.state is LogState.CLOSED
+
+    def _refuse(self, call: str) -> None:
+        """Raises what fits a call that the state does not allow."""
+        if self.state is LogState.FAILED:
+            raise KafkaStorageError(f"{self.directory} is read-only since a sync to disk failed; no {call}")
+        raise IllegalStateError(f"no {call} on the log of {self.topic_partition}: it is {self.state.value}")

@@ -1,0 +1,82 @@
+"""How segments leave: out of the list, renamed ``….deleted``, and unlinked after ``file.delete.delay.ms``.
+
+Whoever reads a slice of such a file owns a descriptor of it, or its bytes, and goes on reading. A disk that
+refuses a step is asked again at the next turn; a crash between the steps is finished by the next start, which
+unlinks every ``.deleted`` file at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import attrs
+
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.producer_snapshot import snapshot_path
+from splashdam.embedded_broker.storage.segment import LogSegment
+
+DELETED = ".deleted"
+
+
+@attrs.define
+class _Removal:
+    """One file on its way out."""
+
+    path: str
+    due_ms: float
+    is_renamed: bool = False
+
+
+class SegmentRemover:
+    """The files of one log that are on their way out, the oldest first."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._removals: deque[_Removal] = deque()
+
+    @property
+    def next_due_ms(self) -> float:
+        """When ``unlink_due`` has something to do, on the clock that ``add`` was told; infinity for never."""
+        return self._removals[0].due_ms if self._removals else math.inf
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether a file of a removed segment still has its old name, so that a start would take it in."""
+        return any(not removal.is_renamed for removal in self._removals)
+
+    def add(self, segments: Sequence[LogSegment], due_ms: float) -> None:
+        """Takes segments that are out of the log's list, and renames their files.
+
+        Args:
+            segments: in the order of their offsets, so that a crash between two leaves no gap.
+            due_ms: when their files may be unlinked.
+
+        Raises:
+            KafkaStorageError: a file could not be renamed; ``unlink_due`` tries again.
+        """
+        for segment in segments:
+            segment.discard()
+            for path in (*segment.paths(), snapshot_path(self._directory, segment.base_offset)):
+                self._removals.append(_Removal(path, due_ms))
+        self._rename()
+
+    def unlink_due(self, now_ms: float) -> None:
+        """Unlinks the files whose delay is over.
+
+        Raises:
+            KafkaStorageError: a file could not be renamed or unlinked; it stays in the queue.
+        """
+        self._rename()
+        while self.next_due_ms <= now_ms:
+            self._files.unlink(self._removals[0].path + DELETED)
+            self._removals.popleft()
+
+    def _rename(self) -> None:
+        for removal in self._removals:
+            if not removal.is_renamed:
+                if self._files.size_bytes(removal.path) is not None:
+                    self._files.rename(removal.path, removal.path + DELETED)
+                removal.is_renamed = True

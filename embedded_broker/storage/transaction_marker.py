@@ -1,0 +1,63 @@
+"""The control batch that ends a transaction: one record that says commit or abort, and who decided it.
+
+Format: docs/format/record-batch.md.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from splashdam.model.values import Buffer
+from splashdam.record.reader import read_records
+from splashdam.record.sealing import build_batch
+
+_KEY = Struct(">hh")  # version, type
+_VALUE = Struct(">hi")  # version, coordinator epoch
+_ABORT, _COMMIT = 0, 1
+
+
+class TransactionMarker(NamedTuple):
+    """What a transaction coordinator writes into every partition of a transaction.
+
+    Attributes:
+        producer_id: whose transaction ends.
+        producer_epoch: the epoch that ends it.
+        is_commit: it is committed, not aborted.
+        coordinator_epoch: leader epoch of the coordinator; a marker of an older one is refused.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+    def encoded(self, timestamp_ms: int) -> bytes:
+        """The control batch, as a leader takes it."""
+        key = _KEY.pack(0, _COMMIT if self.is_commit else _ABORT)
+        value = _VALUE.pack(0, self.coordinator_epoch)
+        return build_batch(
+            [(timestamp_ms, key, value, None)],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transactional=True,
+            control=True,
+        )
+
+
+def parse_marker(batch: Buffer, producer_id: int, producer_epoch: int) -> TransactionMarker | None:
+    """The marker in a control batch; None where the batch is of another kind.
+
+    Raises:
+        CorruptMessageError: its record cannot be read.
+    """
+    record = next(iter(read_records(batch)), None)
+    if record is None or record.key is None or record.value is None:
+        return None
+    if len(record.key) < _KEY.size or len(record.value) < _VALUE.size:
+        return None
+    _, kind = _KEY.unpack_from(record.key)
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    _, coordinator_epoch = _VALUE.unpack_from(record.value)
+    return TransactionMarker(producer_id, producer_epoch, kind == _COMMIT, coordinator_epoch)
