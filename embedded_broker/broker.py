@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -19,12 +20,14 @@ from splashdam.embedded_broker.server import ClientConnection
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.topic_configs import check_topic_defaults, topic_settings
+from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topics import Topics
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
+
+_log = logging.getLogger(__name__)
 
 IN_PROCESS_ADDRESS = Address("embedded", 9092)
 """What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
@@ -116,10 +119,11 @@ class Broker:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     async def keep_house(self) -> None:
-        """Flushes closed segments and writes checkpoints, so that a restart after a crash has less to do."""
+        """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, …."""
         while True:
             delay_ms = await self.logs.step(self.clock.now_ms(), self.clock.wall_ms())
-            await trio.sleep(delay_ms / 1000)
+            with trio.move_on_after(delay_ms / 1000):
+                await self.logs.wait_for_work()
 
     def close_in_child(self) -> None:
         """Closes sockets in a forked child."""
@@ -149,6 +153,7 @@ async def open_broker(
     clock: Clock | None = None,
     files: Files | None = None,
     settings: BrokerSettings | None = None,
+    config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Broker]:
     """Runs a broker on a data directory for the length of an ``async with`` block.
@@ -162,7 +167,8 @@ async def open_broker(
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
         settings: the broker's settings, or
-        options: the same by name.
+        config: the same by Kafka's dotted names, as in ``server.properties``, and
+        options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
@@ -170,8 +176,9 @@ async def open_broker(
         KafkaStorageError: the directory cannot be used.
         KafkaConnectionError: the address is taken.
     """
-    settings = settings or BrokerSettings.from_options(options)
-    check_topic_defaults(settings)
+    settings = settings or BrokerSettings.from_options(options, config)
+    for name, reason in settings.without_effect().items():
+        _log.warning("%s has no effect here: %s", name, reason)
     clock = clock or SystemClock()
     files = files or DiskFiles()
     logs = LogManager.open(
@@ -180,7 +187,7 @@ async def open_broker(
         now_ms=clock.wall_ms(),
         settings_for=partial(topic_settings, settings),
         node_id=settings.node_id,
-        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        settings=settings,
     )
     failure: BaseException | None = None
     try:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -16,7 +17,6 @@ import trio
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.fork_guard import check_process
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.topic_configs import check_topic_defaults
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
@@ -45,17 +45,23 @@ class EmbeddedBroker:
         port: TCP port, 0 for a free one, None for no TCP at all: then ``connect_in_process`` alone reaches
             it.
         host: address to listen on.
-        settings: as ``BrokerSettings``, by Python name.
+        config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
+        settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], port: int | None = 0, *, host: str = "127.0.0.1", **settings: Any
+        self,
+        path: str | os.PathLike[str],
+        port: int | None = 0,
+        *,
+        host: str = "127.0.0.1",
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
-        checked = BrokerSettings.from_options(settings)
-        check_topic_defaults(checked)
+        checked = BrokerSettings.from_options(settings, config)
         self._open: _Open = (path, host, port, checked)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None

@@ -1,31 +1,39 @@
 """What an operator can set on the broker: Kafka's ``server.properties`` names, types and defaults.
 
-The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that start
-with ``log_`` (and ``message_max_bytes``, ``compression_type``) are the defaults of topics that set nothing
-themselves; ``topic_configs.py`` says which.
+The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that stand in
+where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``TopicSettings``;
+``config_table.py`` lists all names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Self
 
 import attrs
 
-from splashdam.model.options import from_options, from_properties, one_of, option, whole_number
-
-_MAX_INT64 = 2**63 - 1
+from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
+from splashdam.embedded_broker.storage.settings import DirectorySettings, Synonym
+from splashdam.embedded_broker.topic_settings import TopicSettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import kafka_name, nearest_name, option, parse_value, whole_number
 
 
 @attrs.frozen(kw_only=True)
-class BrokerSettings:
-    """The broker's settings; every default is Kafka's.
+class BrokerSettings(DirectorySettings):
+    """The broker's settings; every default is Kafka's. Made by ``from_options`` or ``from_properties``.
 
     Raises:
         KafkaConfigurationError: a value is illegal.
     """
 
-    node_id: int = option(1, doc="The id of this broker in metadata answers.", check=whole_number(0))
+    node_id: int = option(
+        1,
+        doc="The id of this broker in metadata answers.",
+        check=whole_number(0),
+        notes={"broker": (Synonym("broker.id"),)},
+    )
     num_partitions: int = option(
         1, doc="Partitions of a topic that is created without a number.", check=whole_number(1)
     )
@@ -33,59 +41,6 @@ class BrokerSettings:
         True, doc="Whether asking for the metadata of a missing topic creates it."
     )
     delete_topic_enable: bool = option(True, doc="Whether topics can be deleted.")
-    message_max_bytes: int = option(
-        1_048_588, doc="Largest record batch, after compression, in bytes.", check=whole_number(0)
-    )
-    compression_type: str = option(
-        "producer",
-        doc="Codec of stored batches; 'producer' keeps what the producer sent.",
-        check=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-    )
-    min_insync_replicas: int = option(
-        1, doc="Replicas that must have a write before acks=all is answered.", check=whole_number(1)
-    )
-    log_segment_bytes: int = option(
-        1 << 30, doc="Size at which a segment file is closed, in bytes.", check=whole_number(14)
-    )
-    log_roll_ms: int = option(
-        604_800_000, doc="Age at which a segment is closed, in milliseconds.", check=whole_number(1)
-    )
-    log_index_interval_bytes: int = option(
-        4096, doc="Bytes of log between two entries of an index.", check=whole_number(0)
-    )
-    log_index_size_max_bytes: int = option(
-        10 << 20, doc="Largest index file, in bytes.", check=whole_number(4)
-    )
-    log_cleanup_policy: str = option("delete", doc="'delete', 'compact' or both, with a comma between them.")
-    log_retention_ms: int = option(
-        604_800_000,
-        doc="Age at which closed segments may go, in milliseconds; -1 keeps them.",
-        check=whole_number(-1),
-    )
-    log_retention_bytes: int = option(
-        -1, doc="Size of a partition above which old segments may go; -1 is no limit.", check=whole_number(-1)
-    )
-    log_message_timestamp_type: str = option(
-        "CreateTime",
-        doc="Whose clock stamps records: the producer's or the broker's.",
-        check=one_of("CreateTime", "LogAppendTime"),
-    )
-    log_message_timestamp_before_max_ms: int = option(
-        _MAX_INT64,
-        doc="How far in the past a record's timestamp may lie, in milliseconds.",
-        check=whole_number(0),
-    )
-    log_message_timestamp_after_max_ms: int = option(
-        _MAX_INT64,
-        doc="How far in the future a record's timestamp may lie, in milliseconds.",
-        check=whole_number(0),
-    )
-    log_flush_interval_messages: int = option(
-        _MAX_INT64, doc="Records after which a partition is synced to disk.", check=whole_number(1)
-    )
-    producer_id_expiration_ms: int = option(
-        86_400_000, doc="Idle time after which a producer's sequences are forgotten.", check=whole_number(1)
-    )
     socket_request_max_bytes: int = option(
         104_857_600,
         doc="Largest request in bytes; a larger one closes its connection.",
@@ -99,21 +54,128 @@ class BrokerSettings:
     fetch_max_bytes: int = option(
         57_671_680, doc="Most bytes one fetch answers with, whatever it asks for.", check=whole_number(1024)
     )
+    topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
+    """The options of a topic that sets none itself."""
+    given: frozenset[str] = frozenset()
+    """Kafka's names of what was set, be it to its default."""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> BrokerSettings:
-        """Settings from keyword options by Python name.
+    def from_options(cls, options: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Self:
+        """Settings from keyword options by Python name, and others by Kafka's dotted names.
+
+        Args:
+            options: values by Python name.
+            config: values or texts by Kafka's names, as in ``server.properties``.
 
         Raises:
-            KafkaConfigurationError: a name is unknown (the nearest right one is named) or a value is illegal.
+            KafkaConfigurationError: a name is unknown (the nearest right one is named) or given twice, or a
+                value is illegal.
         """
-        return from_options(cls, options, what="broker")
+        given: dict[str, Any] = {}
+        known = broker_names()
+        for name, value in options.items():
+            dotted = name.replace("_", ".")
+            if dotted not in known or "." in name:
+                nearest = nearest_name(name, (each.replace(".", "_") for each in known))
+                raise KafkaConfigurationError(f"unknown broker option {name!r}.{nearest}")
+            given[dotted] = value
+        texts = {name.strip(): value for name, value in (config or {}).items()}
+        for name in texts.keys() & given.keys():
+            raise KafkaConfigurationError(
+                f"{name} is given twice, by this name and as {name.replace('.', '_')!r}"
+            )
+        return cls._of({**given, **texts}, texts)
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> BrokerSettings:
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Settings from Kafka's dotted names and text values, as in ``server.properties``.
 
         Raises:
             KafkaConfigurationError: a name is unknown or a value does not parse.
         """
-        return cls(**from_properties(cls, properties, what="broker"))
+        return cls.from_options({}, properties)
+
+    @classmethod
+    def _of(cls, given: Mapping[str, Any], texts: Iterable[str]) -> Self:
+        for name in given:
+            if name not in broker_names():
+                raise KafkaConfigurationError(f"unknown broker property {name!r}.{_hint(name)}")
+        own: dict[str, Any] = {}
+        for field in own_fields():
+            own.update(_chosen(field, (Synonym(kafka_name(field)), *synonyms_of(field)), given, texts))
+        topic: dict[str, Any] = {}
+        for field in attrs.fields(TopicSettings):
+            topic.update(_chosen(field, synonyms_of(field), given, texts))
+        for name, value in topic.items():
+            try:
+                TopicSettings(**{name: value})
+            except KafkaConfigurationError as error:
+                raise KafkaConfigurationError(
+                    f"broker option {_as_given(name, given, texts)!r}: {error}"
+                ) from error
+        return cls(**own, topic_defaults=TopicSettings(**topic), given=frozenset(given))
+
+    def without_effect(self) -> dict[str, str]:
+        """What was set and changes nothing in this broker: Kafka's name → why."""
+        return {
+            name: reason
+            for name in sorted(self.given)
+            if (reason := WITHOUT_EFFECT.get(name) or _declared_without_effect(name))
+        }
+
+
+@cache
+def broker_names() -> dict[str, str]:
+    """Every name a broker can be given, with the topic's option that it stands in for, or an empty text."""
+    names = dict.fromkeys(WITHOUT_EFFECT, "")
+    for field in attrs.fields(TopicSettings):
+        names.update((each.name, kafka_name(field)) for each in synonyms_of(field))
+    for field in own_fields():
+        names.update((name, "") for name in (kafka_name(field), *(each.name for each in synonyms_of(field))))
+    return names
+
+
+def own_fields() -> list[attrs.Attribute[Any]]:
+    """The broker's own options, without those that stand in for topics."""
+    return [field for field in attrs.fields(BrokerSettings) if "doc" in field.metadata]
+
+
+def _as_given(option_name: str, given: Mapping[str, Any], texts: Iterable[str]) -> str:
+    """The name under which the value of a topic's option was set."""
+    field = next(field for field in attrs.fields(TopicSettings) if field.name == option_name)
+    dotted = next(each.name for each in synonyms_of(field) if each.name in given)
+    return dotted if dotted in texts else dotted.replace(".", "_")
+
+
+def synonyms_of(field: attrs.Attribute[Any]) -> tuple[Synonym, ...]:
+    """What a broker can be set to in an option's stead, the one that counts first."""
+    synonyms: tuple[Synonym, ...] = field.metadata.get("broker", ())
+    return synonyms
+
+
+def _chosen(
+    field: attrs.Attribute[Any], names: Iterable[Synonym], given: Mapping[str, Any], texts: Iterable[str]
+) -> dict[str, Any]:
+    """The value of the first name that is given, if one is; the others must make sense, too."""
+    values = [
+        each.value(
+            parse_value(field, each.name, given[each.name]) if each.name in texts else given[each.name]
+        )
+        for each in names
+        if each.name in given
+    ]
+    return {field.name: values[0]} if values else {}
+
+
+def _declared_without_effect(name: str) -> str:
+    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+        if name == kafka_name(field) or name in (each.name for each in synonyms_of(field)):
+            return str(field.metadata.get("without_effect", ""))
+    return ""
+
+
+def _hint(name: str) -> str:
+    for dotted, topic_option in broker_names().items():
+        if name == topic_option:
+            return f" It is an option of topics; their default is set by {dotted!r}"
+    return nearest_name(name, broker_names())

@@ -7,11 +7,13 @@ ApiVersions names it from version 0: librdkafka before 2.11.1 switches compressi
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.recompression import with_topic_codec
-from splashdam.embedded_broker.registry import CloseConnectionError, RequestContext, handles
+from splashdam.embedded_broker.registry import CloseConnectionError, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.append_checks import RecordErrors
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
     InvalidRecordError,
@@ -41,24 +43,28 @@ _CODEC_MASK, _TRANSACTIONAL_BIT = 0x07, 0x10
 
 
 @handles(ProduceRequest, versions=range(3, 12), advertised_from=0)
-def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
+
+    The answer waits for the flush that ``flush.messages`` asks for; those who wait together share it.
 
     Raises:
         CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
     """
+    unsafe: list[tuple[Log, PartitionProduceResponse]] = []
     responses = [
         TopicProduceResponse(
             name=topic.name,
             partition_responses=[
-                _append(TopicPartition(topic.name, data.index), data, request, context)
+                _append(TopicPartition(topic.name, data.index), data, request, context, unsafe)
                 for data in topic.partition_data
             ],
         )
         for topic in request.topic_data
     ]
     if request.acks != 0:
-        return ProduceResponse(responses=responses)
+        response = ProduceResponse(responses=responses)
+        return Parked(partial(_flushed, response, unsafe)) if unsafe else response
     _close_on_error(responses)
     return None
 
@@ -76,6 +82,7 @@ def _append(
     data: PartitionProduceData,
     request: ProduceRequest,
     context: RequestContext,
+    unsafe: list[tuple[Log, PartitionProduceResponse]],
 ) -> PartitionProduceResponse:
     broker = context.broker
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
@@ -85,8 +92,11 @@ def _append(
         settings, now_ms = options_of(log), broker.clock.wall_ms()
         batch = with_topic_codec(batch, settings, now_ms)
         appended = log.append_as_leader(batch, now_ms=now_ms)
-        if log.log_end_offset - log.recovery_point >= settings.flush_messages:
-            log.flush()
+        if log.must_flush:
+            if request.acks == 0:
+                log.flush()  # nobody waits who could hear of a failure later
+            else:
+                unsafe.append((log, answer))
     except KafkaStorageError as error:
         _log.error("cannot append to %s: %s", topic_partition, error)
         return _refused(answer, error)
@@ -98,6 +108,19 @@ def _append(
     if not appended.duplicate:
         broker.parking.appended(topic_partition, len(batch))
     return answer
+
+
+async def _flushed(
+    response: ProduceResponse, unsafe: list[tuple[Log, PartitionProduceResponse]]
+) -> ProduceResponse:
+    for log, answer in unsafe:
+        try:
+            await log.sync()
+        except KafkaStorageError as error:
+            _log.error("cannot flush %s: %s", log.topic_partition, error)
+            answer.base_offset = -1
+            _refused(answer, error)
+    return response
 
 
 def _checked(records: Buffer | None, request: ProduceRequest, version: int) -> Buffer:

@@ -12,6 +12,7 @@ from splashdam.model.values import TopicPartition
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_NAME = "replication-offset-checkpoint"
 LOG_START_NAME = "log-start-offset-checkpoint"
+CLEANER_OFFSET_NAME = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
 _logger = logging.getLogger(__name__)

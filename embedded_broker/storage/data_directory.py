@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import attrs
 
+from splashdam.embedded_broker.storage.checkpoints import (
+    CLEANER_OFFSET_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+)
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
+from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+TEMPORARY = ".tmp"
+_REPLACED_NAMES = frozenset(
+    {
+        META_NAME,
+        CLEAN_SHUTDOWN_NAME,
+        REGISTRY_NAME,
+        RECOVERY_POINT_NAME,
+        HIGH_WATERMARK_NAME,
+        LOG_START_NAME,
+        CLEANER_OFFSET_NAME,
+        "producer-ids-checkpoint",
+    }
+)
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -56,6 +76,17 @@ def take_clean_shutdown(files: Files, root: str) -> bool:
         files.unlink(path)
         files.sync_directory(root)
     return was_clean
+
+
+def remove_half_written(files: Files, root: str) -> None:
+    """Removes what interrupted replacements of the root's files left; other files are not ours.
+
+    Raises:
+        KafkaStorageError: one could not be removed.
+    """
+    for name, is_directory in files.list_directory(root):
+        if not is_directory and name.endswith(TEMPORARY) and name.removesuffix(TEMPORARY) in _REPLACED_NAMES:
+            files.unlink(f"{root}/{name}")
 
 
 def mark_clean_shutdown(files: Files, root: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from functools import partial
 
 from splashdam.embedded_broker.storage.append_checks import check_batch
@@ -49,6 +50,7 @@ class Log(FlushableLog):
         topic_id: bytes,
         recovery_point: int,
         now_ms: int,
+        on_segment_closed: Callable[[], None],
     ) -> None:
         super().__init__(
             files,
@@ -64,6 +66,7 @@ class Log(FlushableLog):
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
         self._remover = SegmentRemover(files, directory)
+        self._on_segment_closed = on_segment_closed
 
     @classmethod
     def open(
@@ -78,6 +81,7 @@ class Log(FlushableLog):
         clean_shutdown: bool,
         recovery_point: int,
         log_start_offset: int = 0,
+        on_segment_closed: Callable[[], None] = lambda: None,
     ) -> Log:
         """Opens the log in ``directory``, which exists, repairing what a crash left.
 
@@ -91,6 +95,7 @@ class Log(FlushableLog):
             clean_shutdown: the files were closed in order; nothing but the tail is checked.
             recovery_point: everything below was flushed; used after a crash.
             log_start_offset: as checkpointed, 0 where it is not.
+            on_segment_closed: called when a segment waits for its flush.
 
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
@@ -108,6 +113,7 @@ class Log(FlushableLog):
             topic_id=topic_id,
             recovery_point=end if clean_shutdown else min(recovery_point, end),
             now_ms=now_ms,
+            on_segment_closed=on_segment_closed,
         )
 
     # --- append ---------------------------------------------------------------------------------------------
@@ -218,6 +224,7 @@ class Log(FlushableLog):
         self._flusher.add_closed(self._active)
         self._segments.add(segment)
         self._active = segment
+        self._on_segment_closed()
         if self._flusher.is_overdue:
             self.flush()
 

@@ -10,22 +10,16 @@ import logging
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-import attrs
+import trio
 
-from splashdam.embedded_broker.storage.checkpoints import (
-    HIGH_WATERMARK_NAME,
-    LOG_START_NAME,
-    RECOVERY_POINT_NAME,
-    OffsetCheckpoint,
-)
 from splashdam.embedded_broker.storage.data_directory import (
     DirectoryIdentity,
     load_identity,
     mark_clean_shutdown,
+    remove_half_written,
     take_clean_shutdown,
 )
 from splashdam.embedded_broker.storage.directory_scan import (
@@ -35,9 +29,11 @@ from splashdam.embedded_broker.storage.directory_scan import (
     topic_ids,
 )
 from splashdam.embedded_broker.storage.files import Files, StorageLock
+from splashdam.embedded_broker.storage.housekeeping import Housekeeping, logged
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_topic_id, write_topic_id
-from splashdam.embedded_broker.storage.settings import DAY_MS, LogSettings
+from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
+from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, deleted_directory_name, folded
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import (
@@ -57,15 +53,6 @@ DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
 _logger = logging.getLogger(__name__)
 
 
-@attrs.define
-class _Task:
-    """Something done every ``interval_ms``, for the first time that long after the start."""
-
-    interval_ms: float
-    run: Callable[[int], None]
-    due_ms: float | None = None
-
-
 class LogManager:
     """The logs of one data directory; made by ``LogManager.open``, ended by ``close``.
 
@@ -74,29 +61,31 @@ class LogManager:
         identity: cluster id, node id and directory id.
         logs: every partition's log.
         topics: every topic by name.
+        settings: when the housekeeping is due.
+        checkpoints: the files in the root that say where logs start, what is flushed, and so on.
     """
 
     def __init__(
-        self, files: Files, root: str, lock: StorageLock, settings_for: SettingsFor, expiration_ms: int
+        self,
+        files: Files,
+        root: str,
+        lock: StorageLock,
+        settings_for: SettingsFor,
+        settings: DirectorySettings,
     ) -> None:
         self.root = root
         self.identity: DirectoryIdentity
         self.logs: dict[TopicPartition, Log] = {}
+        self.settings = settings
+        self.checkpoints = RootCheckpoints(files, root)
         self._files = files
         self._lock = lock
         self._settings_for = settings_for
-        self._producer_id_expiration_ms = expiration_ms
-        self._recovery_points = OffsetCheckpoint(files, f"{root}/{RECOVERY_POINT_NAME}")
-        self._high_watermarks = OffsetCheckpoint(files, f"{root}/{HIGH_WATERMARK_NAME}")
-        self._log_starts = OffsetCheckpoint(files, f"{root}/{LOG_START_NAME}")
         self._registry = TopicRegistry(files, root)
         self._is_closed = False
         self._pid = os.getpid()
-        self._tasks = (
-            _Task(5_000, self._write_high_watermarks),
-            _Task(60_000, self._write_flush_state),
-            _Task(600_000, self._expire_producers),
-        )
+        self._housekeeping = Housekeeping(self)
+        self._work = trio.Event()
 
     @classmethod
     def open(
@@ -107,7 +96,7 @@ class LogManager:
         now_ms: int,
         settings_for: SettingsFor = DEFAULT_SETTINGS_FOR,
         node_id: int = 1,
-        producer_id_expiration_ms: int = DAY_MS,
+        settings: DirectorySettings | None = None,
     ) -> LogManager:
         """Opens a data directory, making it where it is missing.
 
@@ -117,7 +106,7 @@ class LogManager:
             now_ms: wall clock, milliseconds since the epoch.
             settings_for: makes a log's settings of its topic's options.
             node_id: of a new directory; one that exists has its own.
-            producer_id_expiration_ms: silence after which a producer is forgotten.
+            settings: when its housekeeping is due; Kafka's defaults unless given.
 
         Raises:
             IllegalStateError: another broker uses the directory; the text names its process.
@@ -128,7 +117,7 @@ class LogManager:
             files.sync_directory(os.path.dirname(made))
         lock = files.lock(root)
         try:
-            manager = cls(files, root, lock, settings_for, producer_id_expiration_ms)
+            manager = cls(files, root, lock, settings_for, settings or DirectorySettings())
             manager._load(node_id, now_ms)
         except BaseException:
             lock.release()
@@ -138,8 +127,9 @@ class LogManager:
     def _load(self, node_id: int, now_ms: int) -> None:
         is_clean = take_clean_shutdown(self._files, self.root)
         self.identity = load_identity(self._files, self.root, node_id=node_id)
+        remove_half_written(self._files, self.root)
         self._finish_deletions()
-        recovery_points, log_starts = self._recovery_points.read(), self._log_starts.read()
+        recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
         found = find_partitions(self._files, self.root, self.topics)
         self._adopt_topics(found)
         try:
@@ -257,7 +247,9 @@ class LogManager:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            on_segment_closed=self._rouse,
         )
+        self._rouse()  # its flush.ms may be the shortest
 
     def _directory(self, topic_partition: TopicPartition) -> str:
         return f"{self.root}/{topic_partition}"
@@ -266,7 +258,7 @@ class LogManager:
         for topic in topics:
             self._abandon_logs(topic.name)
             self._registry.forget(topic.name)
-        with _logged("removing what there is of a topic that could not be made"):
+        with logged("removing what there is of a topic that could not be made"):
             self._finish_deletions()
 
     def _abandon_logs(self, name: str) -> None:
@@ -276,10 +268,8 @@ class LogManager:
     def _finish_deletions(self) -> None:
         """Moves the directories of deleted topics aside, then removes them."""
         if self._registry.deleting:
-            # A later topic of the same name must not find offsets of this one.
-            for checkpoint in (self._recovery_points, self._log_starts, self._high_watermarks):
-                checkpoint.forget(self._registry.deleting)
             deleting = self._registry.deleting
+            self.checkpoints.forget(deleting)
             for topic_partition, directory in find_partitions(
                 self._files, self.root, self.topics, deleting
             ).items():
@@ -309,31 +299,40 @@ class LogManager:
             self._registry.put(*adopted.values())
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
-        """One turn of the housekeeping: flushes closed segments and does what is due of the rest.
+        """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
 
-        Kafka's intervals: high watermarks every 5 s, recovery points and log starts every 60 s, expired
-        producers every 10 min. A failure is logged and tried again when it is due next.
+        A failure is logged and tried again when it is due next.
 
         Args:
             now_ms: monotonic clock.
             wall_ms: wall clock, milliseconds since the epoch.
 
         Returns:
-            Milliseconds until the next turn is due; infinity in a forked child, whose directory it is not.
+            Milliseconds until the next turn is due, unless ``wait_for_work`` returns before; infinity in a
+            forked child, whose directory it is not.
         """
         if os.getpid() != self._pid:
             return math.inf
-        for log in [log for log in self.logs.values() if log.needs_flush]:
-            with _logged("flushing a log"):
+        self._work = trio.Event()
+        return await self._housekeeping.step(now_ms, wall_ms)
+
+    async def wait_for_work(self) -> None:
+        """Returns when something happened since the last turn that may ask for another one at once."""
+        await self._work.wait()
+
+    def _rouse(self) -> None:
+        self._work.set()
+
+    async def keep_log_starts(self, logs: Iterable[Log]) -> None:
+        """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for log in logs:
+            if log.log_start_offset > log.recovery_point:
                 await log.sync()
-        for task in self._tasks:
-            if task.due_ms is None:
-                task.due_ms = now_ms + task.interval_ms
-            elif task.due_ms <= now_ms:
-                task.due_ms = now_ms + task.interval_ms
-                with _logged("housekeeping"):
-                    task.run(wall_ms)
-        return min(task.due_ms for task in self._tasks if task.due_ms is not None) - now_ms
+        self.checkpoints.write_log_starts(self.logs)
 
     def close(self) -> None:
         """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
@@ -352,36 +351,12 @@ class LogManager:
                 except KafkaStorageError as error:
                     _logger.warning("closing the log of %s: %s", log.topic_partition, error)
                     is_clean = False
-            self._write_high_watermarks(0)
-            self._write_flush_state(0)
+            self.checkpoints.write_high_watermarks(self.logs)
+            self.checkpoints.write_recovery_points(self.logs)
+            self.checkpoints.write_log_starts(self.logs)
             if is_clean:
                 mark_clean_shutdown(self._files, self.root)
         except KafkaStorageError as error:
             _logger.warning("closing %s: %s", self.root, error)
         finally:
             self._lock.release()
-
-    def _write_high_watermarks(self, _wall_ms: int) -> None:
-        self._high_watermarks.write({tp: log.high_watermark for tp, log in self.logs.items()})
-
-    def _write_flush_state(self, _wall_ms: int) -> None:
-        self._recovery_points.write({tp: log.recovery_point for tp, log in self.logs.items()})
-        self._log_starts.write(
-            {
-                tp: log.log_start_offset
-                for tp, log in self.logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
-            }
-        )
-
-    def _expire_producers(self, wall_ms: int) -> None:
-        for log in self.logs.values():
-            log.producers.expire(wall_ms, self._producer_id_expiration_ms)
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    try:
-        yield
-    except KafkaStorageError as error:
-        _logger.warning("%s: %s", what, error)

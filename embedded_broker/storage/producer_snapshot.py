@@ -113,7 +113,7 @@ class SnapshotFiles:
         self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
 
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
-        """The newest readable state from ``above`` to ``up_to`` and its offset, else the empty one at ``above``.
+        """The newest readable state from ``above`` to ``up_to`` and its offset, else an empty one.
 
         Damaged snapshots are removed.
         """

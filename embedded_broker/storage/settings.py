@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from splashdam.model.options import at_least, from_properties, one_of, option, whole_number
+from splashdam.model.options import from_properties, one_of, option, whole_number
 
 MAX_LONG = 2**63 - 1
 MINUTE_MS = 60 * 1000
@@ -31,8 +31,10 @@ class Synonym(NamedTuple):
     factor: int = 1
 
     def value(self, setting: Any) -> Any:
-        """The option's value. Below zero stands for "no limit" in every unit."""
-        return setting if self.factor == 1 else max(-1, setting * self.factor)
+        """The option's value. Below zero stands for "no limit" in every unit; what is no number stays."""
+        if self.factor == 1 or isinstance(setting, bool) or not isinstance(setting, int):
+            return setting
+        return max(-1, setting * self.factor)
 
 
 def topic_option(
@@ -63,7 +65,7 @@ def _cleanup_policy(value: str) -> str | None:
 
 def _no_limit_or_at_least(minimum: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
-        return None if value == -1 else at_least(minimum)(value)
+        return None if value == -1 else whole_number(minimum)(value)
 
     return check
 
@@ -79,37 +81,37 @@ class LogSettings:
     segment_bytes: int = topic_option(
         1024**3,
         "log.segment.bytes",
-        check=at_least(14),
+        check=whole_number(14),
         doc="Bytes a segment may have before the next one is begun",
     )
     segment_ms: int = topic_option(
         7 * DAY_MS,
         "log.roll.ms",
         Synonym("log.roll.hours", HOUR_MS),
-        check=at_least(1),
+        check=whole_number(1),
         doc="Milliseconds of record time after which a segment is closed",
     )
     segment_jitter_ms: int = topic_option(
         0,
         "log.roll.jitter.ms",
         Synonym("log.roll.jitter.hours", HOUR_MS),
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds by which segment.ms is shortened at most, by another amount for each segment",
     )
     segment_index_bytes: int = topic_option(
         10 * 1024**2,
         "log.index.size.max.bytes",
-        check=at_least(24),
+        check=whole_number(24),
         doc="Bytes an index may have; a segment whose index is full is closed",
     )
     index_interval_bytes: int = topic_option(
         4096,
         "log.index.interval.bytes",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Bytes of log between two entries of the offset index",
     )
     max_message_bytes: int = topic_option(
-        1_048_588, "message.max.bytes", check=at_least(0), doc="Bytes of the largest batch accepted"
+        1_048_588, "message.max.bytes", check=whole_number(0), doc="Bytes of the largest batch accepted"
     )
     cleanup_policy: str = topic_option(
         "delete",
@@ -126,13 +128,13 @@ class LogSettings:
     message_timestamp_before_max_ms: int = topic_option(
         MAX_LONG,
         "log.message.timestamp.before.max.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds a record's timestamp may lie behind the broker's clock",
     )
     message_timestamp_after_max_ms: int = topic_option(
         MAX_LONG,
         "log.message.timestamp.after.max.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds a record's timestamp may lie ahead of the broker's clock",
     )
     retention_ms: int = topic_option(
@@ -152,40 +154,40 @@ class LogSettings:
     file_delete_delay_ms: int = topic_option(
         60_000,
         "log.segment.delete.delay.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds from the removal of a segment until its files are unlinked",
     )
     flush_messages: int = topic_option(
         MAX_LONG,
         "log.flush.interval.messages",
-        check=at_least(1),
+        check=whole_number(1),
         doc="Records after which the log is synced to disk, before the answer to the last of them",
     )
     flush_ms: int = topic_option(
         MAX_LONG,
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds after which the log is synced to disk",
     )
     delete_retention_ms: int = topic_option(
         DAY_MS,
         "log.cleaner.delete.retention.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds a tombstone stays readable",
         without_effect=UNTIL_CLEANING,
     )
     min_compaction_lag_ms: int = topic_option(
         0,
         "log.cleaner.min.compaction.lag.ms",
-        check=at_least(0),
+        check=whole_number(0),
         doc="Milliseconds a record stays uncompacted at least",
         without_effect=UNTIL_CLEANING,
     )
     max_compaction_lag_ms: int = topic_option(
         MAX_LONG,
         "log.cleaner.max.compaction.lag.ms",
-        check=at_least(1),
+        check=whole_number(1),
         doc="Milliseconds until compaction is due at the latest",
         without_effect=UNTIL_CLEANING,
     )

@@ -11,6 +11,7 @@ from splashdam.model.values import TopicPartition
 MAX_NAME_CHARACTERS = 249
 MAX_DIRECTORY_CHARACTERS = 255
 METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

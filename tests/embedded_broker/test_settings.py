@@ -13,7 +13,7 @@ from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 def test_defaults_are_kafkas() -> None:
     """A sample of what Kafka's documentation says."""
     settings = BrokerSettings()
-    assert settings.message_max_bytes == 1_048_588
+    assert settings.topic_defaults.max_message_bytes == 1_048_588
     assert settings.socket_request_max_bytes == 100 * 1024 * 1024
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable
@@ -25,7 +25,7 @@ def test_kafkas_dotted_names() -> None:
         {"num.partitions": "6", "auto.create.topics.enable": "false", "log.segment.bytes": "1000"}
     )
     assert (settings.num_partitions, settings.auto_create_topics_enable) == (6, False)
-    assert settings.log_segment_bytes == 1000
+    assert settings.topic_defaults.segment_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_mistakes_are_told(options: dict[str, object], text: str) -> None:
 
 def test_topic_takes_the_brokers_settings() -> None:
     """log.* and message.max.bytes are the defaults of topics; a topic's own values win."""
-    broker = BrokerSettings(log_segment_bytes=5000, message_max_bytes=700, compression_type="lz4")
+    broker = BrokerSettings.from_options(
+        {"log_segment_bytes": 5000, "message_max_bytes": 700, "compression_type": "lz4"}
+    )
     settings = topic_settings(broker, {"segment.bytes": "6000"})
     assert (settings.segment_bytes, settings.max_message_bytes) == (6000, 700)
     assert settings.compression_type == "lz4"
@@ -59,7 +61,8 @@ def test_untouched_topic_is_kafkas() -> None:
 
 def test_every_option_is_described() -> None:
     """CreateTopics can answer all of them as text, with where they come from."""
-    entries = config_entries(BrokerSettings(log_roll_ms=1), {"retention.ms": "-1", "preallocate": "true"})
+    broker = BrokerSettings.from_options({"log_roll_ms": 1})
+    entries = config_entries(broker, {"retention.ms": "-1", "preallocate": "true"})
     assert len(entries) == len(attrs.fields(TopicSettings))
     found = {entry.name: (entry.value, entry.source) for entry in entries}
     assert found["retention.ms"] == ("-1", 1)

@@ -25,6 +25,7 @@ EXPECTED_VERSIONS = {
     "ApiVersions": (0, 4),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
+    "DeleteRecords": (0, 2),
     "InitProducerId": (0, 5),
 }
 

@@ -11,7 +11,7 @@ from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles
 
@@ -40,22 +40,26 @@ async def test_a_turn_of_housekeeping_flushes_closed_segments() -> None:
     assert files.read_bytes(f"{ROOT}/recovery-point-offset-checkpoint") is None
     assert await manager.step(5_000, NOW_MS) == 5_000
     assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 5\n"
-    assert await manager.step(59_000, NOW_MS) == 1_000
-    await manager.step(60_000, NOW_MS)
+    assert await manager.step(29_000, NOW_MS) == 1_000
+    assert await manager.step(30_000, NOW_MS) == 4_000
     assert files.read_bytes(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n1\na 0 5\n"
 
 
 async def test_silent_producers_are_forgotten() -> None:
     """After producer.id.expiration.ms, looked at every ten minutes."""
-    manager = LogManager.open(MemoryFiles(), ROOT, now_ms=NOW_MS, producer_id_expiration_ms=1000)
+    manager = LogManager.open(
+        MemoryFiles(), ROOT, now_ms=NOW_MS, settings=DirectorySettings(producer_id_expiration_ms=1000)
+    )
     manager.create_topic("a", 1, now_ms=NOW_MS)
     log = manager.logs[A0]
     log.append_as_leader(batch(b"x", producer_id=4, timestamp_ms=0), now_ms=NOW_MS)
     assert [entry.producer_id for entry in log.producers] == [4]
     await manager.step(0, NOW_MS)
-    await manager.step(600_000, NOW_MS + 999)
+    await manager.step(30_000, NOW_MS + 999)
     assert [entry.producer_id for entry in log.producers] == [4]
-    await manager.step(1_200_000, NOW_MS + 1_000)
+    await manager.step(629_999, NOW_MS + 1_000)
+    assert len(log.producers) == 1
+    await manager.step(630_000, NOW_MS + 1_000)
     assert len(log.producers) == 0
 
 
@@ -68,10 +72,10 @@ async def test_housekeeping_goes_on_after_a_failure(caplog: pytest.LogCaptureFix
         append(manager, A0, b"x" * 50)
     files.inject(Fault(errno.EIO, times=1))
     await manager.step(0, NOW_MS)
-    assert "flushing a log" in caplog.text
+    assert "flushing a segment of a-0" in caplog.text
     files.inject(Fault(errno.ENOSPC, times=1))
     await manager.step(5_000, NOW_MS)
-    assert "housekeeping" in caplog.text
+    assert "checkpointing high watermarks" in caplog.text
     await manager.step(10_000, NOW_MS)
     assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 5\n"
 

@@ -115,7 +115,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free() -> None:
     append(manager, A0, b"old")
     append(manager, B0, b"other")
     log = manager.logs[A0]
-    manager._write_flush_state(0)
+    manager.checkpoints.write_recovery_points(manager.logs)
     piece = log.read(0, 1000)
     manager.delete_topic("a")
     assert piece.read()
@@ -175,7 +175,7 @@ def test_the_disk_refuses_while_a_topic_is_deleted(times: int | None, restart: b
         manager = open_manager(files)
         manager.create_topic("a", 2, now_ms=NOW_MS)
         append(manager, A0, b"old")
-        manager._write_flush_state(0)
+        manager.checkpoints.write_recovery_points(manager.logs)
         files.inject(Fault(errno.EIO, after=operation, times=times))
         try:
             manager.delete_topic("a")
@@ -287,7 +287,7 @@ def test_the_log_start_survives_a_restart() -> None:
     manager.create_topic("a", 1, now_ms=NOW_MS)
     for value in (b"0", b"1", b"2"):
         append(manager, A0, value)
-    manager.logs[A0].log_start_offset = 2
+    assert manager.logs[A0].advance_log_start(2) == 2
     manager.close()
     assert files.read_bytes(f"{ROOT}/log-start-offset-checkpoint") == b"0\n1\na 0 2\n"
     log = open_manager(files).logs[A0]

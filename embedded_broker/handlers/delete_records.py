@@ -1,0 +1,90 @@
+"""DeleteRecords 0–2: moves the start of partitions; what is below cannot be read any more (facts B13).
+
+The start is on stable storage before the answer, so that no crash brings the records back. (Kafka writes it
+down within a minute.) Files go when whole segments lie below the start, with the next look for old segments.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
+from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.model.broker_errors import InvalidTopicError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_HIGH_WATERMARK = -1
+_NO_LOW_WATERMARK = -1
+
+
+@handles(DeleteRecordsRequest, versions=range(3))
+def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse | Parked:
+    """One result for each partition; a start that was moved is written down before the answer."""
+    moved: list[tuple[Log, DeleteRecordsPartitionResult]] = []
+    response = DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _partition(TopicPartition(topic.name, asked.partition_index), asked, context, moved)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+    return Parked(partial(_kept, response, moved, context)) if moved else response
+
+
+async def _kept(
+    response: DeleteRecordsResponse,
+    moved: list[tuple[Log, DeleteRecordsPartitionResult]],
+    context: RequestContext,
+) -> DeleteRecordsResponse:
+    try:
+        await context.broker.logs.keep_log_starts(log for log, _ in moved)
+    except BrokerResponseError as error:
+        for _, answer in moved:
+            answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
+    return response
+
+
+def _partition(
+    topic_partition: TopicPartition,
+    asked: DeleteRecordsPartition,
+    context: RequestContext,
+    moved: list[tuple[Log, DeleteRecordsPartitionResult]],
+) -> DeleteRecordsPartitionResult:
+    answer = DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
+    )
+    try:
+        if topic_partition.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(f"records of the internal topic {topic_partition.topic!r} stay")
+        log = leader_log(context.broker, topic_partition)
+        if not options_of(log).is_deleted:
+            raise error_for(
+                ErrorCode.POLICY_VIOLATION,
+                f"{topic_partition}: records cannot be deleted by offset where cleanup.policy is compact",
+            )
+        before = log.log_start_offset
+        offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
+        answer.low_watermark = log.advance_log_start(offset)
+        if answer.low_watermark > before:
+            moved.append((log, answer))
+            context.broker.parking.changed(topic_partition)
+    except BrokerResponseError as error:
+        answer.error_code = error.code
+    return answer

@@ -1,0 +1,63 @@
+"""Kafka's names for a broker that this one knows and does nothing about, each with the reason.
+
+A ``server.properties`` that was written for Kafka starts this broker, too, and the log says which of its
+lines change nothing. What would promise something that is not there (TLS, SASL, authorization) is not in this
+list and so refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_REASONS = {
+    "the address is given by host and port": """
+        listeners advertised.listeners inter.broker.listener.name listener.security.protocol.map
+        control.plane.listener.name early.start.listeners""",
+    "the data directory is given by its path": "log.dir log.dirs metadata.log.dir",
+    "this broker is controller and cluster at once": """
+        process.roles controller.quorum.voters controller.quorum.bootstrap.servers controller.listener.names
+        controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms broker.session.timeout.ms
+        broker.heartbeat.interval.ms initial.broker.registration.timeout.ms metadata.log.segment.bytes
+        metadata.max.retention.bytes metadata.max.retention.ms zookeeper.connect
+        zookeeper.connection.timeout.ms zookeeper.session.timeout.ms broker.id.generation.enable
+        controlled.shutdown.enable auto.leader.rebalance.enable leader.imbalance.check.interval.seconds
+        leader.imbalance.per.broker.percentage inter.broker.protocol.version""",
+    "there is one broker, so nothing is replicated": """
+        default.replication.factor replica.lag.time.max.ms replica.fetch.max.bytes replica.fetch.min.bytes
+        replica.fetch.wait.max.ms replica.fetch.backoff.ms replica.fetch.response.max.bytes
+        replica.socket.timeout.ms replica.socket.receive.buffer.bytes num.replica.fetchers
+        num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
+    "one event loop does the work of all threads": """
+        num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
+        queued.max.requests queued.max.request.bytes""",
+    "the system's own buffers and limits serve": """
+        socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size max.connections
+        max.connections.per.ip max.connection.creation.rate""",
+    "there are no consumer groups yet": """
+        group.initial.rebalance.delay.ms group.min.session.timeout.ms group.max.session.timeout.ms
+        group.max.size group.coordinator.rebalance.protocols group.coordinator.threads
+        group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms offsets.topic.num.partitions
+        offsets.topic.replication.factor offsets.topic.segment.bytes offsets.topic.compression.codec
+        offsets.retention.minutes offsets.retention.check.interval.ms offset.metadata.max.bytes
+        offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
+        share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",
+    "there are no transactions yet": """
+        transaction.max.timeout.ms transaction.state.log.num.partitions transaction.state.log.min.isr
+        transaction.state.log.replication.factor transaction.state.log.segment.bytes
+        transaction.abort.timed.out.transaction.cleanup.interval.ms transactional.id.expiration.ms
+        transaction.remove.expired.transaction.cleanup.interval.ms
+        transaction.partition.verification.enable""",
+    "nothing is compacted yet": """
+        log.cleaner.enable log.cleaner.threads log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.size
+        log.cleaner.io.buffer.load.factor log.cleaner.io.max.bytes.per.second""",
+    "fetch sessions are not kept": "max.incremental.fetch.session.cache.slots",
+    "nothing is measured for others": """
+        metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level
+        auto.include.jmx.reporter""",
+    "requests are answered or parked by their own limits": "request.timeout.ms",
+}
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    name: reason for reason, names in _REASONS.items() for name in names.split()
+}
+"""Name → why setting it changes nothing."""

@@ -1,0 +1,61 @@
+"""The checkpoints in the root of a data directory: what the next start has to know of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from splashdam.embedded_broker.storage.checkpoints import (
+    CLEANER_OFFSET_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+    OffsetCheckpoint,
+)
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.model.values import TopicPartition
+
+
+class RootCheckpoints:
+    """All of them; every method but the reading ones raises KafkaStorageError where the disk refuses.
+
+    Attributes:
+        cleaner_offsets: where the compaction of each log goes on; written by whoever compacts.
+    """
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._recovery_points = OffsetCheckpoint(files, f"{root}/{RECOVERY_POINT_NAME}")
+        self._high_watermarks = OffsetCheckpoint(files, f"{root}/{HIGH_WATERMARK_NAME}")
+        self._log_starts = OffsetCheckpoint(files, f"{root}/{LOG_START_NAME}")
+        self.cleaner_offsets = OffsetCheckpoint(files, f"{root}/{CLEANER_OFFSET_NAME}")
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """Below which everything was flushed."""
+        return self._recovery_points.read()
+
+    def log_starts(self) -> dict[TopicPartition, int]:
+        """Where logs start, of those that do not start with their first segment."""
+        return self._log_starts.read()
+
+    def write_high_watermarks(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now."""
+        self._high_watermarks.write({tp: log.high_watermark for tp, log in logs.items()})
+
+    def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now."""
+        self._recovery_points.write({tp: log.recovery_point for tp, log in logs.items()})
+
+    def write_log_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now, as far as the names of segments do not say it."""
+        starts = {tp: log.log_start_to_keep for tp, log in logs.items()}
+        self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Removes topics from all: a later topic of the same name must not find offsets of this one."""
+        for checkpoint in (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self.cleaner_offsets,
+        ):
+            checkpoint.forget(topics)

@@ -1,0 +1,80 @@
+"""Every option of a topic: the log's own, and those that concern codecs and replication.
+
+Kafka's documentation ("topic configs") says what each means; ``config_table.py`` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from splashdam.embedded_broker.storage.settings import LogSettings, topic_option
+from splashdam.model.options import one_of, whole_number
+
+_ONE_BROKER = "there is one broker, so nothing is replicated"
+
+
+def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if value in more or (isinstance(value, int) and lowest <= value <= highest):
+            return None
+        return f"must be {lowest} to {highest}" + "".join(f" or {each}" for each in more)
+
+    return check
+
+
+@attrs.frozen
+class TopicSettings(LogSettings):
+    """The options of one topic."""
+
+    compression_type: str = topic_option(
+        "producer",
+        "compression.type",
+        check=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        doc="Codec of stored batches; 'producer' keeps what the producer sent",
+    )
+    compression_gzip_level: int = topic_option(
+        -1,
+        "compression.gzip.level",
+        check=_level(1, 9, -1),
+        doc="Level for gzip, 1 to 9, -1 for its default",
+    )
+    compression_lz4_level: int = topic_option(
+        9, "compression.lz4.level", check=_level(1, 17), doc="Level for lz4, 1 to 17"
+    )
+    compression_zstd_level: int = topic_option(
+        3, "compression.zstd.level", check=_level(-131072, 22), doc="Level for zstd, up to 22"
+    )
+    min_insync_replicas: int = topic_option(
+        1,
+        "min.insync.replicas",
+        check=whole_number(1),
+        doc="Replicas that must have a write before acks=all is answered",
+        without_effect=_ONE_BROKER,
+    )
+    preallocate: bool = topic_option(
+        False,
+        "log.preallocate",
+        doc="Whether segment files are allocated in full",
+        without_effect="files grow as they are written",
+    )
+    unclean_leader_election_enable: bool = topic_option(
+        False,
+        "unclean.leader.election.enable",
+        doc="Whether a replica out of sync may lead",
+        without_effect=_ONE_BROKER,
+    )
+    remote_storage_enable: bool = topic_option(
+        False,
+        check=one_of(False),
+        doc="Tiered storage, which is not offered",
+        without_effect="there is no tiered storage",
+    )
+    leader_replication_throttled_replicas: str = topic_option(
+        "", doc="Replicas whose leader side is throttled", without_effect=_ONE_BROKER
+    )
+    follower_replication_throttled_replicas: str = topic_option(
+        "", doc="Replicas whose follower side is throttled", without_effect=_ONE_BROKER
+    )
