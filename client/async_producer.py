@@ -10,6 +10,7 @@ import trio
 
 from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
+from splashdam.client.bulk_methods import AsyncManySends
 from splashdam.client.core import ProducerCore
 from splashdam.client.driving import Deadline, drive_in_trio
 from splashdam.client.future import RecordFuture, Subscription
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from splashdam.client.options import ProducerOptions
 
 
-class AsyncKafkaProducer(ProducerBase):
+class AsyncKafkaProducer(AsyncManySends, ProducerBase):
     """Sends records to Kafka from trio tasks::
 
         async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -90,10 +91,11 @@ class AsyncKafkaProducer(ProducerBase):
             future = self._path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
+        result = self._core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return await self._settle(result) if isinstance(result, Admission) else result
+
+    async def _settle(self, admission: Admission) -> RecordFuture:
         core = self._core
-        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        if not isinstance(admission, Admission):
-            return admission
         if core.guard.interrupted():
             return core.late.add(admission)
         future = await drive_in_trio(admission, core.clock)

@@ -39,6 +39,7 @@ class RecordIntake:
 
     Attributes:
         path: where records go that fit as they are.
+        fits_bytes: records of more bytes (key, value, headers) need a look at their exact size.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
     """
@@ -61,6 +62,7 @@ class RecordIntake:
         self.batch_size = settings.batch_size
         self.max_block_ms = settings.max_block_ms
         self.max_request_size = settings.max_request_size
+        self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")
@@ -68,7 +70,7 @@ class RecordIntake:
         self.path: StraightPath[RecordFuture] = StraightPath(
             wall_ns=clock.wall_ns,
             future_type=RecordFuture,
-            fits_bytes=settings.max_request_size - _FRAMING_BYTES,
+            fits_bytes=self.fits_bytes,
             guard=guard,
             plain=not (self._serialize_key or self._serialize_value),
         )

@@ -12,6 +12,7 @@ import trio
 from splashdam.client import process
 from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
+from splashdam.client.bulk_methods import ManySends
 from splashdam.client.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.driving import Deadline, drive_in_thread
 from splashdam.client.future import RecordFuture, Subscription, in_callback
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from splashdam.client.options import ProducerOptions
 
 
-class KafkaProducer(ProducerBase, Sends[RecordFuture]):
+class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
     ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it
@@ -170,11 +171,13 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     def _send_slowly(  # noqa: PLR0917 (as send)
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> RecordFuture:
-        """Where the straight path ends: waits here if that is possible, else lets the loop do it."""
+        """Where the straight path ends."""
+        result = self._core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return self._settle(result) if isinstance(result, Admission) else result
+
+    def _settle(self, admission: Admission) -> RecordFuture:
+        """Waits here if that is possible, else lets the loop do it."""
         core = self._core
-        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        if not isinstance(admission, Admission):
-            return admission
         if core.guard.interrupted():
             return core.late.add(admission)
         if SENDER_THREADS.here():

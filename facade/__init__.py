@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from splashdam import errors as errors
     from splashdam.client.async_producer import AsyncKafkaProducer as AsyncKafkaProducer
+    from splashdam.client.bulk import BulkDelivery as BulkDelivery
+    from splashdam.client.bulk import BulkReport as BulkReport
     from splashdam.client.future import RecordFuture as RecordFuture
     from splashdam.client.partitioners import DefaultPartitioner as DefaultPartitioner
     from splashdam.client.partitioners import Partitioner as Partitioner
@@ -34,6 +36,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncKafkaProducer": "client.async_producer",
+    "BulkDelivery": "client.bulk",
+    "BulkReport": "client.bulk",
     "DefaultPartitioner": "client.partitioners",
     "DefaultSerializer": "client.serializers",
     "EmbeddedBroker": "embedded_broker.embedded",
@@ -52,6 +56,8 @@ _HOMES = {
 
 __all__ = [
     "AsyncKafkaProducer",
+    "BulkDelivery",
+    "BulkReport",
     "DefaultPartitioner",
     "DefaultSerializer",
     "EmbeddedBroker",

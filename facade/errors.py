@@ -50,6 +50,7 @@ from splashdam.model.broker_errors import error_class as for_code
 from splashdam.model.errors import (
     BrokerResponseError,
     BufferExhaustedError,
+    BulkSendError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidMetadataError,
@@ -67,6 +68,7 @@ from splashdam.model.errors import (
 __all__ = [
     "BrokerResponseError",
     "BufferExhaustedError",
+    "BulkSendError",
     "ClusterAuthorizationFailedError",
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",

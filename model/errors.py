@@ -9,7 +9,7 @@
     │   ├── KafkaTimeoutError ── BufferExhaustedError
     │   ├── KafkaConnectionError
     │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
-    ├── WouldBlock
+    ├── WouldBlock, BulkSendError
     └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
 
 Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
@@ -18,7 +18,10 @@ Three class attributes sort every error: ``retriable`` (the same call may succee
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from splashdam.client.bulk import BulkDelivery
 
 
 class KafkaError(Exception):
@@ -88,6 +91,26 @@ class WouldBlock(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.what, str(self))
+
+
+class BulkSendError(KafkaError):
+    """``send_many`` or ``send_arrow`` has ended before its last record.
+
+    ``__cause__`` is what ``send`` would have raised for the record at fault. The records before it are queued
+    and on their way; that one and those behind it are not.
+
+    Attributes:
+        index: number of the record at fault, from 0; so many are queued.
+        delivery: of those.
+    """
+
+    def __init__(self, message: str, index: int, delivery: BulkDelivery | None) -> None:
+        super().__init__(message)
+        self.index = index
+        self.delivery = delivery
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.index, None)  # another process has not sent these records
 
 
 class BrokerResponseError(KafkaError):

@@ -19,11 +19,12 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport LLONG_MAX, LLONG_MIN
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from bisect import bisect_right
@@ -32,8 +33,9 @@ from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.record import outcome_table, straight
+from splashdam.record.arrow_column import DAMAGED_ROW
 from splashdam.record.damage import damaged
-from splashdam.record.headers import as_bytes, checked_headers
+from splashdam.record.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
 from splashdam.record.outcome_table import Event, takes
 from splashdam.record.record import Record, RecordScan
@@ -44,6 +46,8 @@ cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(object sequence, Py_ssize_t position)
     Py_ssize_t PyTuple_GET_SIZE(object sequence)
     Py_ssize_t PyList_GET_SIZE(object sequence)
+    PyObject **PySequence_Fast_ITEMS(object sequence)
+    Py_ssize_t PySequence_Fast_GET_SIZE(object sequence)
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
     object PyObject_CallNoArgs(object function)
@@ -66,13 +70,17 @@ __all__ = [
     "IMPL",
     "BatchBuffer",
     "BatchOutcome",
+    "BlobColumn",
+    "BulkRecords",
     "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
     "PartitionLane",
+    "RunTails",
     "Sends",
     "StraightPath",
     "TopicLanes",
+    "count_slot",
     "decode_records",
     "murmur2",
     "record_size_upper_bound",
@@ -109,3 +117,5 @@ include "c/straight.pxi"
 include "c/walk.pxi"
 include "c/records.pxi"
 include "c/columns.pxi"
+include "c/arrow.pxi"
+include "c/bulk.pxi"

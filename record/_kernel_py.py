@@ -9,6 +9,8 @@ from operator import index as as_int
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer, HeaderPairs
+from splashdam.record.arrow_column import BlobColumn
+from splashdam.record.bulk import BulkRecords, RunTails, count_slot
 from splashdam.record.column_buffers import ColumnBuffers
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
 from splashdam.record.lanes import PartitionLane, TopicLanes
@@ -22,13 +24,17 @@ __all__ = [
     "IMPL",
     "BatchBuffer",
     "BatchOutcome",
+    "BlobColumn",
+    "BulkRecords",
     "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
     "PartitionLane",
+    "RunTails",
     "Sends",
     "StraightPath",
     "TopicLanes",
+    "count_slot",
     "decode_records",
     "murmur2",
     "record_size_upper_bound",

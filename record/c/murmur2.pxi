@@ -7,13 +7,11 @@ def murmur2(data):
         data = as_bytes(data, "key")
     if PyBytes_GET_SIZE(data) > MAX_KEY_BYTES:
         raise IllegalArgumentError(f"a key of {PyBytes_GET_SIZE(data)} bytes; at most {MAX_KEY_BYTES}")
-    return <int>hash_of(data)
+    return <int>hash_of(<const uint8_t *>PyBytes_AS_STRING(data), <uint32_t>PyBytes_GET_SIZE(data))
 
 
-cdef uint32_t hash_of(object data) noexcept:
-    """Of exact ``bytes``, at most 2 GiB."""
-    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(data)
+cdef uint32_t hash_of(const uint8_t *at, uint32_t length) noexcept nogil:
+    """Of at most 2 GiB."""
     cdef uint32_t left = length
     cdef uint32_t hashed = <uint32_t>0x9747B28C ^ length
     cdef uint32_t word

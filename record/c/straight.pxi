@@ -116,7 +116,7 @@ cdef class StraightPath:
         elif key is not None:
             if not count or PyBytes_GET_SIZE(key) > MAX_KEY_BYTES:
                 return False
-            number = (hash_of(key) & <uint32_t>0x7FFFFFFF) % count
+            number = (hash_of(<const uint8_t *>PyBytes_AS_STRING(key), <uint32_t>PyBytes_GET_SIZE(key)) & <uint32_t>0x7FFFFFFF) % count
         else:
             if route.sticky_bytes >= route.sticky_limit_bytes:
                 return False

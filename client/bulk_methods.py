@@ -1,0 +1,197 @@
+"""``send_many`` and ``send_arrow``: the methods of both producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from splashdam.client.bulk import BulkDelivery
+from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_thread, drive_bulk_in_trio
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.record.kernel import BlobColumn
+
+if TYPE_CHECKING:
+    from splashdam.client.admission import Admission
+    from splashdam.client.core import ProducerCore
+    from splashdam.client.future import RecordFuture
+    from splashdam.record.arrow import ArrowSource
+
+
+class ManySends:
+    """What the blocking producer has."""
+
+    __slots__ = ()
+
+    _core: ProducerCore
+
+    def _settle(self, admission: Admission) -> RecordFuture:
+        """Waits for what the record needs, if that is possible here, and brings it in."""
+        raise NotImplementedError
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BulkDelivery:
+        """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
+
+        It waits as ``send`` does, for a topic's first metadata and for memory, up to ``max_block_ms`` each
+        time. Records without a key follow the partitioner of the producer: by default they fill a batch of
+        one partition and go on with another one. Records of one call keep their order in each partition.
+        Serializers and an own partitioner are asked for every record, which costs as much as ``send``.
+
+        Args:
+            topic: name of the topic.
+            values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is read
+                as it is and must not be changed meanwhile, anything else is made a list first.
+            keys: as many as values; None for none at all. A null key is None in its place.
+            headers: of every record, as for ``send``.
+            partition: where all of them go; default: by key, or the partitioner decides.
+            timestamp_ms: of all of them; default: now, read again for each batch.
+
+        Returns:
+            the delivery of all of them, to be waited for with ``get()`` or ``await``; if the cluster refuses
+            the topic, it has failed already.
+
+        Raises:
+            BulkSendError: it ended before the last record, for the reason that ``send`` would have given
+                (its ``__cause__``). What is before its ``index`` is queued, the rest is not.
+            IllegalStateError: the producer is closed, or this is a forked child. Nothing is queued.
+            TypeError, ValueError: an argument is not what it must be. Nothing is queued.
+        """
+        columns = columns_of(values, keys)
+        bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
+        bulk.add(*columns)
+        drive_bulk_in_thread(bulk, self._settle)
+        return bulk.finish()
+
+    def send_arrow(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: str = "value",
+        key: str | None = "key",
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BulkDelivery:
+        """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
+
+        Data are whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``: tables and record batches of
+        pyarrow, polars, DuckDB and others, chunk by chunk, or a single array of values. pyarrow is not
+        needed. Columns are binary or text, also large, view and fixed-size, or dictionaries of these.
+
+        Args:
+            topic: name of the topic.
+            data: a table, a record batch, a stream of them, or an array of values.
+            value: name of the column of values; nulls in it are tombstones and need a key.
+            key: name of the column of keys. ``"key"`` need not be there, another name must; None for no keys.
+            headers, partition, timestamp_ms: as for ``send_many``.
+
+        Raises:
+            BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
+                columns that are not bytes too.
+            KafkaConfigurationError: the producer has a serializer.
+        """
+        with _opened(self._core, data, value, key) as source:
+            bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
+            for columns in _chunks(bulk, source):
+                bulk.add(*columns)
+                drive_bulk_in_thread(bulk, self._settle)
+        return bulk.finish()
+
+
+class AsyncManySends:
+    """What the trio producer has."""
+
+    __slots__ = ()
+
+    _core: ProducerCore
+
+    async def _settle(self, admission: Admission) -> RecordFuture:
+        """Waits for what the record needs and brings it in."""
+        raise NotImplementedError
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BulkDelivery:
+        """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
+
+        It is a checkpoint when it waits, and once per batch. While it waits it can be cancelled; what is
+        queued then stays queued.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_many``.
+        """
+        columns = columns_of(values, keys)
+        bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
+        bulk.add(*columns)
+        await drive_bulk_in_trio(bulk, self._settle)
+        return bulk.finish()
+
+    async def send_arrow(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: str = "value",
+        key: str | None = "key",
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> BulkDelivery:
+        """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
+
+        The chunks of a stream are asked for in the loop: one that computes them should be read before.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
+        """
+        with _opened(self._core, data, value, key) as source:
+            bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
+            for columns in _chunks(bulk, source):
+                bulk.add(*columns)
+                await drive_bulk_in_trio(bulk, self._settle)
+        return bulk.finish()
+
+
+@contextmanager
+def _opened(core: ProducerCore, data: Any, value: str, key: str | None) -> Iterator[ArrowSource]:
+    from splashdam.record.arrow import ArrowSource
+
+    if not core.intake.path.plain:
+        raise KafkaConfigurationError(
+            "send_arrow() sends the bytes of the columns as they are, but this producer has a serializer:"
+            " use send_many(), or a producer without key_serializer and value_serializer"
+        )
+    with ArrowSource(data, value=value, key=key, key_needed=key != "key") as source:
+        yield source
+
+
+def _chunks(bulk: BulkSend, source: ArrowSource) -> Iterator[tuple[BlobColumn, BlobColumn | None]]:
+    """The columns of one chunk after the other; each lets go of its memory when the next one is asked for."""
+    while True:
+        with bulk.naming_the_record():
+            chunk = source.next()
+        if chunk is None:
+            return
+        values = BlobColumn.of_arrow(chunk.values)
+        keys = None if chunk.keys is None else BlobColumn.of_arrow(chunk.keys)
+        try:
+            yield values, keys
+        finally:
+            values.close()
+            if keys is not None:
+                keys.close()

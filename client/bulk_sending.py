@@ -1,0 +1,251 @@
+"""``send_many`` and ``send_arrow`` up to the accumulator: whole runs of records into open batches.
+
+``BulkSend`` decides and never waits, as an ``Admission`` does, and hands out an ``Admission`` for each
+record that cannot go the fast way: the first of every batch, for one. Whoever drives it settles that as for
+``send``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from splashdam.client.admission import Admission
+from splashdam.client.bulk import BulkDelivery
+from splashdam.client.future import RecordFuture
+from splashdam.client.headers import header_pairs
+from splashdam.client.intake import RecordIntake
+from splashdam.client.routes import TopicRoute
+from splashdam.client.topics import check_topic_name
+from splashdam.model.errors import BulkSendError
+from splashdam.model.values import HeaderPairs
+from splashdam.record.bulk import NULL_KEY_SLOT
+from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
+from splashdam.record.kernel import BlobColumn, BulkRecords, PartitionLane
+from splashdam.record.lanes import HEADER_FRAMING_BYTES, payload_size
+
+ROWS_PER_CALL = 16 * 1024
+"""A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""
+
+
+class BulkSend:
+    """One call of ``send_many``, or one of ``send_arrow`` over all its chunks.
+
+    Args:
+        intake: of the producer.
+        topic, partition, timestamp_ms, headers: as for ``send``, the same for all records.
+        keyed: whether the records have keys.
+
+    Raises:
+        TypeError, ValueError: as ``send``.
+        IllegalStateError: the producer is closed, or this is a forked child.
+    """
+
+    def __init__(
+        self,
+        intake: RecordIntake,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Any,
+        *,
+        keyed: bool,
+    ) -> None:
+        if intake.refuse is not None:
+            raise intake.refuse()
+        self._intake = intake
+        self._topic = check_topic_name(topic)
+        self._partition = None if partition is None else operator.index(partition)
+        if self._partition is not None and self._partition < 0:
+            raise ValueError(f"partition must be 0 or more, not {partition}")
+        self._timestamp_ms = None if timestamp_ms is None else operator.index(timestamp_ms)
+        self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
+        self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
+        self._places = BulkPlaces(spread=self._partition is None and (keyed or intake.partition is not None))
+        self._records: BulkRecords | None = None
+        self._first = 0
+        self._hashed_stop = self._hashed_count = 0
+        self._stamp()
+
+    def finish(self) -> BulkDelivery:
+        """The delivery of what is queued; nothing more comes."""
+        self._places.trim()
+        return BulkDelivery(self._places)
+
+    def add(self, values: BlobColumn, keys: BlobColumn | None) -> None:
+        """Gives it records; those before must be queued."""
+        self._records = BulkRecords(values, keys, self._headers, self._max_bytes)
+        self._first = self._places.count
+        self._hashed_stop = 0
+
+    def next_admission(self) -> Admission | None:
+        """Queues what it can, up to a record that has to be settled first; None when all are queued.
+
+        Raises:
+            Exception: what ``send`` would raise for the record that is next.
+        """
+        records = self._records
+        assert records is not None
+        while (row := self._places.count - self._first) < len(records):
+            if not self._append_some(records, row):
+                admission = self._submit(records, self._places.count - self._first)
+                if admission is not None:
+                    return admission
+        return None
+
+    def settled(self, future: RecordFuture) -> None:
+        """The record of the last ``next_admission`` has its future."""
+        records = self._records
+        assert records is not None
+        if future.failed() and future.outcome.topic_partition.partition < 0:
+            # The cluster refuses the topic, which will be no different for the others.
+            self._places.add_all(future.outcome, self._first + len(records) - self._places.count)
+            return
+        self._places.add(future.outcome, future.index)
+
+    @contextmanager
+    def naming_the_record(self) -> Iterator[None]:
+        """Turns an error of the block into one that says what is queued and what is not.
+
+        Raises:
+            BulkSendError: the block has raised an ``Exception``.
+        """
+        try:
+            yield
+        except Exception as error:
+            number = self._places.count
+            raise BulkSendError(
+                f"record {number}: {error}; the {number} before are queued (`delivery`), the others are not",
+                number,
+                self.finish(),
+            ) from error
+
+    def _append_some(self, records: BulkRecords, row: int) -> bool:
+        """Records from ``row`` on into open batches. False: that record has to go the slow way."""
+        intake = self._intake
+        path = intake.path
+        if path.closed or path.detour or not path.plain:
+            return False
+        route = intake.route(self._topic)
+        if route is None:
+            return False
+        if self._places.slots is not None:
+            return self._spread(records, route, row)
+        if self._partition is None:
+            return route.sticky_bytes < route.sticky_limit_bytes and self._append(
+                records, route.sticky, route, row
+            )
+        return self._partition < route.count and self._append(
+            records, route.lanes[self._partition], None, row
+        )
+
+    def _append(
+        self, records: BulkRecords, lane: PartitionLane, sticky_of: TopicRoute | None, row: int
+    ) -> bool:
+        places = self._places
+        guard = self._intake.guard
+        with guard:
+            if guard.depth > 1:  # a signal handler or a __del__ has interrupted the holder
+                return False
+            places.begin(0, lane)
+            end = records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
+            places.count += end - row
+        return end > row
+
+    def _spread(self, records: BulkRecords, route: TopicRoute, row: int) -> bool:
+        places = self._places
+        if route.count > MAX_SLOTS:
+            return False
+        slots = self._hash(records, route.count, row)
+        guard = self._intake.guard
+        with guard:
+            if guard.depth > 1:
+                return False
+            end = records.spread(
+                route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
+            )
+            places.count += end - row
+        if end > row:
+            return True
+        slot = memoryview(slots).cast("H")[places.count]
+        lane = route.sticky if slot == NULL_KEY_SLOT else route.lanes[slot] if slot < route.count else None
+        return lane is not None and places.begin(lane.topic_partition.partition, lane)
+
+    def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
+        """The slots, with those of the records from ``row`` to ``_hashed_stop`` in place."""
+        places = self._places
+        assert places.slots is not None
+        if row >= self._hashed_stop or partition_count != self._hashed_count:
+            self._hashed_stop = min(row + ROWS_PER_CALL, len(records))
+            self._hashed_count = partition_count
+            places.tails.reserve(partition_count)
+            places.reserve(self._hashed_stop - row)
+            records.hash_keys(partition_count, places.slots, places.count, row, self._hashed_stop)
+        return places.slots
+
+    def _submit(self, records: BulkRecords, row: int) -> Admission | None:
+        """One record the slow way, as ``send`` does it."""
+        self._stamp()
+        key = None if records.keys is None else records.keys[row]
+        result = self._intake.submit(
+            self._topic, records.values[row], key, self._headers, self._partition, self._stamped_ms
+        )
+        if type(result) is not RecordFuture:
+            return result
+        self.settled(result)
+        return None
+
+    def _stamp(self) -> None:
+        """Reads the clock: once per batch, or where records go one by one once for each."""
+        now_ms = self._intake.clock.wall_ms() if self._timestamp_ms is None else self._timestamp_ms
+        self._stamped_ms = now_ms
+        self._places.stamp(now_ms)
+
+
+def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[Admission], RecordFuture]) -> None:
+    """Queues all records it has been given; blocks where ``settle`` does.
+
+    Raises:
+        BulkSendError: it ended before the last one.
+    """
+    with bulk.naming_the_record():
+        while (admission := bulk.next_admission()) is not None:
+            bulk.settled(settle(admission))
+
+
+async def drive_bulk_in_trio(bulk: BulkSend, settle: Callable[[Admission], Awaitable[RecordFuture]]) -> None:
+    """As ``drive_bulk_in_thread``, in a trio task."""
+    with bulk.naming_the_record():
+        while (admission := bulk.next_admission()) is not None:
+            bulk.settled(await settle(admission))
+
+
+def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:
+    """Values and keys as the kernels take them.
+
+    Raises:
+        TypeError: one of them is no collection of records' parts.
+        ValueError: they are not equally many.
+    """
+    of_values = _column(values, "values")
+    of_keys = None if keys is None else _column(keys, "keys")
+    if of_keys is not None and len(of_keys) != len(of_values):
+        raise ValueError(f"{len(of_values)} values, but {len(of_keys)} keys")
+    return of_values, of_keys
+
+
+def _column(data: Any, what: str) -> BlobColumn:
+    if type(data) is list or type(data) is tuple:
+        return BlobColumn.of_objects(data)
+    if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+        raise TypeError(f"{what} are Arrow data ({type(data).__name__}): send them with send_arrow()")
+    if isinstance(data, str | bytes | bytearray | memoryview | Mapping) or not isinstance(data, Iterable):
+        raise TypeError(f"{what} must be a list of bytes or other iterable, not {type(data).__name__}")
+    return BlobColumn.of_objects(list(data))
+
+
+def _headers_limit(headers: HeaderPairs) -> int:
+    """Bytes that headers take at most in a record."""
+    return payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)

@@ -1,0 +1,180 @@
+"""The structs of Arrow's C data interface as ``ctypes`` sees them, and who releases them, exactly once.
+
+Layouts: "The Arrow C data interface", "The Arrow C stream interface", "The Arrow PyCapsule interface".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
+from typing import Any
+
+from splashdam.model.errors import IllegalArgumentError
+
+MAX_INT64 = (1 << 63) - 1
+
+
+class ArrowSchema(Structure):
+    """The type of an array."""
+
+
+class ArrowArray(Structure):
+    """The buffers of an array."""
+
+
+class ArrowArrayStream(Structure):
+    """Arrays of one schema, one after the other."""
+
+
+ArrowSchema._fields_ = [
+    ("format", c_char_p),
+    ("name", c_char_p),
+    ("metadata", c_void_p),
+    ("flags", c_int64),
+    ("n_children", c_int64),
+    ("children", POINTER(POINTER(ArrowSchema))),
+    ("dictionary", POINTER(ArrowSchema)),
+    ("release", c_void_p),
+    ("private_data", c_void_p),
+]
+ArrowArray._fields_ = [
+    ("length", c_int64),
+    ("null_count", c_int64),
+    ("offset", c_int64),
+    ("n_buffers", c_int64),
+    ("n_children", c_int64),
+    ("buffers", POINTER(c_void_p)),
+    ("children", POINTER(POINTER(ArrowArray))),
+    ("dictionary", POINTER(ArrowArray)),
+    ("release", c_void_p),
+    ("private_data", c_void_p),
+]
+ArrowArrayStream._fields_ = [
+    ("get_schema", c_void_p),
+    ("get_next", c_void_p),
+    ("get_last_error", c_void_p),
+    ("release", c_void_p),
+    ("private_data", c_void_p),
+]
+
+_RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
+_FILL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+_LAST_ERROR = ctypes.CFUNCTYPE(c_char_p, c_void_p)
+
+_is_valid: Any = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = c_int, [ctypes.py_object, c_char_p]
+_get_pointer: Any = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype, _get_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+
+
+class Held:
+    """A struct that is to be released once: by ``release``, or when nobody refers to this any more.
+
+    Args:
+        struct: filled already, or to be filled by somebody else's function.
+        capsule: who owns the struct's memory, if it is a capsule. It would release the struct as well, and
+            finds that done.
+    """
+
+    __slots__ = ("_capsule", "struct")
+
+    def __init__(self, struct: Any, capsule: object = None) -> None:
+        self.struct = struct
+        self._capsule = capsule
+
+    @property
+    def released(self) -> bool:
+        """Whether there is nothing in it (any more)."""
+        return not self.struct.release
+
+    def release(self) -> None:
+        """Gives back what the struct holds; repeating it does nothing."""
+        function = self.struct.release
+        if function:
+            _RELEASE(function)(ctypes.addressof(self.struct))
+            self.struct.release = None
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def from_capsule(capsule: object, name: bytes, kind: type[Structure], giver: str) -> Held:
+    """What a capsule of the PyCapsule interface holds.
+
+    Raises:
+        TypeError: it is no such capsule.
+        IllegalArgumentError: somebody has used it before.
+    """
+    if not _is_valid(capsule, name):
+        raise TypeError(f"{giver} did not answer a PyCapsule named {name.decode()!r} but {capsule!r:.80}")
+    held = Held(kind.from_address(_get_pointer(capsule, name)), capsule)
+    if held.released:
+        raise IllegalArgumentError(
+            f"{giver} answered Arrow data that were released already; it must answer new ones with each call"
+        )
+    return held
+
+
+class Stream:
+    """A stream of arrays."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    def schema(self) -> Held:
+        """The schema of its arrays.
+
+        Raises:
+            IllegalArgumentError: the stream fails; the text is its own.
+        """
+        return self._fill(self._held.struct.get_schema, ArrowSchema())
+
+    def next(self) -> Held | None:
+        """The next array, None at the end. Raises as ``schema``."""
+        held = self._fill(self._held.struct.get_next, ArrowArray())
+        return None if held.released else held
+
+    def release(self) -> None:
+        """Ends it; repeating it does nothing."""
+        self._held.release()
+
+    def _fill(self, function: int | None, struct: Structure) -> Held:
+        if self._held.released or not function:
+            raise IllegalArgumentError("the Arrow stream was released already")
+        held = Held(struct)
+        address = ctypes.addressof(self._held.struct)
+        error = _FILL(function)(address, ctypes.addressof(struct))
+        if error:
+            struct.release = None  # of a call that failed nothing is to be released
+            raise IllegalArgumentError(f"the Arrow stream failed with error {error}: {self._last_error()}")
+        return held
+
+    def _last_error(self) -> str:
+        function = self._held.struct.get_last_error
+        text: bytes | None = function and _LAST_ERROR(function)(ctypes.addressof(self._held.struct))
+        return text.decode(errors="replace") if text else "it does not say why"
+
+
+def children(struct: Any, what: str) -> Iterator[Any]:
+    """The structs that hang below another one.
+
+    Raises:
+        IllegalArgumentError: they are not there.
+    """
+    if struct.n_children < 0 or (struct.n_children and not struct.children):
+        raise IllegalArgumentError(f"{what} says it has {struct.n_children} children, which are not there")
+    for position in range(struct.n_children):
+        if not struct.children[position]:
+            raise IllegalArgumentError(f"{what} lacks its child {position}")
+        yield struct.children[position].contents
+
+
+@contextmanager
+def released_at_end(held: Held) -> Iterator[Any]:
+    """The struct, for the time of the block."""
+    try:
+        yield held.struct
+    finally:
+        held.release()

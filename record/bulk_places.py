@@ -1,0 +1,200 @@
+"""Where each record of a bulk went: which batch, and which place in it. Kept per run, not per record.
+
+Where all records go to one partition after the other, a run is found by the record's number. Where keys
+spread them, each record has two bytes that name its slot (its partition), and a run is found by how many
+records of the same slot came before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from splashdam.record.kernel import BatchOutcome, PartitionLane, RunTails, count_slot
+
+MAX_SLOTS = 0xFFFE
+"""Slots above are names that the kernels use otherwise."""
+
+
+class Place(NamedTuple):
+    """Where one record is.
+
+    Attributes:
+        outcome: of its batch.
+        at: its index in the batch.
+    """
+
+    outcome: BatchOutcome
+    at: int
+
+
+class Run(NamedTuple):
+    """Records of one slot, one after the other in one batch.
+
+    Attributes:
+        outcome: of the batch.
+        at: index of the first of them in the batch.
+        first: how many records of the slot came before.
+        length: how many they are.
+    """
+
+    outcome: BatchOutcome
+    at: int
+    first: int
+    length: int
+
+
+class SlotRuns:
+    """The runs of one slot, in order."""
+
+    __slots__ = ("_firsts", "_indexes", "_outcomes")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._indexes = array("q")
+        self._outcomes: list[BatchOutcome] = []
+
+    def length(self, next_index: int) -> int:
+        """How many records the slot has, if its last run has got to ``next_index``."""
+        return self._firsts[-1] + next_index - self._indexes[-1] if self._firsts else 0
+
+    def add(self, first: int, outcome: BatchOutcome, index: int) -> None:
+        """A run begins; it may only continue the one before, which is left as it is then."""
+        if self._firsts:
+            same = self._outcomes[-1] is outcome and index - self._indexes[-1] == first - self._firsts[-1]
+            if same:
+                return
+            if self._firsts[-1] == first:  # that run has remained empty
+                self._firsts.pop()
+                self._indexes.pop()
+                self._outcomes.pop()
+        self._firsts.append(first)
+        self._indexes.append(index)
+        self._outcomes.append(outcome)
+
+    def find(self, ordinal: int) -> Place:
+        """Where the record is that has ``ordinal`` others of the slot before it."""
+        at = bisect_right(self._firsts, ordinal) - 1
+        return Place(self._outcomes[at], self._indexes[at] + ordinal - self._firsts[at])
+
+    def runs(self, length: int) -> Iterator[Run]:
+        """All of them, for a slot of ``length`` records; none is empty."""
+        ends = [*self._firsts[1:], length]
+        for outcome, index, first, end in zip(
+            self._outcomes, self._indexes, self._firsts, ends, strict=False
+        ):
+            if end > first:
+                yield Run(outcome, index, first, end - first)
+
+
+class BulkPlaces:
+    """Where the records of one bulk went, while it is sent and afterwards.
+
+    Args:
+        spread: whether records go to several partitions at a time.
+
+    Attributes:
+        count: how many records are in batches.
+        tails: for the kernels.
+        slots: for the kernels: two bytes for each record where ``spread``, else None; may be longer.
+    """
+
+    __slots__ = ("_slot_runs", "_stamp_firsts", "_stamps_ms", "count", "slots", "tails")
+
+    def __init__(self, *, spread: bool) -> None:
+        self.count = 0
+        self.tails = RunTails()
+        self.slots = bytearray() if spread else None
+        self._slot_runs: dict[int, SlotRuns] = {}
+        self._stamp_firsts = array("q")
+        self._stamps_ms = array("q")
+        self.tails.reserve(1)
+
+    def stamp(self, timestamp_ms: int) -> None:
+        """The records that come now have this timestamp."""
+        if self._stamps_ms and self._stamps_ms[-1] == timestamp_ms:
+            return
+        if self._stamp_firsts and self._stamp_firsts[-1] == self.count:
+            self._stamps_ms[-1] = timestamp_ms
+            return
+        self._stamp_firsts.append(self.count)
+        self._stamps_ms.append(timestamp_ms)
+
+    def begin(self, slot: int, lane: PartitionLane) -> bool:
+        """Begins a run of the slot in the lane's open batch. False: there is none, or it goes on."""
+        length = self._length(slot)
+        run = self.tails.begin(slot, lane)
+        if run is None:
+            return False
+        self._slot_runs.setdefault(slot, SlotRuns()).add(length, *run)
+        return True
+
+    def add(self, outcome: BatchOutcome, index: int) -> None:
+        """One record came in by the slow path."""
+        slot = 0
+        if self.slots is not None:
+            slot = max(outcome.topic_partition.partition, 0)
+            slot = slot if slot < MAX_SLOTS else 0
+            self.tails.reserve(slot + 1)
+            self.reserve(1)
+            memoryview(self.slots).cast("H")[self.count] = slot
+        self._slot_runs.setdefault(slot, SlotRuns()).add(self._length(slot), outcome, index)
+        self.tails.went(slot, outcome, index)
+        self.count += 1
+
+    def add_all(self, outcome: BatchOutcome, count: int) -> None:
+        """``count`` records that are in no batch have one fate."""
+        if self.slots is not None:
+            self.reserve(count)
+            self.slots[2 * self.count : 2 * (self.count + count)] = bytes(2 * count)
+        self._slot_runs.setdefault(0, SlotRuns()).add(self._length(0), outcome, 0)
+        self.tails.went(0, outcome, count - 1)
+        self.count += count
+
+    def reserve(self, rows: int) -> None:
+        """Makes room for the slots of this many more records."""
+        if self.slots is not None:
+            more = self.count + rows - len(self.slots) // 2
+            if more > 0:
+                self.slots += bytes(2 * more)
+
+    def trim(self) -> None:
+        """No records come any more: what was reserved for them goes."""
+        if self.slots is not None:
+            del self.slots[2 * self.count :]
+
+    def find(self, number: int) -> Place:
+        """Where record ``number`` is."""
+        if self.slots is None:
+            return self._slot_runs[0].find(number)
+        slot = memoryview(self.slots).cast("H")[number]
+        return self._slot_runs[slot].find(count_slot(self.slots, slot, number))
+
+    def timestamp_ms(self, number: int) -> int:
+        """The timestamp of record ``number``."""
+        return self._stamps_ms[bisect_right(self._stamp_firsts, number) - 1]
+
+    def __iter__(self) -> Iterator[Place]:
+        """All places in order."""
+        if self.slots is None:
+            runs = self._slot_runs.get(0)
+            for run in () if runs is None else runs.runs(self.count):
+                for number in range(run.length):
+                    yield Place(run.outcome, run.at + number)
+            return
+        seen: Counter[int] = Counter()
+        for slot in memoryview(self.slots).cast("H")[: self.count]:
+            yield self._slot_runs[slot].find(seen[slot])
+            seen[slot] += 1
+
+    def runs(self) -> Iterator[Run]:
+        """All runs, those of one slot in order."""
+        for slot, runs in self._slot_runs.items():
+            yield from runs.runs(self._length(slot))
+
+    def _length(self, slot: int) -> int:
+        runs = self._slot_runs.get(slot)
+        return 0 if runs is None else runs.length(self.tails.next_index(slot))

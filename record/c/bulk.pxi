@@ -1,0 +1,258 @@
+"""Many records in one call.
+
+A call of ``append`` or ``spread`` is one step for all threads, as ``lanes.pxi`` explains: from ``begin`` on it runs
+no Python code and keeps the GIL. It stops at the first row that is unusual in any way and raises nothing; the slow
+path says what is wrong with that row. Nor does it allocate: where a run of rows has to be written down, it stops as
+well, and ``RunTails.begin`` makes room first.
+"""
+
+cdef enum:  # bulk.py has the same
+    NULL_KEY_SLOT = 0xFFFF
+    ODD_KEY_SLOT = 0xFFFE
+
+
+@cython.final
+cdef class RunTails:
+    """See ``bulk.RunTails``."""
+
+    cdef list _outcomes
+    cdef int64_t *_next
+    cdef Py_ssize_t _count
+
+    def __cinit__(self):
+        self._outcomes = []
+        self._next = NULL
+        self._count = 0
+
+    def __dealloc__(self):
+        PyMem_Free(self._next)
+
+    def reserve(self, Py_ssize_t slots):
+        """See ``bulk.RunTails.reserve``."""
+        if slots <= self._count:
+            return
+        cdef list outcomes = self._outcomes + [None] * (slots - self._count)
+        cdef int64_t *larger = <int64_t *>PyMem_Realloc(self._next, slots * sizeof(int64_t))
+        if larger is NULL:
+            raise MemoryError()
+        self._next = larger
+        memset(larger + self._count, 0, (slots - self._count) * sizeof(int64_t))
+        self._outcomes = outcomes
+        self._count = slots
+
+    def begin(self, Py_ssize_t slot, PartitionLane lane not None):
+        """See ``bulk.RunTails.begin``."""
+        cdef tuple run
+        self.check(slot)
+        while lane.buffer is not None and not self.goes_on(slot, lane):
+            run = (lane.outcome, lane.buffer.record_count)
+            # Making it may have run a finalizer.
+            if lane.buffer is not None and lane.outcome is run[0] and lane.buffer.record_count == <Py_ssize_t>run[1]:
+                self.put(slot, <object>PyTuple_GET_ITEM(run, 0), lane.buffer.record_count)
+                return run
+        return None
+
+    def next_index(self, Py_ssize_t slot):
+        """See ``bulk.RunTails.next_index``."""
+        self.check(slot)
+        return self._next[slot]
+
+    def went(self, Py_ssize_t slot, outcome, int64_t index):
+        """See ``bulk.RunTails.went``."""
+        self.check(slot)
+        self.put(slot, outcome, index + 1)
+
+    cdef int check(self, Py_ssize_t slot) except -1:
+        if not 0 <= slot < self._count:
+            raise IndexError(f"slot {slot} of {self._count}")
+        return 0
+
+    cdef void put(self, Py_ssize_t slot, object outcome, int64_t index):
+        cdef object before = self._outcomes[slot]  # freed last
+        self._outcomes[slot] = outcome
+        self._next[slot] = index
+
+    cdef inline bint goes_on(self, Py_ssize_t slot, PartitionLane lane) noexcept:
+        """Whether the next row of the lane's open batch continues the slot's last run."""
+        return (
+            PyList_GET_ITEM(self._outcomes, slot) == <PyObject *>lane.outcome
+            and self._next[slot] == lane.buffer.record_count
+        )
+
+
+@cython.final
+cdef class BulkRecords:
+    """See ``bulk.BulkRecords``."""
+
+    cdef readonly BlobColumn values
+    cdef readonly BlobColumn keys
+    cdef bytes _headers
+    cdef Py_ssize_t _max_bytes
+
+    def __cinit__(self, BlobColumn values not None, BlobColumn keys, headers, Py_ssize_t max_bytes):
+        self.values = values
+        self.keys = keys
+        self._headers = NO_HEADERS if headers is None else encode_headers(headers)
+        self._max_bytes = max_bytes
+
+    def __len__(self):
+        return len(self.values)
+
+    def append(
+        self,
+        PartitionLane lane not None,
+        TopicLanes topic,
+        RunTails tails not None,
+        int64_t timestamp_ms,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+    ):
+        """See ``bulk.BulkRecords.append``."""
+        cdef Py_ssize_t row = start
+        cdef Py_ssize_t taken = 0
+        tails.check(0)
+        stop = self.begin(start, stop)
+        cdef BatchBuffer buffer = lane.buffer
+        if buffer is None or not tails.goes_on(0, lane):
+            return start
+        while row < stop:
+            taken = self.put(buffer, timestamp_ms, row)
+            if not taken:
+                break
+            if topic is not None:
+                topic.sticky_bytes += taken
+            row += 1
+        tails._next[0] = buffer.record_count
+        return row
+
+    def hash_keys(self, Py_ssize_t partition_count, bytearray slots not None, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop):
+        """See ``bulk.BulkRecords.hash_keys``."""
+        cdef RowBytes key
+        cdef Py_ssize_t row
+        cdef uint16_t *out = self.checked_slots(slots, at, start, stop)
+        if not 0 < partition_count <= ODD_KEY_SLOT:
+            raise IllegalArgumentError(f"{partition_count} partitions")
+        stop = self.begin(start, stop)
+        for row in range(start, stop):
+            key = self.keys.at(row)
+            if key.size >= 0 and key.size <= MAX_KEY_BYTES:
+                out[row - start] = <uint16_t>((hash_of(key.start, <uint32_t>key.size) & <uint32_t>0x7FFFFFFF) % <uint32_t>partition_count)
+            else:
+                out[row - start] = NULL_KEY_SLOT if key.size == NULL_BLOB else ODD_KEY_SLOT
+
+    def spread(
+        self,
+        TopicLanes topic not None,
+        RunTails tails not None,
+        bytearray slots not None,
+        Py_ssize_t at,
+        int64_t timestamp_ms,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+    ):
+        """See ``bulk.BulkRecords.spread``."""
+        cdef PartitionLane sticky = topic._sticky
+        cdef Py_ssize_t sticky_slot = sticky.topic_partition.partition
+        cdef uint16_t *out = self.checked_slots(slots, at, start, stop)
+        cdef Py_ssize_t count = min(PyTuple_GET_SIZE(topic.lanes), tails._count)
+        cdef Py_ssize_t row = start
+        cdef Py_ssize_t slot, taken
+        cdef PartitionLane lane
+        stop = self.begin(start, stop)
+        while row < stop:
+            slot = out[row - start]
+            if slot == NULL_KEY_SLOT and topic.sticky_bytes < topic.sticky_limit_bytes:
+                slot = sticky_slot
+            if slot >= count:
+                break
+            lane = <PartitionLane>PyTuple_GET_ITEM(topic.lanes, slot)
+            if lane.buffer is None or not tails.goes_on(slot, lane):
+                break
+            taken = self.put(lane.buffer, timestamp_ms, row)
+            if not taken:
+                break
+            tails._next[slot] += 1
+            if out[row - start] == NULL_KEY_SLOT:
+                out[row - start] = <uint16_t>slot
+                topic.sticky_bytes += taken
+            row += 1
+        return row
+
+    cdef uint16_t *checked_slots(self, bytearray slots, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop) except NULL:
+        if self.keys is None or not 0 <= start <= stop or not 0 <= at <= PyByteArray_GET_SIZE(slots) // 2 - (stop - start):
+            raise IllegalArgumentError(f"rows {start} to {stop} from slot {at}")
+        return <uint16_t *>PyByteArray_AS_STRING(slots) + at
+
+    cdef Py_ssize_t begin(self, Py_ssize_t start, Py_ssize_t stop) except -1:
+        """Where to end. From here to the end of the call nothing runs Python code."""
+        if start < 0:
+            raise IllegalArgumentError(f"row {start}")
+        self.values.refresh()
+        stop = min(stop, self.values.length)
+        if self.keys is not None:
+            self.keys.refresh()
+            stop = min(stop, self.keys.length)
+        return stop
+
+    cdef inline Py_ssize_t put(self, BatchBuffer buffer, int64_t timestamp_ms, Py_ssize_t row) noexcept:
+        """Appends a row; the bytes it took, 0 if it is odd, too large or does not fit."""
+        cdef RowBytes key
+        cdef RowBytes value = self.values.at(row)
+        cdef int64_t delta = 0
+        cdef Py_ssize_t headers_size = PyBytes_GET_SIZE(self._headers)
+        cdef Py_ssize_t body, size
+        cdef uint8_t *out
+        key.size = NULL_BLOB
+        if self.keys is not None:
+            key = self.keys.at(row)
+        if value.size < 0 or key.size < 0:  # one of them may be null
+            if value.size == ODD_BLOB or key.size == ODD_BLOB or value.size == key.size:
+                return 0
+        if max(value.size, 0) > self._max_bytes - max(key.size, 0):
+            return 0
+        if buffer.record_count:
+            delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>buffer.base_timestamp_ms)
+        body = 1 + varint_size(delta) + varint_size(buffer.record_count) + headers_size
+        body += size_of(key.size) + size_of(value.size)
+        size = varint_size(body) + body
+        if size > buffer.capacity_bytes - buffer.size_bytes:
+            return 0
+        out = put_varint(buffer._start + buffer.size_bytes, body)
+        out[0] = 0  # attributes
+        out = put_varint(out + 1, delta)
+        out = put_varint(out, buffer.record_count)
+        out = put_bytes(out, key)
+        out = put_bytes(out, value)
+        memcpy(out, PyBytes_AS_STRING(self._headers), headers_size)
+        buffer.size_bytes += size
+        if not buffer.record_count:
+            buffer.base_timestamp_ms = timestamp_ms
+            buffer.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > buffer.max_timestamp_ms:
+            buffer.max_timestamp_ms = timestamp_ms
+        buffer.record_count += 1
+        return size
+
+
+cdef inline Py_ssize_t size_of(Py_ssize_t size) noexcept nogil:
+    """Length in front and bytes; null has no bytes."""
+    return 1 if size < 0 else varint_size(size) + size
+
+
+cdef inline uint8_t *put_bytes(uint8_t *out, RowBytes blob) noexcept nogil:
+    if blob.size < 0:
+        out[0] = 1  # varint -1
+        return out + 1
+    out = put_varint(out, blob.size)
+    memcpy(out, blob.start, blob.size)
+    return out + blob.size
+
+
+def count_slot(bytearray slots not None, Py_ssize_t slot, Py_ssize_t stop):
+    """See ``bulk.count_slot``."""
+    cdef const uint16_t *at = <const uint16_t *>PyByteArray_AS_STRING(slots)
+    cdef Py_ssize_t found = 0
+    cdef Py_ssize_t position
+    for position in range(min(stop, PyByteArray_GET_SIZE(slots) // 2)):
+        found += at[position] == slot
+    return found
