@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splashdam.embedded_broker.registry import (
     Address,
@@ -14,6 +14,7 @@ from splashdam.embedded_broker.registry import (
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import decode
 from splashdam.wire.header import decode_request_header
+from splashdam.wire.message import Request
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -25,6 +26,8 @@ class Dispatched(NamedTuple):
     answer: Answer
     version: int
     correlation_id: int
+    request: Request[Any] | None
+    """As decoded; None where its version is unknown."""
 
 
 def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
@@ -46,8 +49,8 @@ def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
     if header.api_version not in api.versions:
         if api.unknown_version is None:
             raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
-        return Dispatched(api.unknown_version(), 0, header.correlation_id)
+        return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
     context = RequestContext(broker, header.api_version, header.client_id, address)
-    return Dispatched(api.handler(request, context), header.api_version, header.correlation_id)
+    return Dispatched(api.handler(request, context), header.api_version, header.correlation_id, request)

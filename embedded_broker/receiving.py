@@ -1,20 +1,24 @@
-"""How requests arrive: bytes into a buffer that is kept, whole frames out."""
+"""How requests arrive: into one buffer that is kept, out as views of it."""
 
 from __future__ import annotations
 
+import os
+
 import trio
 
-from splashdam.model.values import Buffer
-from splashdam.wire.framing import FrameDecoder
+from splashdam.model.errors import ProtocolError
+from splashdam.wire.framing import SIZE_BYTES, frame_size
 
-_FIRST_READ = 64 * 1024
+_FIRST_BYTES = 64 * 1024
+_KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers make by default, and some more
 
 
 class FrameReceiver:
     """Reads one client's frames.
 
-    How much is read at once, and so the memory held, begins at 64 KiB and doubles each time it was filled: a
-    client that merely claims a large frame costs no more.
+    Bytes go from the socket to where they stay until the frame is answered. The buffer has 64 KiB at first
+    and doubles each time a frame filled it and goes on, up to the size of that frame: a client that merely
+    claims a large frame costs no more. A buffer above 2 MiB is given back once its frame is answered.
 
     Args:
         stream: where they come from.
@@ -24,35 +28,72 @@ class FrameReceiver:
     def __init__(self, stream: trio.abc.ReceiveStream, max_frame_bytes: int) -> None:
         self._stream = stream
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
-        self._decoder = FrameDecoder(max_frame_bytes)
-        self._buffer = bytearray()
-        self._step_bytes = _FIRST_READ
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = memoryview(bytearray(_FIRST_BYTES))
+        self._start = 0  # of the frame under way
+        self._end = 0  # of what has arrived
 
     async def receive(self) -> list[memoryview] | None:
         """The frames that the next bytes complete, or None at the end of the stream.
+
+        They are parts of the buffer and valid until the next call.
 
         Raises:
             ProtocolError: a size is negative or above the limit.
             trio.BrokenResourceError: the connection is lost.
         """
-        data = await self._receive_some()
-        return self._decoder.feed(data) if data else None
+        if self._start == self._end and len(self._buffer) <= _KEPT_BYTES:
+            self._start = self._end = 0
+        elif self._start or self._end == len(self._buffer):
+            self._make_room()
+        count = await self._receive_some()
+        if not count:
+            return None
+        self._end += count
+        return self._frames()
 
-    async def _receive_some(self) -> Buffer:
-        wanted_bytes = min(self._decoder.wanted_bytes, self._step_bytes)
+    def _frames(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        buffer, start, end = self._buffer, self._start, self._end
+        while end - start >= SIZE_BYTES:
+            try:
+                stop = start + SIZE_BYTES + frame_size(buffer, start, self._max_frame_bytes)
+            except ProtocolError:
+                if not frames:
+                    raise
+                break  # what came before it is answered first
+            if stop > end:
+                break
+            frames.append(buffer[start + SIZE_BYTES : stop])
+            start = stop
+        self._start = start
+        return frames
+
+    async def _receive_some(self) -> int:
         if self._socket is None:
-            data = await self._stream.receive_some(wanted_bytes)
-            self._grow(len(data))
-            return data
-        if len(self._buffer) < wanted_bytes:
-            self._buffer = bytearray(wanted_bytes)
-        try:
-            count = await self._socket.recv_into(self._buffer, wanted_bytes)
-        except OSError as error:
-            raise trio.BrokenResourceError(f"receiving: {error}") from error
-        self._grow(count)
-        return memoryview(self._buffer)[:count]
+            data = await self._stream.receive_some(len(self._buffer) - self._end)
+            self._buffer[self._end : self._end + len(data)] = data
+            return len(data)
+        # Through trio's own recv_into each read would pass the scheduler a second time.
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return os.readv(self._socket.fileno(), (self._buffer[self._end :],))
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(f"receiving: {error}") from error
 
-    def _grow(self, count: int) -> None:
-        if count == self._step_bytes:
-            self._step_bytes *= 2
+    def _make_room(self) -> None:
+        """Moves the frame under way to the front, of a buffer that fits it where this one does not."""
+        rest = self._buffer[self._start : self._end]
+        size = len(self._buffer)
+        due = SIZE_BYTES + frame_size(rest, 0, self._max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
+        if self._start == 0:
+            size = min(2 * size, due)
+        elif size > _KEPT_BYTES and len(rest) <= _FIRST_BYTES // 2:
+            size = _FIRST_BYTES
+        if size != len(self._buffer):
+            self._buffer = memoryview(bytearray(size))
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)

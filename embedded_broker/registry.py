@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
@@ -45,7 +46,9 @@ class Parked:
     The frame's memory is reused meanwhile: whoever parks keeps no ``memoryview`` of the request.
     """
 
-    wait: Callable[[], Awaitable[Response]]
+    wait: Callable[[], Awaitable[Response | None]]
+    lets_others_begin: bool = False
+    """Whether later requests of the connection may be handled meanwhile; their answers still come later."""
 
 
 class CloseConnectionError(Exception):
@@ -97,10 +100,10 @@ def handles(
     return register
 
 
+@cache
 def registered_apis() -> dict[int, RegisteredApi]:
     """Every API key the broker answers; the first call imports the handlers."""
-    if not _APIS:
-        handlers = importlib.import_module("splashdam.embedded_broker.handlers")
-        for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
-            importlib.import_module(module.name)
+    handlers = importlib.import_module("splashdam.embedded_broker.handlers")
+    for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
+        importlib.import_module(module.name)
     return _APIS

@@ -14,15 +14,12 @@ from splashdam.model.values import Buffer
 from splashdam.wire.fields import Part
 from splashdam.wire.primitives import UNCOPIED_BYTES, records_size
 
-SENDFILE_MIN_BYTES = 256 * 1024
-"""Below this, reading and sending is as fast (facts/performance.md section 4)."""
-
 _STEP_BYTES = 1 << 20
 _FULL_BYTES = 1 << 20
 
 
 async def send_slice(stream: trio.abc.SendStream, piece: FileSlice, progressed: Callable[[], None]) -> None:
-    """Sends one slice of a log file: by ``sendfile`` where it is large and the stream is a plain TCP socket.
+    """Sends one slice of a log file: by ``sendfile`` where it has a descriptor and the stream is plain TCP.
 
     ``progressed`` is called after each step, so that a slow reader is told from a dead one. A failure or a
     cancellation after the first byte leaves half an answer on the wire, so it closes the stream.
@@ -32,7 +29,7 @@ async def send_slice(stream: trio.abc.SendStream, piece: FileSlice, progressed: 
         KafkaStorageError: the file cannot be read.
     """
     descriptor = piece.fileno()
-    if descriptor is not None and piece.size_bytes >= SENDFILE_MIN_BYTES and _is_plain_tcp(stream):
+    if descriptor is not None and _is_plain_tcp(stream):
         try:
             await _send_file(cast("trio.SocketStream", stream), descriptor, piece, progressed)
         except BaseException:
@@ -61,25 +58,6 @@ async def _send_file(
         progressed()
 
 
-async def _send_now(stream: trio.abc.SendStream, data: Buffer) -> None:
-    """Sends a small answer, on a socket without passing through the scheduler if the system takes it at once.
-
-    That turn costs more than the rest of a small produce. The connection reads before it answers again, so
-    other tasks are not kept waiting.
-    """
-    if type(stream) is not trio.SocketStream:
-        await stream.send_all(data)
-        return
-    try:
-        sent = os.write(stream.socket.fileno(), data)
-    except BlockingIOError:
-        sent = 0
-    except OSError as error:
-        raise trio.BrokenResourceError(f"sending: {error}") from error
-    if sent < len(data):
-        await stream.send_all(memoryview(data)[sent:])
-
-
 async def _send_stepwise(stream: trio.abc.SendStream, data: Buffer, progressed: Callable[[], None]) -> None:
     with memoryview(data) as view:
         for start in range(0, len(view), _STEP_BYTES):
@@ -97,8 +75,10 @@ class Outbox:
     def __init__(self, stream: trio.abc.SendStream, progressed: Callable[[], None]) -> None:
         self._stream = stream
         self._progressed = progressed
+        self._socket = stream.socket if type(stream) is trio.SocketStream else None
         self._parts: list[Part] = []
         self._size_bytes = 0
+        self._is_small = True  # whether nothing in it must leave by itself
 
     @property
     def is_full(self) -> bool:
@@ -109,7 +89,10 @@ class Outbox:
         """Owes one more answer."""
         for part in frame:
             self._parts.append(part)
-            self._size_bytes += records_size(part)
+            size = records_size(part)
+            self._size_bytes += size
+            if size >= UNCOPIED_BYTES or not isinstance(part, bytes | bytearray | memoryview):
+                self._is_small = False
 
     async def flush(self) -> None:
         """Sends everything owed: small neighbours as one write, large parts uncopied.
@@ -118,6 +101,10 @@ class Outbox:
             trio.BrokenResourceError: the peer is gone.
             KafkaStorageError: a slice cannot be read; half an answer may have left.
         """
+        if self._is_small:
+            parts, self._parts, self._size_bytes = self._parts, [], 0
+            await self._send_small(cast("list[Buffer]", parts))
+            return
         small: list[Buffer] = []
         for part in self._parts:
             if not isinstance(part, bytes | bytearray | memoryview):
@@ -133,10 +120,26 @@ class Outbox:
         self.discard()
 
     async def _send_small(self, small: list[Buffer]) -> None:
-        if small:
-            await _send_now(self._stream, small[0] if len(small) == 1 else b"".join(small))
+        """Sends small parts as one write, past the scheduler where the socket takes them at once.
+
+        That turn costs more than the rest of a small produce. The connection reads before it answers again,
+        so other tasks are not kept waiting.
+        """
+        if not small:
+            return
+        data = small[0] if len(small) == 1 else b"".join(small)
+        small.clear()
+        sent = 0
+        if self._socket is not None:
+            try:
+                sent = os.write(self._socket.fileno(), data)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise trio.BrokenResourceError(f"sending: {error}") from error
+        if sent < len(data):
+            await self._stream.send_all(memoryview(data)[sent:])
             self._progressed()
-            small.clear()
 
     def discard(self) -> None:
         """Forgets everything owed and gives back the slices."""
@@ -145,3 +148,4 @@ class Outbox:
                 cast("FileSlice", part).close()
         self._parts.clear()
         self._size_bytes = 0
+        self._is_small = True

@@ -1,26 +1,30 @@
 """The server of one client: frames in, answers out in the order of the requests.
 
 All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
-sends what is owed, then holds back what comes later on this connection, and on no other (facts B6). Whatever
-is wrong with a request closes this connection with one log line; the server lives on.
+sends what is owed, then holds back what comes later on this connection, and on no other (facts B6); behind a
+produce that waits for a sync, the produces of the same wake are appended at once, and share that sync.
+Whatever is wrong with a request closes this connection with one log line; the server lives on.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, cast
 
 import trio
 
-from splashdam.embedded_broker.dispatch import dispatch
+from splashdam.embedded_broker.dispatch import Dispatched, dispatch
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.sending import Outbox
+from splashdam.embedded_broker.straight_produce import StraightProduce
 from splashdam.model.errors import ProtocolError
-from splashdam.model.values import Buffer
-from splashdam.wire.header import encode_response
+from splashdam.wire.fields import Part
+from splashdam.wire.header import api_key_of, encode_response
 from splashdam.wire.message import Response
+from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -42,6 +46,10 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
+        self._straight = StraightProduce(broker)
+        self._begun: deque[Dispatched | list[Part]] = (
+            deque()
+        )  # a parked answer, and those that queue behind it
 
     async def run(self) -> None:
         """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
@@ -66,38 +74,63 @@ class ClientConnection:
         while (frames := await receiver.receive()) is not None:
             self._progressed()
             try:
-                for frame in frames:
-                    await self._answer(frame)
+                while frames:  # not kept: they are views of the receiver's memory
+                    await self._answer(frames.pop(0))
             except (ProtocolError, CloseConnectionError):
-                await self._outbox.flush()  # what was asked before is answered still
+                await self._settle()  # what was asked before is answered still
                 raise
+            await self._settle()
+
+    async def _answer(self, frame: memoryview) -> None:
+        if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:
+            await self._settle()
+        parts = self._straight.answer(frame)
+        if parts is None:
+            dispatched = dispatch(frame, self._broker, self._address)
+            self._straight.learn(frame, dispatched)
+            if isinstance(dispatched.answer, Parked):
+                self._begun.append(dispatched)
+                if not dispatched.answer.lets_others_begin:
+                    await self._settle()
+                return
+            if dispatched.answer is None:
+                return
+            parts = _encoded(dispatched.answer, dispatched)
+        if self._begun:
+            self._begun.append(parts)
+            return
+        self._outbox.add(parts)
+        if self._outbox.is_full:
             await self._outbox.flush()
 
-    async def _answer(self, frame: Buffer) -> None:
-        answer, version, correlation_id = dispatch(frame, self._broker, self._address)
-        if isinstance(answer, Parked):
-            await self._outbox.flush()
-            answer = await self._unparked(answer)
-            self._progressed()
-        if answer is not None:
-            self._outbox.add(encode_response(answer, version=version, correlation_id=correlation_id))
-            if self._outbox.is_full:
+    async def _settle(self) -> None:
+        """Sends what is owed, in order, and waits for answers that are not ready yet."""
+        while self._begun:
+            owed = self._begun.popleft()
+            if isinstance(owed, Dispatched):
                 await self._outbox.flush()
+                answer = await self._unparked(cast("Parked", owed.answer))
+                self._progressed()
+                owed = [] if answer is None else _encoded(answer, owed)
+            self._outbox.add(owed)
+        await self._outbox.flush()
 
-    async def _unparked(self, parked: Parked) -> Response:
+    async def _unparked(self, parked: Parked) -> Response | None:
         """Waits for a parked answer, for as long as there is a client to take it."""
         answer: Response | None = None
         failure: Exception | None = None
+        is_ready = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
             try:
                 answer = await parked.wait()
+                is_ready = True
             except Exception as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if answer is None:
+        if not is_ready:
             raise trio.BrokenResourceError("the client left while its answer was parked")
         return answer
 
@@ -123,3 +156,7 @@ class ClientConnection:
         if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
             self._progress_at = now
             self._scope.deadline = now + self._idle_seconds
+
+
+def _encoded(answer: Response, to: Dispatched) -> list[Part]:
+    return encode_response(answer, version=to.version, correlation_id=to.correlation_id)

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import struct
+from typing import NoReturn
 
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 
+SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")
 _SMALLEST_FRAME_BYTES = 4  # a response has a correlation id, a request more
 _SMALLEST_READ = 64 * 1024
 _LARGEST_READ = 1024 * 1024
+
+
+def frame_size(data: Buffer, position: int, max_frame_bytes: int) -> int:
+    """The size that the four bytes at ``position`` name.
+
+    Raises:
+        ProtocolError: it is below any message's or above the limit.
+    """
+    (size,) = _SIZE.unpack_from(data, position)
+    if not _SMALLEST_FRAME_BYTES <= size <= max_frame_bytes:
+        _refuse(size, max_frame_bytes)
+    return int(size)
+
+
+def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
+    if size < 0:
+        raise ProtocolError(f"frame size {size} is negative")
+    if size < _SMALLEST_FRAME_BYTES:
+        raise ProtocolError(f"frame size {size} is too small for any message")
+    raise ProtocolError(f"frame size {size} is above the limit of {max_frame_bytes} bytes")
 
 
 class FrameDecoder:
@@ -43,7 +65,7 @@ class FrameDecoder:
         frames: list[memoryview] = []
         view = memoryview(data)
         while view:
-            due = _SIZE.size if self._size < 0 else self._size
+            due = SIZE_BYTES if self._size < 0 else self._size
             missing = due - len(self._pending)
             self._pending += view[:missing]
             view = view[missing:]
@@ -51,17 +73,8 @@ class FrameDecoder:
                 break
             whole, self._pending = self._pending, bytearray()
             if self._size < 0:
-                self._size = self._checked(_SIZE.unpack(whole)[0])
+                self._size = frame_size(whole, 0, self._max_frame_bytes)
             else:
                 frames.append(memoryview(whole))
                 self._size = -1
         return frames
-
-    def _checked(self, size: int) -> int:
-        if size < 0:
-            raise ProtocolError(f"frame size {size} is negative")
-        if size < _SMALLEST_FRAME_BYTES:
-            raise ProtocolError(f"frame size {size} is too small for any message")
-        if size > self._max_frame_bytes:
-            raise ProtocolError(f"frame size {size} is above the limit of {self._max_frame_bytes} bytes")
-        return size

@@ -29,6 +29,7 @@ R = TypeVar("R", bound=Response)
 API_VERSIONS_KEY = 18
 
 _REQUEST_HEADER = struct.Struct(">hhih")
+_API_KEY = struct.Struct(">h")
 _CORRELATION_ID = struct.Struct(">i")
 _SIZE = struct.Struct(">i")
 _NO_TAGGED_FIELDS = b"\0"
@@ -151,6 +152,17 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Any]]:
     header, position = decode_request_header(frame)
     cls = api_for(header.api_key).request
     return header, decode(cls, frame, header.api_version, position=position)
+
+
+def api_key_of(frame: Buffer) -> int:
+    """Which API a request asks.
+
+    Raises:
+        ProtocolError: the frame is too short to say.
+    """
+    if len(frame) < _API_KEY.size:
+        raise ProtocolError(f"RequestHeader: {len(frame)} bytes are too few for a request")
+    return int(_API_KEY.unpack_from(frame)[0])
 
 
 def decode_correlation_id(frame: Buffer) -> int:

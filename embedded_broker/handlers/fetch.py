@@ -13,7 +13,6 @@ import trio
 from splashdam.embedded_broker.parking import FetchWaiter
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
-from splashdam.embedded_broker.sending import SENDFILE_MIN_BYTES
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
@@ -175,8 +174,8 @@ class _Reading:
             return  # the answer is full; looking for what cannot be in it costs
         piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=self._size_bytes == 0, up_to=up_to)
         self._size_bytes += piece.size_bytes
-        if piece.size_bytes >= SENDFILE_MIN_BYTES:
-            self._slices.append(piece)  # it keeps a descriptor until it is sent
+        if piece.fileno() is not None:
+            self._slices.append(piece)  # it keeps the descriptor until it is sent
             answer.records = piece
             return
         try:

@@ -2,17 +2,22 @@
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
 (apache/kafka#18727); a request below 3 closes the connection. Transactional requests are refused with 48.
+
+Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
+other clients that come while a sync runs, share the next one (``Log.sync``).
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.recompression import with_topic_codec
 from splashdam.embedded_broker.registry import CloseConnectionError, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.append_checks import RecordErrors
+from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
@@ -24,7 +29,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
 from splashdam.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -35,46 +40,93 @@ from splashdam.wire.messages.produce import (
     TopicProduceResponse,
 )
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
 _log = logging.getLogger(__name__)
 
-_ATTRIBUTES_LOW_BYTE = 22
+_NO_COORDINATOR = "this broker has no transaction coordinator yet"
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
-_CODEC_MASK, _TRANSACTIONAL_BIT = 0x07, 0x10
+_ZSTD = int(Codec.ZSTD)
 
 
 @handles(ProduceRequest, versions=range(3, 12), advertised_from=0)
 def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
 
-    The answer waits for the flush that ``flush.messages`` asks for; those who wait together share it.
-
     Raises:
         CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
     """
-    unsafe: list[tuple[Log, PartitionProduceResponse]] = []
+    due: list[_Due] = []
     responses = [
         TopicProduceResponse(
             name=topic.name,
             partition_responses=[
-                _append(TopicPartition(topic.name, data.index), data, request, context, unsafe)
+                _append(TopicPartition(topic.name, data.index), data, request, context, due)
                 for data in topic.partition_data
             ],
         )
         for topic in request.topic_data
     ]
-    if request.acks != 0:
-        response = ProduceResponse(responses=responses)
-        return Parked(partial(_flushed, response, unsafe)) if unsafe else response
-    _close_on_error(responses)
-    return None
+    if due:
+        return Parked(partial(_answer_when_flushed, request.acks, responses, due), lets_others_begin=True)
+    return _answer(request.acks, responses)
 
 
-def _close_on_error(responses: list[TopicProduceResponse]) -> None:
-    for topic in responses:
-        for answer in topic.partition_responses:
-            if answer.error_code:
-                where = f"{topic.name}-{answer.index}"
-                raise CloseConnectionError(f"{where}, acks=0: {answer.error_code} {answer.error_message}")
+def check_attributes(batch: Buffer | None, version: int) -> Buffer:
+    """Checks what the log cannot know: whether the request's version may carry such a batch.
+
+    Raises:
+        BrokerResponseError: there is no batch, or it is transactional, or uses a codec before its time.
+    """
+    if batch is None or len(batch) < HEADER_BYTES:
+        raise InvalidRecordError("the partition holds no record batch")
+    attributes = batch[_ATTRIBUTES_LOW_BYTE]
+    if attributes & TRANSACTIONAL_BIT:
+        raise InvalidTxnStateError(_NO_COORDINATOR)
+    if version < _FIRST_ZSTD_VERSION and attributes & CODEC_MASK == _ZSTD:
+        raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
+    return batch
+
+
+def append_batch(log: Log, batch: Buffer, broker: Broker) -> AppendResult:
+    """Appends one batch, packed as its topic wants it, and tells the fetches that wait for the partition.
+
+    Raises:
+        BrokerResponseError: the log refuses the batch, or the disk does not take it.
+    """
+    settings, now_ms = options_of(log), broker.clock.wall_ms()
+    if settings.compression_type != "producer":
+        batch = with_topic_codec(batch, settings, now_ms)
+    appended = log.append_as_leader(batch, now_ms=now_ms)
+    if not appended.duplicate:
+        broker.parking.appended(log.topic_partition, len(batch))
+    return appended
+
+
+def refuse(
+    answer: PartitionProduceResponse, topic_partition: TopicPartition, error: BrokerResponseError
+) -> None:
+    """Turns the answer into that of a batch that was not appended, or is not as safe as was asked."""
+    if isinstance(error, KafkaStorageError):
+        _log.error("cannot append to %s: %s", topic_partition, error)
+    answer.error_code = error.code
+    answer.error_message = error.message
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    if isinstance(error, RecordErrors):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in error.record_errors.items()
+        ]
+
+
+class _Due(NamedTuple):
+    """A batch whose answer waits until the log is on stable storage up to ``end_offset``."""
+
+    answer: PartitionProduceResponse
+    log: Log
+    end_offset: int
 
 
 def _append(
@@ -82,67 +134,49 @@ def _append(
     data: PartitionProduceData,
     request: ProduceRequest,
     context: RequestContext,
-    unsafe: list[tuple[Log, PartitionProduceResponse]],
+    due: list[_Due],
 ) -> PartitionProduceResponse:
     broker = context.broker
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
-        batch = _checked(data.records, request, context.version)
+        _check_request(request)
+        batch = check_attributes(data.records, context.version)
         log = leader_log(broker, topic_partition)
-        settings, now_ms = options_of(log), broker.clock.wall_ms()
-        batch = with_topic_codec(batch, settings, now_ms)
-        appended = log.append_as_leader(batch, now_ms=now_ms)
-        if log.must_flush:
-            if request.acks == 0:
-                log.flush()  # nobody waits who could hear of a failure later
-            else:
-                unsafe.append((log, answer))
-    except KafkaStorageError as error:
-        _log.error("cannot append to %s: %s", topic_partition, error)
-        return _refused(answer, error)
+        appended = append_batch(log, batch, broker)
     except BrokerResponseError as error:
-        return _refused(answer, error)
-    answer.base_offset = appended.base_offset
-    answer.log_append_time_ms = appended.log_append_time_ms
-    answer.log_start_offset = appended.log_start_offset
-    if not appended.duplicate:
-        broker.parking.appended(topic_partition, len(batch))
+        refuse(answer, topic_partition, error)
+        return answer
+    answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
+    if log.must_flush:
+        due.append(_Due(answer, log, log.log_end_offset))
     return answer
 
 
-async def _flushed(
-    response: ProduceResponse, unsafe: list[tuple[Log, PartitionProduceResponse]]
-) -> ProduceResponse:
-    for log, answer in unsafe:
-        try:
-            await log.sync()
-        except KafkaStorageError as error:
-            _log.error("cannot flush %s: %s", log.topic_partition, error)
-            answer.base_offset = -1
-            _refused(answer, error)
-    return response
-
-
-def _checked(records: Buffer | None, request: ProduceRequest, version: int) -> Buffer:
-    """Checks what the log cannot know: the request's acks, its version, its transactional id."""
+def _check_request(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcksError(f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
-    if records is None or len(records) < HEADER_BYTES:
-        raise InvalidRecordError("the partition holds no record batch")
-    attributes = records[_ATTRIBUTES_LOW_BYTE]
-    if request.transactional_id is not None or attributes & _TRANSACTIONAL_BIT:
-        raise InvalidTxnStateError("this broker has no transaction coordinator yet")
-    if version < _FIRST_ZSTD_VERSION and attributes & _CODEC_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
-    return records
+    if request.transactional_id is not None:
+        raise InvalidTxnStateError(_NO_COORDINATOR)
 
 
-def _refused(answer: PartitionProduceResponse, error: BrokerResponseError) -> PartitionProduceResponse:
-    answer.error_code = error.code
-    answer.error_message = error.message
-    if isinstance(error, RecordErrors):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
-            for index, text in error.record_errors.items()
-        ]
-    return answer
+async def _answer_when_flushed(
+    acks: int, responses: list[TopicProduceResponse], due: list[_Due]
+) -> ProduceResponse | None:
+    for answer, log, end_offset in due:
+        try:
+            if log.recovery_point < end_offset:
+                await log.sync()
+        except KafkaStorageError as error:
+            refuse(answer, log.topic_partition, error)
+    return _answer(acks, responses)
+
+
+def _answer(acks: int, responses: list[TopicProduceResponse]) -> ProduceResponse | None:
+    if acks != 0:
+        return ProduceResponse(responses=responses)
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                where = f"{topic.name}-{answer.index}"
+                raise CloseConnectionError(f"{where}, acks=0: {answer.error_code} {answer.error_message}")
+    return None

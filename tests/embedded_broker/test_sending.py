@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from splashdam.embedded_broker.sending import SENDFILE_MIN_BYTES, Outbox, send_slice
-from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.sending import Outbox, send_slice
+from splashdam.embedded_broker.storage.files import SENDFILE_MIN_BYTES, DiskFiles
 from splashdam.embedded_broker.storage.log_file import BytesSlice, FileSlice
 
 LARGE = os.urandom(3 * SENDFILE_MIN_BYTES)

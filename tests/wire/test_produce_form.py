@@ -1,0 +1,139 @@
+"""Produce requests known by their bytes are read and answered exactly as the declared codecs do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splashdam.model.errors import ProtocolError
+from splashdam.wire.header import decode_request, encode_request, encode_response
+from splashdam.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from splashdam.wire.produce_form import FORM_AT, ProduceForm, form_of
+
+VERSIONS = st.sampled_from(ProduceRequest.VERSIONS)
+NAMES = st.text("abcXYZ019._-", min_size=1, max_size=249)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def request_of(
+    topic: str = "t", partition: int = 0, records: bytes | None = b"batch", **fields: Any
+) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(
+        **{"acks": -1, "timeout_ms": 30_000, **fields},
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def frame_of(request: ProduceRequest, version: int, client_id: str | None = "c", number: int = 1) -> bytes:
+    parts = encode_request(request, version=version, correlation_id=number, client_id=client_id)
+    return b"".join(parts)[4:]
+
+
+def learned(frame: bytes) -> ProduceForm | None:
+    header, request = decode_request(frame)
+    assert isinstance(request, ProduceRequest)
+    return form_of(frame, request, header.api_version)
+
+
+@given(
+    version=VERSIONS,
+    where=st.tuples(NAMES, st.integers(0, 2**31 - 1)),
+    acks=st.sampled_from([-1, 1]),
+    client_id=st.none() | st.text(max_size=20),
+    batches=st.tuples(st.binary(min_size=1, max_size=300), st.binary(min_size=1, max_size=40_000)),
+)
+def test_later_requests_of_a_form(
+    version: int, where: tuple[str, int], acks: int, client_id: str | None, batches: tuple[bytes, bytes]
+) -> None:
+    """Whatever the lengths of the batches, the second one is found where it is."""
+    first, second = (request_of(*where, records, acks=acks) for records in batches)
+    form = learned(frame_of(first, version, client_id))
+    assert form is not None
+    assert form.topic_partition == where
+    later = frame_of(second, version, client_id, 7)
+    assert later[FORM_AT : form.end] == form.key
+    assert form.records_of(memoryview(later)) == batches[1]
+
+
+@given(
+    version=VERSIONS, topic=NAMES, number=st.integers(-(2**31), 2**31 - 1), offsets=st.tuples(*[INT64] * 3)
+)
+def test_answer_equals_the_encoders(
+    version: int, topic: str, number: int, offsets: tuple[int, int, int]
+) -> None:
+    """One pack gives the bytes that the declared encoder gives."""
+    form = learned(frame_of(request_of(topic, 5), version))
+    assert form is not None
+    base_offset, appended_ms, start_offset = offsets
+    partition = PartitionProduceResponse(
+        index=5, base_offset=base_offset, log_append_time_ms=appended_ms, log_start_offset=start_offset
+    )
+    response = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])])
+    expected = b"".join(encode_response(response, version=version, correlation_id=number))  # type: ignore[arg-type]  # all in memory
+    assert form.answer(number, *offsets) == expected
+
+
+@given(version=VERSIONS, records=st.binary(min_size=1, max_size=200), data=st.data())
+def test_altered_frames_are_read_as_the_decoder_reads_them(
+    version: int, records: bytes, data: st.DataObject
+) -> None:
+    """Whatever stands behind the form: what is found is what decoding finds, or nothing."""
+    frame = bytearray(frame_of(request_of(records=records), version))
+    form = learned(bytes(frame))
+    assert form is not None
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(form.end, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    cut = frame[: data.draw(st.integers(form.end, len(frame)))]
+    found = form.records_of(memoryview(cut))
+    try:
+        _, request = decode_request(cut)
+    except ProtocolError:
+        assert found is None
+    else:
+        decoded = request.topic_data[0].partition_data[0].records  # type: ignore[attr-defined]  # a Produce
+        assert found is None or found == decoded
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_what_has_no_form(version: int) -> None:
+    """Requests without an answer, of transactions, without a batch, or for more than one partition."""
+    two = request_of()
+    two.topic_data = two.topic_data * 2
+    both = request_of()
+    both.topic_data[0].partition_data *= 2
+    none = request_of()
+    none.topic_data = []
+    for request in (
+        request_of(acks=0),
+        request_of(transactional_id="x"),
+        request_of(records=None),
+        request_of(records=b""),
+        two,
+        both,
+        none,
+    ):
+        assert learned(frame_of(request, version)) is None
+
+
+def test_bytes_that_the_schema_does_not_explain() -> None:
+    """What follows the request, or stands in tagged fields behind the batch, belongs to no form."""
+    request = request_of()
+    for version in (8, 9):
+        frame = frame_of(request, version)
+        assert form_of(frame + b"\0", request, version) is None
+    tagged = frame_of(request, 9)[:-1] + b"\x01\x05\x01x"
+    assert learned(tagged) is None
+    form = learned(frame_of(request, 9))
+    assert form is not None
+    assert form.records_of(memoryview(tagged)) is None

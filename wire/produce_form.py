@@ -1,0 +1,170 @@
+"""Produce requests of one form: those of one client for one partition, alike but for id and batch.
+
+What stands between a request's correlation id and its batch names client, acks, topic and partition. Requests
+that have the same bytes there mean the same, so one decoded request tells how to read and answer all of its
+form: the request by comparing bytes, the answer by one ``pack`` into the frame that the declared encoder made
+once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from splashdam.model.errors import ProtocolError
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.wire.codec import decode
+from splashdam.wire.header import decode_request_header, encode_response
+from splashdam.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from splashdam.wire.primitives import IllegalBytes, read_uvarint, uvarint
+
+FORM_AT = 8
+"""Where a form begins in a frame: behind key, version and correlation id."""
+
+REQUEST_START = struct.Struct(">hhi")
+"""API key, version and correlation id."""
+
+_INT32 = struct.Struct(">i")
+_NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
+_PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)  # bytes that no topic name has
+_FIRST_LOG_START_VERSION = 5
+
+
+class ProduceForm:
+    """Reads and answers the requests of one form.
+
+    Attributes:
+        version: of request and answer.
+        key: the bytes that make the form, from ``FORM_AT`` to ``end``.
+        end: where the batch's length stands.
+        topic_partition: where the batch goes.
+    """
+
+    __slots__ = (
+        "_answer_size",
+        "_flexible",
+        "_head",
+        "_pack",
+        "_tail",
+        "end",
+        "key",
+        "topic_partition",
+        "version",
+    )
+
+    def __init__(self, version: int, key: bytes, topic_partition: TopicPartition) -> None:
+        self.version = version
+        self.key = key
+        self.end = FORM_AT + len(key)
+        self.topic_partition = topic_partition
+        self._flexible = ProduceRequest.is_flexible(version)
+        self._compile_answer()
+
+    def records_of(self, frame: memoryview) -> memoryview | None:
+        """The batch in a frame of this version whose bytes from ``FORM_AT`` to ``end`` are ``key``.
+
+        None where the batch is missing or empty, or where anything follows it.
+        """
+        position = self.end
+        if self._flexible:
+            try:
+                size, position = read_uvarint(frame, position)
+            except (IllegalBytes, IndexError):
+                return None
+            stop = position + size - 1
+            if size > 1 and stop + len(_NO_TAGS) == len(frame) and frame[stop:] == _NO_TAGS:
+                return frame[position:stop]
+        elif len(frame) - position > _INT32.size:
+            (size,) = _INT32.unpack_from(frame, position)
+            position += _INT32.size
+            if size > 0 and position + size == len(frame):
+                return frame[position:]
+        return None
+
+    def answer(
+        self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> bytes:
+        """The frame that says where the batch went."""
+        if self.version < _FIRST_LOG_START_VERSION:
+            return self._pack(
+                self._answer_size, correlation_id, self._head, base_offset, log_append_time_ms, self._tail
+            )
+        return self._pack(
+            self._answer_size,
+            correlation_id,
+            self._head,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+            self._tail,
+        )
+
+    def _compile_answer(self) -> None:
+        numbers = _PROBE if self.version >= _FIRST_LOG_START_VERSION else _PROBE[:2]
+        partition = PartitionProduceResponse(
+            index=self.topic_partition.partition,
+            base_offset=_PROBE[0],
+            log_append_time_ms=_PROBE[1],
+            log_start_offset=_PROBE[2],
+        )
+        topic = TopicProduceResponse(name=self.topic_partition.topic, partition_responses=[partition])
+        parts = encode_response(ProduceResponse(responses=[topic]), version=self.version, correlation_id=0)
+        frame = b"".join(part for part in parts if isinstance(part, bytes))
+        layout = struct.Struct(f">{len(numbers)}q")
+        at = frame.index(layout.pack(*numbers))
+        self._head, self._tail = frame[2 * _INT32.size : at], frame[at + layout.size :]
+        self._answer_size = len(frame) - _INT32.size
+        pack: Callable[..., bytes] = struct.Struct(
+            f">ii{len(self._head)}s{len(numbers)}q{len(self._tail)}s"
+        ).pack
+        self._pack = pack
+
+
+def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm | None:
+    """The form of a request that was decoded from ``frame``.
+
+    None where it is not one batch for one partition, is to have no answer, belongs to a transaction, or has
+    bytes that the schema does not explain.
+    """
+    if len(request.topic_data) != 1 or request.acks == 0 or request.transactional_id is not None:
+        return None
+    (topic,) = request.topic_data
+    if len(topic.partition_data) != 1 or not topic.partition_data[0].records:
+        return None
+    (data,) = topic.partition_data
+    size = len(data.records or b"")
+    flexible = ProduceRequest.is_flexible(version)
+    length = uvarint(size + 1) if flexible else _INT32.pack(size)
+    end = len(frame) - size - len(length) - (len(_NO_TAGS) if flexible else 0)
+    start = bytes(memoryview(frame)[:end])
+    if not _leads_to_records(start, request, version):
+        return None
+    return ProduceForm(version, start[FORM_AT:], TopicPartition(topic.name, data.index))
+
+
+def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bool:
+    """Whether the same request with an empty batch decodes from these bytes: nothing else is in them."""
+    rest = uvarint(1) + _NO_TAGS if ProduceRequest.is_flexible(version) else _INT32.pack(0)
+    (topic,) = request.topic_data
+    (data,) = topic.partition_data
+    emptied = ProduceRequest(
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=topic.name, partition_data=[PartitionProduceData(index=data.index, records=b"")]
+            )
+        ],
+    )
+    try:
+        _, position = decode_request_header(start)
+        return decode(ProduceRequest, start + rest, version, position=position) == emptied
+    except ProtocolError:
+        return False
