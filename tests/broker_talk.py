@@ -46,11 +46,18 @@ class Talk:
 
     async def send(self, request: Request[Any], version: int, *, answered: bool = True) -> None:
         """Sends one request."""
+        await self.stream.send_all(self._frame_of(request, version, answered))
+
+    async def send_together(self, *requests: Request[Any], version: int) -> None:
+        """Sends requests that arrive at once."""
+        await self.stream.send_all(b"".join(self._frame_of(each, version, True) for each in requests))
+
+    def _frame_of(self, request: Request[Any], version: int, answered: bool) -> bytes:
         self._next_id += 1
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id="talk")
         if answered:
             self._sent.append((self._next_id, API_KEYS[request.API_KEY].response, version))
-        await self.stream.send_all(b"".join(frame))
+        return b"".join(frame)
 
     async def frame(self) -> bytes:
         """The next whole frame; EOFError at the end of the stream."""

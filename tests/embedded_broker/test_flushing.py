@@ -47,8 +47,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> GatedSyncs:
 
 async def send_together(talk: Talk, count: int) -> None:
     """Sends so many requests so that they arrive in one wake."""
-    for _ in range(count):
-        await talk.send(produce_request("safe", batch(b"v")), 9)
+    await talk.send_together(*[produce_request("safe", batch(b"v"))] * count, version=9)
 
 
 async def partition_answer(talk: Talk) -> tuple[int, int]:
@@ -90,9 +89,8 @@ async def test_clients_share_a_sync(
 
 async def test_other_requests_wait_for_their_turn(talk: Talk, syncs: GatedSyncs) -> None:
     """Behind a produce that waits only produces begin; a fetch is read when its turn has come."""
-    await send_together(talk, 2)
-    await talk.send(fetch_request("safe", 0), 12)
-    await send_together(talk, 1)
+    one = produce_request("safe", batch(b"v"))
+    await talk.send_together(one, one, fetch_request("safe", 0), one, version=11)
     await wait_all_tasks_blocked()
     syncs.open()
     assert await partition_answer(talk) == (0, 0)

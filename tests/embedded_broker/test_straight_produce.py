@@ -93,10 +93,13 @@ async def test_mixed_with_slow_requests(talk: Talk, broker: Broker, decoded: lis
     """Fast and slow requests of one wake: answers keep their order, a parked fetch sees what was before."""
     broker.topics.create("t")
     for end in (1, 3):
-        await talk.send(produce_request("t", batch(b"a")), 9)
-        await talk.send(fetch_request("t", end, min_bytes=1, max_wait_ms=500), 12)
-        await talk.send(produce_request("t", batch(b"b")), 9)
-        await talk.send(MetadataRequest(topics=[]), 9)
+        await talk.send_together(
+            produce_request("t", batch(b"a")),
+            fetch_request("t", end, min_bytes=1, max_wait_ms=500),
+            produce_request("t", batch(b"b")),
+            MetadataRequest(topics=[]),
+            version=9,
+        )
     answers = [await talk.answer() for _ in range(8)]
     offsets = [answers[at].responses[0].partition_responses[0].base_offset for at in (0, 2, 4, 6)]
     assert offsets == [0, 1, 2, 3]
