@@ -41,7 +41,7 @@ bench-full: setup  ## every scenario, five rounds: most of an hour
 	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
 
 bench-stages: setup  ## where the time of one record goes
-	$(BIN)/python benchmarks/stages.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)
 
 view:  ## the tree of symlinks that shows type checkers one package
 	@sh tools/typing_view.sh

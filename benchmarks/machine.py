@@ -88,7 +88,7 @@ def fetch(folder: Path, scale: float) -> dict[str, float]:
 def echo(_folder: Path, scale: float, in_flight: int) -> dict[str, float]:
     """Small messages to another process and back, with nothing done there."""
     count = max(10, int(REQUESTS * scale))
-    with _peer(_answer) as connection:
+    with peer(_answer) as connection:
         start = time.perf_counter()
         talk.converse(connection, [b"x" * ECHO_REQUEST_BYTES] * count, in_flight, ECHO_ANSWER_BYTES)
         seconds = time.perf_counter() - start
@@ -132,7 +132,7 @@ def sendfile(folder: Path, scale: float) -> dict[str, float]:
 
 def _drained(send: Callable[[socket.socket], None], total: int) -> dict[str, float]:
     view = memoryview(bytearray(8 * MIB))
-    with _peer(send) as connection:
+    with peer(send) as connection:
         start, left = time.perf_counter(), total
         while left:
             count = connection.recv_into(view)
@@ -144,7 +144,7 @@ def _drained(send: Callable[[socket.socket], None], total: int) -> dict[str, flo
 
 
 @contextmanager
-def _peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+def peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
     """A connection over loopback to a forked process that does the work."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         child = os.fork()
