@@ -7,7 +7,7 @@ are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeVar
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
@@ -337,6 +337,11 @@ class RecordAccumulator:
     def waiting(self) -> int:
         """Number of tickets that wait for memory."""
         return self._memory.waiting
+
+    @property
+    def incomplete(self) -> Iterable[ProducerBatch]:
+        """The batches whose outcome is open."""
+        return self._incomplete.keys()
 
     @property
     def has_incomplete(self) -> bool:

@@ -3,11 +3,11 @@ memory."""
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
 
 from splashdam.accumulator.sequences import NO_SEQUENCE
 from splashdam.model.errors import IllegalStateError
-from splashdam.model.lifecycle import next_state
+from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import Compression
@@ -20,7 +20,7 @@ _NO_BUFFER = BatchBuffer(HEADER_BYTES)
 """Stands where a batch has let go of its append buffer; nothing fits into it."""
 
 
-class BatchState(Enum):
+class BatchState(Stage):
     """Where a batch is in its life."""
 
     OPEN = auto()
@@ -37,7 +37,7 @@ class BatchState(Enum):
     """Its records travel on in smaller batches."""
 
 
-class BatchEvent(Enum):
+class BatchEvent(Stage):
     """What can happen to a batch."""
 
     CLOSE = auto()

@@ -13,6 +13,15 @@ E = TypeVar("E", bound=Enum)
 T = TypeVar("T")
 
 
+class Stage(Enum):
+    """The base of states and events that are looked up often: a member is hashed by its identity.
+
+    It is there once, so that does; ``Enum`` hashes its name, in a Python call, twice for each look-up.
+    """
+
+    __hash__ = object.__hash__
+
+
 def next_state(table: Mapping[tuple[S, E], T], state: S, event: E, who: object) -> T:
     """What a table of lives says of an event.
 

@@ -96,6 +96,7 @@ class Connection:
         self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
         self._changed = trio.lowlevel.ParkingLot()
         self._reading = trio.CancelScope()
+        self._watched_until_ms = float("inf")
         self._tasks: trio.Nursery | None = None
         self._is_writing = False  # a task writes what the stream did not take at once
 
@@ -185,14 +186,15 @@ class Connection:
 
     def _next_deadline(self) -> float:
         """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
-        deadline_ms = min((pending.deadline_ms for pending in self._in_flight), default=float("inf"))
-        return self._loop_time(deadline_ms)
+        deadlines = (pending.deadline_ms for pending in self._in_flight)
+        self._watched_until_ms = min(deadlines, default=float("inf"))
+        return self._loop_time(self._watched_until_ms)
 
     def _watch(self, pending: AnyPending) -> None:
         """The reader wakes when the answer is late. It may wake before: then it looks anew."""
-        deadline = self._loop_time(pending.deadline_ms)
-        if deadline < self._reading.deadline:  # noqa: PLR1730 (to set the same one again costs a heap entry)
-            self._reading.deadline = deadline
+        if pending.deadline_ms < self._watched_until_ms:
+            self._watched_until_ms = pending.deadline_ms
+            self._reading.deadline = self._loop_time(pending.deadline_ms)
 
     def _loop_time(self, time_ms: float) -> float:
         return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
@@ -309,7 +311,8 @@ class Connection:
 
     def _begin(self, request: Request[Any], pending: AnyPending, expect_response: bool) -> list[memoryview]:
         """Writes what the stream takes now; the answer is awaited from now on. Returns the rest."""
-        self._advance(ConnectionEvent.SUBMIT)
+        if self._state is not ConnectionState.OPEN:
+            self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
         parts = encode_request(
             request, version=pending.version, correlation_id=self._correlation_id, client_id=self._client_id
         )

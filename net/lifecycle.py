@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
+
+from splashdam.model.lifecycle import Stage
 
 
-class ConnectionState(Enum):
+class ConnectionState(Stage):
     """Where a connection is in its life."""
 
     NEW = auto()
@@ -13,7 +15,7 @@ class ConnectionState(Enum):
     CLOSED = auto()
 
 
-class ConnectionEvent(Enum):
+class ConnectionEvent(Stage):
     """What can happen to a connection."""
 
     RUN = auto()

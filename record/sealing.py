@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record import batch as layout
+from splashdam.record.checksum import crc32c
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, compress
 from splashdam.record.kernel import BatchBuffer, record_size_upper_bound
 
@@ -66,7 +67,7 @@ def seal(
         base_sequence,
         buffer.record_count,
     )
-    layout.stamp_crc(sealed, 0, len(sealed))
+    layout.UINT32.pack_into(sealed, layout.CRC_AT, crc32c(sealed[layout.CRC_FROM :]))
     return sealed
 
 

@@ -7,6 +7,7 @@ Called with the guard held. Outcomes whose waiters are to be run afterwards, wit
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
@@ -40,6 +41,7 @@ class Completion:
         self.finished: list[BatchOutcome] = []
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
+        self._nothing_late_before_ms = -math.inf  # whatever is opened after a look is late after this
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
@@ -82,6 +84,8 @@ class Completion:
 
     def expire(self, now_ms: float) -> None:
         """Fails the batches whose delivery timeout has passed, in their queues and in flight."""
+        if now_ms < self._nothing_late_before_ms:
+            return
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
             self._fail(batch, self._timeout(batch))
@@ -93,12 +97,12 @@ class Completion:
                 self._failed(batch)
                 if self._idempotence is not None and batch.sequenced:
                     self._idempotence.abandoned(batch)
+        oldest_ms = min((batch.created_ms for batch in self._accumulator.incomplete), default=now_ms)
+        self._nothing_late_before_ms = min(oldest_ms, now_ms) + self._settings.delivery_timeout_ms
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """How long until a batch in flight is late; infinity if none can be."""
-        deadlines = (batch.created_ms for batch in self.in_flight if batch.state is BatchState.IN_FLIGHT)
-        first_ms = min(deadlines, default=float("inf"))
-        return max(0.0, first_ms + self._settings.delivery_timeout_ms - now_ms)
+        """How long until a batch in flight can be late; infinity if none is in flight."""
+        return max(0.0, self._nothing_late_before_ms - now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
         """Fails everything for the application; batches in flight keep their memory until they are

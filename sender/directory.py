@@ -18,11 +18,17 @@ class LinkDirectory:
     Args:
         bootstrap: addresses to begin with, and to return to when no broker of the cluster answers.
         make_link: makes the link to a node.
+        max_idle_ms: a connection without traffic is closed after this time.
     """
 
     def __init__(
-        self, bootstrap: tuple[tuple[str, int], ...], make_link: Callable[[Node], BrokerLink]
+        self,
+        bootstrap: tuple[tuple[str, int], ...],
+        make_link: Callable[[Node], BrokerLink],
+        max_idle_ms: float,
     ) -> None:
+        self._max_idle_ms = max_idle_ms
+        self._nothing_idle_before_ms = -math.inf
         self._make_link = make_link
         self._bootstrap = [Node(-number, host, port) for number, (host, port) in enumerate(bootstrap, 1)]
         self._links: dict[int, BrokerLink] = {}
@@ -87,11 +93,14 @@ class LinkDirectory:
         Returns:
             how long until the next one counts as idle.
         """
-        next_ms = math.inf
+        if now_ms < self._nothing_idle_before_ms:
+            return self._nothing_idle_before_ms - now_ms if self._links else math.inf
+        next_ms = self._max_idle_ms  # whoever is in use now, or connects later
         for link in self:
             idle_in_ms = link.idle_in_ms(now_ms)
             if idle_in_ms <= 0:
                 link.close()
             else:
                 next_ms = min(next_ms, idle_in_ms)
-        return next_ms
+        self._nothing_idle_before_ms = now_ms + next_ms
+        return next_ms if self._links else math.inf

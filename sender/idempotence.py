@@ -8,10 +8,10 @@ turn has not come. The sender tells it what became of each. Decisions and their 
 from __future__ import annotations
 
 from collections.abc import Container
-from enum import Enum, auto
+from enum import auto
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.lifecycle import next_state
+from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.sender.partition_sequences import Identity, PartitionSequences
 
@@ -21,7 +21,7 @@ MOST_IDLE = 1_000
 """So many partitions that are out of use are remembered; beyond that they are forgotten together."""
 
 
-class IdState(Enum):
+class IdState(Stage):
     """Whether the producer has an identity."""
 
     UNINITIALIZED = auto()
@@ -29,7 +29,7 @@ class IdState(Enum):
     READY = auto()
 
 
-class IdEvent(Enum):
+class IdEvent(Stage):
     """What can happen to the producer's identity."""
 
     REQUEST = auto()

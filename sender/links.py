@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import auto
 from typing import Protocol, TypeVar
 
 import trio
 
 from splashdam.model.cluster import Node
 from splashdam.model.errors import KafkaConnectionError, KafkaError
-from splashdam.model.lifecycle import next_state
+from splashdam.model.lifecycle import Stage, next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
@@ -23,7 +23,7 @@ from splashdam.wire.message import Request, Response
 R = TypeVar("R", bound=Response)
 
 
-class LinkState(Enum):
+class LinkState(Stage):
     """Where a link is in its life."""
 
     IDLE = auto()
@@ -31,7 +31,7 @@ class LinkState(Enum):
     READY = auto()
 
 
-class LinkEvent(Enum):
+class LinkEvent(Stage):
     """What can happen to a link."""
 
     CONNECT = auto()

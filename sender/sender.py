@@ -34,6 +34,8 @@ from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.wakeup import Wakeup
 
+_SOON_SECONDS = 1.0
+
 _Request = tuple[BrokerLink, list[ProducerBatch]]
 
 
@@ -78,7 +80,7 @@ class Sender:
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
-        self._links = LinkDirectory(settings.bootstrap, self._make_link)
+        self._links = LinkDirectory(settings.bootstrap, self._make_link, settings.connections_max_idle_ms)
         self._shipping = Shipping(self._context, self._completion)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._nursery: trio.Nursery | None = None
@@ -117,7 +119,12 @@ class Sender:
                 await self._context.wakeup.sleep()
 
     def _set_alarm(self, delay_ms: float) -> None:
-        self._alarm.deadline = trio.current_time() + _rounded(delay_ms) / 1000
+        """The next turn comes then, if not before. An alarm that is early but far away is left alone: it
+        rings once in vain, and to set it anew at every turn costs more."""
+        now = trio.current_time()
+        deadline = now + _rounded(delay_ms) / 1000
+        if deadline < self._alarm.deadline or self._alarm.deadline < now + _SOON_SECONDS:
+            self._alarm.deadline = deadline
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

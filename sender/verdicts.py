@@ -6,13 +6,14 @@ retriable error is retried and every other one fails the batch.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
 from typing import NamedTuple
 
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.lifecycle import Stage
 
 
-class Verdict(Enum):
+class Verdict(Stage):
     """What becomes of a batch."""
 
     DELIVERED = auto()

@@ -9,6 +9,8 @@ import weakref
 
 import trio
 
+_UNREAD = contextlib.suppress(BlockingIOError)
+
 
 class Wakeup:
     """Wakes one sleeping task from any thread.
@@ -48,7 +50,7 @@ class Wakeup:
                 await trio.lowlevel.wait_readable(self._reader)
         finally:
             if not self._armed:  # who took the flag has written, or is about to
-                with contextlib.suppress(BlockingIOError):
+                with _UNREAD:
                     os.read(self._reader, _MANY_BYTES)
             self._armed = False
             self._signalled = False
