@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Generator
-from functools import partial
+from collections.abc import Generator
 from typing import Any, final
 
 from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
+from splashdam.record import outcome_table
 from splashdam.record.kernel import BatchOutcome, FutureCell, uncollected
 from splashdam.record.outcome import fresh
 
@@ -45,7 +45,7 @@ class RecordFuture(FutureCell):
     @property
     def value(self) -> RecordMetadata | None:
         """Where the record went; ``None`` while it is pending, and when it has failed."""
-        return self._metadata() if self.succeeded() else None
+        return self.metadata() if self.succeeded() else None
 
     @property
     def exception(self) -> BaseException | None:
@@ -92,63 +92,19 @@ class RecordFuture(FutureCell):
                     f"the record for {self.outcome.topic_partition} was not acknowledged within {timeout} s;"
                     " it is still on its way"
                 )
-        return self._result()
+        return self.metadata()
 
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
         if not self.done():
             yield from wait_in_task(Subscription(self.outcome, self.index))
-        return self._result()
-
-    def add_callback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Calls ``function(*args, record_metadata, **kwargs)`` once the record was delivered.
-
-        It runs on the sender's thread, in order of sending per partition; on a record that is done already it
-        runs at once in the caller's. What it raises is logged. It may send, but not wait.
-        """
-        self._when_done(partial(_call_on_success, self, function, args, kwargs))
-        return self
-
-    def add_errback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Calls ``function(*args, error, **kwargs)`` once the record has failed; see ``add_callback``."""
-        self._when_done(partial(_call_on_failure, self, function, args, kwargs))
-        return self
-
-    def add_both(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RecordFuture:
-        """``add_callback`` and ``add_errback`` with the same function."""
-        return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
+        return self.metadata()
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "failed" if self.failed() else "delivered"
         return f"<RecordFuture {self.outcome.topic_partition} {state}>"
 
-    def _when_done(self, act: Wake) -> None:
-        if self.outcome.add_waiter(act, self.index) is None:
-            act()
-
     def _error(self) -> BaseException | None:
         return self.outcome.error_of(self.index) if self.done() else None
-
-    def _result(self) -> RecordMetadata:
-        error = self._error()
-        if error is not None:
-            raise fresh(error)
-        return self._metadata()
-
-    def _metadata(self) -> RecordMetadata:
-        leaf, index = self.outcome.leaf_of(self.index)
-        topic_partition = leaf.topic_partition
-        appended_ms = leaf.log_append_time_ms
-        return RecordMetadata(
-            topic_partition.topic,
-            topic_partition.partition,
-            topic_partition,
-            leaf.offset_of(index),
-            self.timestamp_ms if appended_ms < 0 else appended_ms,
-            None,
-            self.key_size,
-            self.value_size,
-            self.header_size,
-        )
 
 
 class Subscription:
@@ -167,35 +123,25 @@ class Subscription:
         self.outcome.remove_waiter(handle)
 
 
-def _call_on_success(
-    future: RecordFuture, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    metadata = future.value
-    if metadata is not None:
-        _call_user(function, args, metadata, kwargs)
-
-
-def _call_on_failure(
-    future: RecordFuture, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    error = future.exception
-    if error is not None:
-        _call_user(function, args, error, kwargs)
-
-
-def _call_user(
-    function: Callable[..., Any], args: tuple[Any, ...], result: object, kwargs: dict[str, Any]
-) -> None:
+def _enter_callbacks() -> bool:
     before = in_callback()
     _here.in_callback = True
-    try:
-        function(*args, result, **kwargs)
-    except BaseException as error:
-        if not _is_its_own(error):
-            raise
-        logger.exception("a delivery callback raised")
-    finally:
-        _here.in_callback = before
+    return before
+
+
+def _leave_callbacks(before: bool) -> None:
+    _here.in_callback = before
+
+
+def _on_callback_error(error: BaseException) -> None:
+    if not _is_its_own(error):
+        raise error
+    logger.error("a delivery callback raised", exc_info=error)
+
+
+outcome_table.enter_callbacks = _enter_callbacks
+outcome_table.leave_callbacks = _leave_callbacks
+outcome_table.on_callback_error = _on_callback_error
 
 
 def _is_its_own(error: BaseException) -> bool:

@@ -32,7 +32,8 @@ from operator import index as as_int
 from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
-from splashdam.record import outcome_table, straight
+from splashdam.model.values import RecordMetadata
+from splashdam.record import future_cell, outcome_table, straight
 from splashdam.record.arrow_column import DAMAGED_ROW
 from splashdam.record.damage import damaged
 from splashdam.record.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
@@ -53,6 +54,7 @@ cdef extern from "Python.h":
     object PyObject_CallNoArgs(object function)
     ctypedef struct CTypeObject "PyTypeObject":
         object (*tp_new)(void *cls, object arguments, PyObject *keywords)
+        object (*tp_alloc)(void *cls, Py_ssize_t items)
     ctypedef struct PyType_Slot:
         pass
     ctypedef struct PyType_Spec:
@@ -112,6 +114,7 @@ include "c/headers.pxi"
 include "c/buffer.pxi"
 include "c/murmur2.pxi"
 include "c/outcome.pxi"
+include "c/future.pxi"
 include "c/lanes.pxi"
 include "c/straight.pxi"
 include "c/walk.pxi"

@@ -12,10 +12,11 @@ from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record.arrow_column import BlobColumn
 from splashdam.record.bulk import BulkRecords, RunTails, count_slot
 from splashdam.record.column_buffers import ColumnBuffers
+from splashdam.record.future_cell import FutureCell, uncollected
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
-from splashdam.record.outcome import BatchOutcome, FutureCell, uncollected
+from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
 from splashdam.record.walk import decode_records, scan_records

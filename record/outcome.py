@@ -19,14 +19,11 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record import outcome_table
 from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, SUCCEEDED, Event, takes
-
-FutureT = TypeVar("FutureT", bound="FutureCell")
 
 
 class Handle:
@@ -277,55 +274,3 @@ def check_parts(bounds: Sequence[int], states: Sequence[int]) -> None:
         raise IllegalArgumentError(f"bounds {list(bounds)} do not divide a batch into {len(states)} parts")
     if any(state != PENDING for state in states):
         raise IllegalArgumentError("a child of a split is not pending")
-
-
-class FutureCell:
-    """What a delivery future consists of: a batch's outcome and the record's place in the batch.
-
-    The base of ``client``'s future, which adds methods and no slots. The compiled twin is not tracked by the
-    garbage collector, so that millions of them cost nothing while they live. The price: nothing that an
-    outcome keeps may lead back to one of its futures. So a batch drops its waiters when it ends, and its
-    errors leave it as copies (``fresh``), which tracebacks can hang on.
-
-    Attributes:
-        outcome: the batch's.
-        index: of the record in the batch, from 0.
-        timestamp_ms: the record's own.
-        key_size: bytes, -1 for a null key.
-        value_size: bytes, -1 for a null value.
-        header_size: bytes of UTF-8 keys and values, -1 without headers.
-    """
-
-    __slots__ = ("header_size", "index", "key_size", "outcome", "timestamp_ms", "value_size")
-
-    def __init__(  # noqa: PLR0917  # one per record: positional arguments cost half as much
-        self,
-        outcome: BatchOutcome,
-        index: int,
-        timestamp_ms: int,
-        key_size: int = -1,
-        value_size: int = -1,
-        header_size: int = -1,
-    ) -> None:
-        self.outcome = outcome
-        self.index = index
-        self.timestamp_ms = timestamp_ms
-        self.key_size = key_size
-        self.value_size = value_size
-        self.header_size = header_size
-
-    def done(self) -> bool:
-        """True once this record succeeded or failed."""
-        state = self.outcome.state
-        if state == SPLIT:
-            state = self.outcome.leaf_of(self.index)[0].state
-        return state != PENDING
-
-
-def uncollected(cls: type[FutureT]) -> type[FutureT]:
-    """Class decorator: what a class without slots adds to ``FutureCell``, without the collector's share.
-
-    The compiled twin makes a type of it that is no collector's type, which every class made in Python is: a
-    third of a future's size, and of the time a ``send`` takes. It can have no subclass. Here it is the class.
-    """
-    return cls

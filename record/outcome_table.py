@@ -68,3 +68,28 @@ def log_waiter_error(error: Exception) -> None:
 
 on_waiter_error: Callable[[Exception], None] = log_waiter_error
 """Called with each exception that a waiter raises; ``client`` sets it to write into its own log."""
+
+
+def log_callback_error(error: BaseException) -> None:
+    """The hook until somebody sets another."""
+    if not isinstance(error, Exception):
+        raise error
+    log_waiter_error(error)
+
+
+on_callback_error: Callable[[BaseException], None] = log_callback_error
+"""Called with what an application's callback raised; raises what has to go on to the sender."""
+
+
+def _not_inside() -> bool:
+    return False
+
+
+def _back_to(_before: bool) -> None:
+    pass
+
+
+enter_callbacks: Callable[[], bool] = _not_inside
+"""Called before callbacks run in this thread; ``leave_callbacks`` gets its answer when they have run."""
+
+leave_callbacks: Callable[[bool], None] = _back_to

@@ -49,6 +49,8 @@ class StraightPath(Generic[FutureT]):
         plain: as given.
     """
 
+    __slots__ = ("_fits_bytes", "_future_type", "_guard", "_routes", "_wall_ns", "closed", "detour", "plain")
+
     def __init__(
         self,
         *,

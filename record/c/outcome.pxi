@@ -1,4 +1,4 @@
-"""What became of a batch, and the cell a delivery future is made of.
+"""What became of a batch.
 
 Who adds a waiter looks at the state and stands in line without running Python code in between; who completes stores
 the state and then takes the whole line. So the GIL makes each one step, and the line holds everybody who saw the
@@ -8,12 +8,15 @@ again such an adding.
 """
 
 
-@cython.final
+# Not the collector's, like futures and for the same reason: there may be one per record. A batch drops them when
+# it ends, and every batch ends.
+@cython.no_gc
 cdef class Handle:
     """See ``outcome.Handle``."""
 
     cdef object waiter
     cdef Py_ssize_t index
+    cdef bint is_callback
 
     def __call__(self):
         cdef object waiter = self.waiter
@@ -79,15 +82,25 @@ cdef class BatchOutcome:
     def run_waiters(self):
         """See ``outcome.BatchOutcome.run_waiters``."""
         cdef object interrupt = None
+        cdef object before = None
+        cdef bint inside = False
         cdef Handle handle
-        for handle in self.take_waiters():
+        cdef list taken = self.take_waiters()  # freed at the end: a finalizer is in no callback any more
+        for handle in taken:
             try:
-                if handle.waiter is not None:
+                if handle.is_callback:
+                    if not inside:
+                        before = outcome_table.enter_callbacks()
+                        inside = True
+                    run_callback(<Callback>handle)
+                elif handle.waiter is not None:
                     handle.waiter()
             except Exception as error:
                 outcome_table.on_waiter_error(error)
             except BaseException as error:
                 interrupt = error
+        if inside:
+            outcome_table.leave_callbacks(before)
         if interrupt is not None:
             raise interrupt
 
@@ -172,71 +185,3 @@ cdef class BatchOutcome:
         if error is not None:
             raise fresh(error)
         return -1 if leaf.base_offset < 0 else leaf.base_offset + <int64_t>index
-
-
-# Millions may live, so the collector does not look at them. It cannot see a cycle through one either: nothing
-# that an outcome keeps for good may lead back to a future. Waiters are dropped when the batch ends; an error
-# that was raised leads to frames, so only copies of it are (outcome.fresh).
-@cython.no_gc
-cdef class FutureCell:
-    """See ``outcome.FutureCell``."""
-
-    cdef readonly BatchOutcome outcome
-    cdef readonly int64_t timestamp_ms
-    cdef readonly int index
-    cdef readonly int key_size
-    cdef readonly int value_size
-    cdef readonly int header_size
-
-    def __cinit__(self):
-        if PyObject_GC_IsTracked(self):  # every class made in Python is a collector's class
-            PyObject_GC_UnTrack(<PyObject *>self)
-
-    def __init__(
-        self,
-        BatchOutcome outcome not None,
-        int index,
-        int64_t timestamp_ms,
-        int key_size=-1,
-        int value_size=-1,
-        int header_size=-1,
-    ):
-        self.outcome = outcome
-        self.index = index
-        self.timestamp_ms = timestamp_ms
-        self.key_size = key_size
-        self.value_size = value_size
-        self.header_size = header_size
-
-    def done(self):
-        """See ``outcome.FutureCell.done``."""
-        cdef BatchOutcome leaf = self.outcome
-        if leaf is None:
-            raise IllegalStateError("a future that was not initialized")
-        if leaf.state == SPLIT:
-            leaf = leaf.leaf_of(self.index)[0]
-        return leaf.state != PENDING
-
-
-def uncollected(cls):
-    """See ``outcome.uncollected``."""
-    cdef PyType_Slot[1] slots
-    cdef PyType_Spec spec
-    cdef bytes name = f"{cls.__module__}.{cls.__qualname__}".encode()
-    if cls.__bases__ != (FutureCell,) or cls.__dictoffset__ or cls.__weakrefoffset__:
-        raise TypeError(f"{cls.__name__} must derive from FutureCell alone, and have __slots__ = ()")
-    memset(slots, 0, sizeof(slots))
-    memset(&spec, 0, sizeof(spec))
-    spec.name = PyBytes_AS_STRING(name)
-    spec.basicsize = cls.__basicsize__
-    spec.flags = Py_TPFLAGS_DEFAULT
-    spec.slots = slots
-    made = PyType_FromSpecWithBases(&spec, (FutureCell,))
-    _type_names.append(name)  # the type points into it
-    for attribute, thing in vars(cls).items():
-        if attribute != "__slots__":
-            setattr(made, attribute, thing)
-    return made
-
-
-cdef list _type_names = []
