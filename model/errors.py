@@ -109,6 +109,11 @@ class BulkSendError(KafkaError):
         self.index = index
         self.delivery = delivery
 
+    @property
+    def retriable(self) -> bool:  # type: ignore[override]  # of all other errors the class knows
+        """Whether sending the rest later may help: as of the cause."""
+        return isinstance(self.__cause__, KafkaError) and self.__cause__.retriable
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.index, None)  # another process has not sent these records
 
