@@ -9,7 +9,7 @@ LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 
-.PHONY: setup demo test check bench bench-full bench-stages view clean
+.PHONY: setup demo test check bench bench-full bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -42,6 +42,9 @@ bench-full: setup  ## every scenario, five rounds: most of an hour
 
 bench-stages: setup  ## where the time of one record goes
 	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)
+
+sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanitizers
+	$(BIN)/python tools/sanitize.py
 
 view:  ## the tree of symlinks that shows type checkers one package
 	@sh tools/typing_view.sh

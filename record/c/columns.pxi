@@ -273,7 +273,7 @@ cdef class ColumnBuffers:
 cdef inline int reserve(object memory, int64_t size) except -1:
     """Makes a bytearray that nobody else has at least so large, with room for more of the kind."""
     if PyByteArray_GET_SIZE(memory) < size:
-        PyByteArray_Resize(memory, size + size // 2)
+        PyByteArray_Resize(memory, size * 2)
     return 0
 
 

@@ -120,7 +120,7 @@ cdef object record_of(object offset, object timestamp, object key, object value,
 
     It holds numbers, bytes and strings alone, so the collector need not look at it.
     """
-    cdef object made = PyType_GenericAlloc(Record, 5)
+    cdef object made = PyType_GenericAlloc(<CTypeObject *>Record, 5)
     Py_INCREF(offset)
     PyTuple_SET_ITEM(made, 0, offset)
     Py_INCREF(timestamp)
