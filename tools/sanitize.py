@@ -1,8 +1,9 @@
 """Builds the compiled kernel with gcc's address and undefined-behaviour sanitizers and runs tests with it.
 
 ``make sanitize``, or ``python tools/sanitize.py tests/record -k columns`` for other tests than the usual
-ones. The build goes to ``build/sanitize``; the installed kernel stays as it is. An error ends the run with a report
-of the memory at fault. Leaks are not looked for: the interpreter itself leaves too much behind at its end.
+ones. The build goes to ``build/sanitize``; the installed kernel stays as it is. An error ends the run with
+a report of the memory at fault. Leaks are not looked for: the interpreter itself leaves too much behind at
+its end.
 """
 
 from __future__ import annotations
