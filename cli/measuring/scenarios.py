@@ -152,10 +152,12 @@ FRESH = "a fresh process, files in the page cache; acks=all and idempotence"
 
 SCENARIOS: Sequence[Scenario] = (
     Scenario(name="send-100", title="send(), 100 B", contenders=ONE_BY_ONE, short=4, note=QUEUE),
-    Scenario(name="send-10", title="send(), 10 B", contenders=ONE_BY_ONE, size=10),
-    Scenario(name="send-1k", title="send(), 1 KiB", contenders=ONE_BY_ONE, size=1024, short=2),
-    Scenario(name="send-10k", title="send(), 10 KiB", contenders=ONE_BY_ONE, size=10_240),
-    Scenario(name="keys-100", title="send(), 100 B, keys of 16 B", contenders=ONE_BY_ONE, key_bytes=16),
+    Scenario(name="send-10", title="send(), 10 B", contenders=ONE_BY_ONE, size=10, note=QUEUE),
+    Scenario(name="send-1k", title="send(), 1 KiB", contenders=ONE_BY_ONE, size=1024, short=2, note=QUEUE),
+    Scenario(name="send-10k", title="send(), 10 KiB", contenders=ONE_BY_ONE, size=10_240, note=QUEUE),
+    Scenario(
+        name="keys-100", title="send(), 100 B, keys of 16 B", contenders=ONE_BY_ONE, key_bytes=16, note=QUEUE
+    ),
     Scenario(name="kept-100", title="send(), 100 B, every future asked", contenders=(KEEP, KP_KEEP)),
     Scenario(name="callback-100", title="a callback for each, 100 B", contenders=CALLED_BACK, short=2),
     Scenario(name="callback-1k", title="a callback for each, 1 KiB", contenders=CALLED_BACK, size=1024),
