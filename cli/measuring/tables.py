@@ -13,7 +13,7 @@ from splashdam.cli.measuring.figures import COLUMNS, TIMES, Results, Spread
 from splashdam.cli.measuring.scenarios import Scenario
 from splashdam.cli.measuring.turns import missing_modules
 
-MIN_WIDTH = 140
+MIN_WIDTH = 150
 
 
 def wide_console() -> Console:
@@ -46,9 +46,9 @@ def scenario_table(scenario: Scenario, results: Results) -> Table:
     table = Table(title=scenario.title, title_justify="left", title_style="bold")
     table.add_column(scenario.kind, min_width=33, no_wrap=True)
     for figure in figures:
-        table.add_column(figure.title, justify="right")
+        table.add_column(figure.title, justify="right", no_wrap=True)
     first = scenario.contenders[0].label
-    table.add_column("the first is", justify="right")
+    table.add_column("the first is", justify="right", no_wrap=True)
     for contender in scenario.contenders:
         spreads = [results.spread(scenario.name, contender.label, figure) for figure in figures]
         if not any(spreads):
