@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.topic_names import check_topic_name
-from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.model.broker_errors import TopicAlreadyExistsError
 from splashdam.model.values import TopicPartition
@@ -60,10 +60,22 @@ class Topics:
             BrokerResponseError: as ``check_new``, or KAFKA_STORAGE_ERROR (56).
         """
         count = self._settings.num_partitions if partitions is None else partitions
-        self._logs.create_topic(name, count, configs, now_ms=self._clock.wall_ms())
-        topic = self._logs.topics[name]
-        self._by_id[topic.topic_id] = topic
-        return topic
+        self._create([NewTopic(name, count, dict(configs or {}))])
+        return self._logs.topics[name]
+
+    def create_all(self, names: Iterable[str]) -> None:
+        """Creates topics as the broker's settings have them, all or none, at the cost of one registry change.
+
+        Raises:
+            BrokerResponseError: as ``create``, for the first one that is refused.
+        """
+        self._create([NewTopic(name, self._settings.num_partitions, {}) for name in names])
+
+    def _create(self, wanted: list[NewTopic]) -> None:
+        self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
+        for new in wanted:
+            topic = self._logs.topics[new.name]
+            self._by_id[topic.topic_id] = topic
 
     def delete(self, topic: Topic) -> None:
         """Deletes a topic; fetches that wait for it are answered.

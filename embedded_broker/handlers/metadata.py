@@ -7,8 +7,11 @@ ones with null. The one broker leads every partition and is its only replica.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from splashdam.model.errors import BrokerResponseError
@@ -46,10 +49,34 @@ def metadata(request: MetadataRequest, context: RequestContext) -> MetadataRespo
     if request.topics is None or (context.version == 0 and not request.topics):
         answer.topics = [_described(topic, request, context) for topic in broker.topics.all()]
     else:
+        _create_missing(request.topics, request, context)
         answer.topics = [_answer(asked, request, context) for asked in request.topics]
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = _CLUSTER_OPERATIONS
     return answer
+
+
+def _create_missing(
+    topics: Iterable[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+) -> None:
+    """Creates what is missing in one go; what is refused is tried once more, and answered, by itself."""
+    names = dict.fromkeys(asked.name for asked in topics if asked.name is not None)
+    missing = [name for name in names if context.broker.topics.get(name) is None]
+    if len(missing) < 2 or not _may_create(request, context):
+        return
+    taken = {folded(topic.name) for topic in context.broker.topics.all()}
+    legal = []
+    for name in missing:
+        if is_topic_name(name) and folded(name) not in taken:
+            taken.add(folded(name))
+            legal.append(name)
+    with suppress(BrokerResponseError):
+        context.broker.topics.create_all(legal)
+
+
+def _may_create(request: MetadataRequest, context: RequestContext) -> bool:
+    is_asked = context.version < 4 or request.allow_auto_topic_creation
+    return is_asked and context.broker.settings.auto_create_topics_enable
 
 
 def _answer(
@@ -73,8 +100,7 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
     if topic is not None:
         return topic
     check_topic_name(asked.name)
-    may_create = context.version < 4 or request.allow_auto_topic_creation
-    if not (may_create and context.broker.settings.auto_create_topics_enable):
+    if not _may_create(request, context):
         raise UnknownTopicOrPartitionError
     return topics.create(asked.name)
 

@@ -44,6 +44,15 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
             raise InvalidTopicError(f"{name!r} collides with {other!r}: '.' and '_' count as the same")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would accept the name where no other topic is."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicError:
+        return False
+    return True
+
+
 def partition_of_directory(name: str) -> TopicPartition | None:
     """The partition whose directory bears this name, or None where it is no partition's."""
     match = _PARTITION_DIRECTORY.fullmatch(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import trio
 from broker_talk import Talk, create_request
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.net.memory import MemoryNetwork
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -93,6 +96,29 @@ async def test_names_that_collide_are_refused(talk: Talk) -> None:
     await talk.ask(asking("a.b"), 9)
     (found,) = (await talk.ask(asking("a_b"), 9)).topics
     assert found.error_code == 17
+
+
+async def test_many_missing_topics_cost_one_change_of_the_registry(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Created together; what is illegal, collides, or is named twice is answered as if asked for alone."""
+    created: list[list[str]] = []
+    create_topics = LogManager.create_topics
+
+    def counted(manager: LogManager, wanted: Sequence[NewTopic], *, now_ms: int) -> list[bytes]:
+        created.append([new.name for new in wanted])
+        return create_topics(manager, wanted, now_ms=now_ms)
+
+    monkeypatch.setattr(LogManager, "create_topics", counted)
+    broker.topics.create("there")
+    names = ["there", "a.b", "", "a_b", "new", "ö", "new", "newer"]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    answers = (await talk.ask(request, 9)).topics
+    assert [(found.name, found.error_code) for found in answers] == [
+        ("there", 0), ("a.b", 0), ("", 17), ("a_b", 17), ("new", 0), ("ö", 17), ("new", 0), ("newer", 0),
+    ]  # fmt: skip
+    assert created[:2] == [["there"], ["a.b", "new", "newer"]]
+    assert answers[4].topic_id == answers[6].topic_id
 
 
 async def test_all_topics(talk: Talk) -> None:
