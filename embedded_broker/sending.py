@@ -45,10 +45,10 @@ async def _send_file(
     sock = stream.socket
     position, end = piece.position, piece.position + piece.size_bytes
     while position < end:
-        await sock.wait_writable()
         try:
             sent = os.sendfile(sock.fileno(), descriptor, position, min(_STEP_BYTES, end - position))
         except BlockingIOError:
+            await sock.wait_writable()
             continue
         except OSError as error:
             raise trio.BrokenResourceError(f"sendfile: {error}") from error
@@ -56,6 +56,8 @@ async def _send_file(
             raise trio.BrokenResourceError(f"the log file ends {end - position} bytes too early")
         position += sent
         progressed()
+        if position < end:  # also where the socket would take more: others want their turn
+            await sock.wait_writable()
 
 
 async def _send_stepwise(stream: trio.abc.SendStream, data: Buffer, progressed: Callable[[], None]) -> None:

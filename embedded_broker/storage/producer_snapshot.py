@@ -11,8 +11,6 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 
-import crc32c
-
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.producer_state import (
     MAX_SEQUENCE,
@@ -22,6 +20,7 @@ from splashdam.embedded_broker.storage.producer_state import (
     RememberedBatch,
 )
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
+from splashdam.record.checksum import crc32c
 
 VERSION = 1
 SNAPSHOT = ".snapshot"
@@ -35,7 +34,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The whole file."""
     parts = [_encode_entry(entry) for entry in entries]
     body = struct.pack(">i", len(parts)) + b"".join(parts)
-    return struct.pack(">hI", VERSION, crc32c.crc32c(body)) + body
+    return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
@@ -51,7 +50,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         raise CorruptMessageError(f"producer snapshot of version {version}, known is {VERSION}")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptMessageError(f"a producer snapshot of {count} entries cannot have {len(data)} bytes")
-    if crc32c.crc32c(data[_COUNT_POSITION:]) != crc:
+    if crc32c(data[_COUNT_POSITION:]) != crc:
         raise CorruptMessageError("the checksum of a producer snapshot is wrong")
     return [_decode_entry(fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]
 
