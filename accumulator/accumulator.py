@@ -98,6 +98,7 @@ class RecordAccumulator:
         future_type: type[FutureT] = FutureCell,  # type: ignore[assignment]  # TypeVars have no default in 3.11
         ticket: MemoryTicket | None = None,
         abort_on_new_batch: bool = False,
+        expected_bytes: int = 0,
     ) -> Appended[FutureT] | BatchFull | Exhausted:
         """Appends one record to the partition's last batch, or to a new one.
 
@@ -109,6 +110,7 @@ class RecordAccumulator:
             future_type: class of the future; called with a ``FutureCell``'s arguments.
             ticket: from an earlier ``Exhausted`` for this same record.
             abort_on_new_batch: answer ``BatchFull`` instead of opening a new batch.
+            expected_bytes: what will follow soon, as far as it is known: the batch gets room for it at once.
 
         Raises:
             IllegalStateError: the accumulator is closed, or the ticket was cancelled or used.
@@ -124,12 +126,12 @@ class RecordAccumulator:
             raise IllegalStateError("the producer is closed")
         record = PendingRecord(timestamp_ms, key, value, headers)
         upper_bytes = record_size_upper_bound(key, value, headers)
-        appended = self._open.grow_and_append(lane, record, upper_bytes, future_type)
+        appended = self._open.grow_and_append(lane, record, upper_bytes, future_type, expected_bytes)
         if appended is not None:
             return self._appended(appended, ticket)
         if abort_on_new_batch:
             return BATCH_FULL
-        capacity_bytes = self._open.first_capacity(topic_partition, upper_bytes)
+        capacity_bytes = self._open.first_capacity(topic_partition, upper_bytes, expected_bytes)
         charged_bytes = self._open.charge(capacity_bytes)
         if not self._open.reserve(ticket, charged_bytes):
             return Exhausted(ticket or self._memory.queue(charged_bytes))

@@ -84,6 +84,7 @@ class OpenBatches:
         record: PendingRecord,
         upper_bytes: int,
         future_type: type[FutureT],
+        expected_bytes: int = 0,
     ) -> Appended[FutureT] | None:
         """Appends after the open batch has grown. One that is full or cannot take the record is closed."""
         batch = lane.batch
@@ -93,7 +94,7 @@ class OpenBatches:
         needed_bytes = buffer.size_bytes + upper_bytes
         if needed_bytes >= self._batch_bytes:  # it is about the last bytes: the bound is not enough
             needed_bytes = buffer.size_bytes + _next_bytes(buffer, record.timestamp_ms, upper_bytes)
-        if not self._grow(batch, needed_bytes):
+        if not self._grow(batch, needed_bytes, expected_bytes):
             self.close(batch)
             return None
         future = lane.try_append(*record, future_type)
@@ -102,12 +103,13 @@ class OpenBatches:
             self.close(batch)
         return None if future is None else Appended(future, wake=full)
 
-    def _grow(self, batch: ProducerBatch, needed_bytes: int) -> bool:
-        """Reserves for ``needed_bytes``: twice the present size if memory is there, else just that."""
+    def _grow(self, batch: ProducerBatch, needed_bytes: int, expected_bytes: int) -> bool:
+        """Reserves for ``needed_bytes``; if it is free, for what is expected or twice the present size."""
         if needed_bytes > self._batch_bytes:
             return False
         buffer = batch.buffer
-        roomy_bytes = min(max(2 * buffer.capacity_bytes, needed_bytes), self._batch_bytes - 1)
+        roomy_bytes = max(2 * buffer.capacity_bytes, needed_bytes + expected_bytes)
+        roomy_bytes = min(roomy_bytes, self._batch_bytes - 1)
         for wanted_bytes in (max(roomy_bytes, needed_bytes), needed_bytes):
             grown_bytes = wanted_bytes - buffer.capacity_bytes
             if grown_bytes > 0 and self._memory.take(grown_bytes):
@@ -116,8 +118,10 @@ class OpenBatches:
                 return True
         return False
 
-    def first_capacity(self, topic_partition: TopicPartition, upper_bytes: int) -> int:
-        """What the buffer of a new batch holds, for a record of at most ``upper_bytes``.
+    def first_capacity(
+        self, topic_partition: TopicPartition, upper_bytes: int, expected_bytes: int = 0
+    ) -> int:
+        """What the buffer of a new batch holds, for a record of at most ``upper_bytes`` and what is expected.
 
         Raises:
             MessageTooLargeError: more than the whole budget.
@@ -129,7 +133,8 @@ class OpenBatches:
                 f"a record for {topic_partition} takes up to {needed_bytes} bytes, "
                 f"buffer_memory is {total_bytes} in all"
             )
-        return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
+        roomy_bytes = max(FIRST_CAPACITY_BYTES, needed_bytes + expected_bytes)
+        return max(needed_bytes, min(self._batch_bytes - 1, roomy_bytes, total_bytes))
 
     def charge(self, capacity_bytes: int) -> int:
         """What a new batch reserves: never more than there is, or its record would wait for ever."""

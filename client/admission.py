@@ -36,6 +36,7 @@ class Admission:
         target: the partition it goes to, once that is decided.
         waits_for: what has to happen before the next ``step``.
         deadline_ms: when waiting ends, by the monotonic clock.
+        expected_bytes: what will follow it to the same partition, as far as it is known.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Admission:
         "_lookup",
         "_ticket",
         "deadline_ms",
+        "expected_bytes",
         "headers",
         "key",
         "partition",
@@ -79,6 +81,7 @@ class Admission:
         self.timestamp_ms = timestamp_ms
         self.target: TopicPartition | None = None
         self.waits_for: Wait | None = None
+        self.expected_bytes = 0
         self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
 
     def step(self) -> RecordFuture | None:
@@ -218,6 +221,7 @@ class Admission:
             future_type=RecordFuture,
             ticket=self._ticket,
             abort_on_new_batch=abort_on_new_batch,
+            expected_bytes=self.expected_bytes,
         )
 
     def _failed(self, error: BaseException) -> RecordFuture:

@@ -24,7 +24,7 @@ from splashdam.model.values import HeaderPairs
 from splashdam.record.bulk import NULL_KEY_SLOT
 from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
 from splashdam.record.kernel import BlobColumn, BulkRecords, PartitionLane
-from splashdam.record.lanes import HEADER_FRAMING_BYTES, payload_size
+from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
 
 ROWS_PER_CALL = 16 * 1024
 """A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""
@@ -192,10 +192,14 @@ class BulkSend:
         result = self._intake.submit(
             self._topic, records.values[row], key, self._headers, self._partition, self._stamped_ms
         )
-        if type(result) is not RecordFuture:
-            return result
-        self.settled(result)
-        return None
+        if type(result) is RecordFuture:
+            self.settled(result)
+            return None
+        # Those that follow are taken to be as large, and to spread evenly.
+        partitions = self._hashed_count if self._hashed_stop else 1
+        following = (len(records) - row - 1) // partitions
+        result.expected_bytes = following * (result.size_bytes() + RECORD_FRAMING_BYTES)
+        return result
 
     def _stamp(self) -> None:
         """Reads the clock: once per batch, or where records go one by one once for each."""

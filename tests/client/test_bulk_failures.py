@@ -144,7 +144,8 @@ async def test_the_broker_names_one_record(cluster: Any, autojump_clock: Any) ->
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["without keys", "with keys"])
 async def test_batches_that_are_split(cluster: Any, keys: Any, autojump_clock: Any) -> None:
     """A batch that the broker finds too large travels on in parts; each record finds its own offset."""
-    cluster.scripted.produce_script += [Trouble(code=ErrorCode.MESSAGE_TOO_LARGE)] * 3
+    for log in cluster.scripted.logs.values():
+        log.max_batch_bytes = 1_000
     async with cluster.producer(batch_size=4_000) as producer:
         delivery = await producer.send_many("two", VALUES, keys=keys)
         waiting = repr(delivery)
