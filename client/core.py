@@ -16,6 +16,7 @@ import trio
 from splashdam.client import process
 from splashdam.client.connecting import TrackedConnect
 from splashdam.client.guard import Guard, refuse_inside_a_send
+from splashdam.client.handover import HandOver
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
 from splashdam.client.lifecycle import TRANSITIONS, Event, State
@@ -77,6 +78,7 @@ class ProducerCore:
         self.accumulator = make_accumulator(settings)
         self.metadata = make_metadata(settings)
         self._wakeup = Wakeup()
+        hand_over = HandOver(self._wakeup, self.accumulator)
         self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
             settings=sender_settings(settings, addresses),
@@ -86,13 +88,14 @@ class ProducerCore:
             clock=clock,
             guard=self.guard,
             wakeup=self._wakeup,
+            on_turn_ended=hand_over.turn_ended,
         )
         self.intake = RecordIntake(
             settings=settings,
             accumulator=self.accumulator,
             metadata=self.metadata,
             guard=self.guard,
-            wake=self._wakeup.wake,
+            wake=hand_over.wake,
             clock=clock,
         )
         self.intake.refuse = self._refusal

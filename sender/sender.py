@@ -51,6 +51,7 @@ class Sender:
         guard: held around every use of accumulator, metadata and idempotence, here and in the application's
             threads. Re-entrant. Waiters run without it.
         wakeup: how the application's threads wake this task.
+        on_turn_ended: called after each turn, without the guard.
         random: answers numbers from 0 to 1, for jitter.
     """
 
@@ -64,6 +65,7 @@ class Sender:
         clock: Clock,
         guard: AbstractContextManager[object],
         wakeup: Wakeup,
+        on_turn_ended: Callable[[], None] = lambda: None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._context = SenderContext(
@@ -77,6 +79,7 @@ class Sender:
             random=random,
         )
         self._connect = connect
+        self._on_turn_ended = on_turn_ended
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
@@ -162,6 +165,7 @@ class Sender:
         else:
             context.wakeup.wake()  # there may be more to do, but others come first
         self._completion.run_finished()
+        self._on_turn_ended()
         return delay_ms
 
     def _decide(self, nursery: trio.Nursery) -> tuple[float, list[_Request]]:
