@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 1.0
+_TURN_REQUESTS = 256
+"""After so many requests of one wake, a few milliseconds, the other clients have their turn."""
 
 
 class ClientConnection:
@@ -74,12 +76,21 @@ class ClientConnection:
         while (frames := await receiver.receive()) is not None:
             self._progressed()
             try:
-                while frames:  # not kept: they are views of the receiver's memory
-                    await self._answer(frames.pop(0))
+                await self._answer_all(frames)
             except (ProtocolError, CloseConnectionError):
                 await self._settle()  # what was asked before is answered still
                 raise
             await self._settle()
+
+    async def _answer_all(self, frames: list[memoryview]) -> None:
+        left_in_turn = _TURN_REQUESTS
+        while frames:  # not kept: they are views of the receiver's memory
+            if not left_in_turn:
+                await self._settle()
+                await trio.lowlevel.checkpoint()
+                left_in_turn = _TURN_REQUESTS
+            left_in_turn -= 1
+            await self._answer(frames.pop(0))
 
     async def _answer(self, frame: memoryview) -> None:
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:

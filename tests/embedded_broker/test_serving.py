@@ -79,6 +79,20 @@ async def test_one_write_for_all_answers_of_a_wake(broker: Broker, nursery: trio
     await ours.aclose()
 
 
+async def test_flood_of_requests_gives_others_their_turn(broker: Broker, nursery: trio.Nursery) -> None:
+    """Thousands of tiny requests of one wake are answered a few hundred at a time."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    counting = CountingStream(theirs)
+    nursery.start_soon(broker.serve_stream, counting)
+    frame = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None))
+    await ours.send_all(frame * 600)
+    talk = Talk(ours)
+    for _ in range(600):
+        await talk.frame()
+    assert counting.writes == 3
+    await ours.aclose()
+
+
 async def test_parked_fetch_holds_back_its_own_connection_alone(
     talk: Talk, network: MemoryNetwork, broker: Broker, autojump_clock: MockClock
 ) -> None:
