@@ -108,6 +108,22 @@ class LogLoader:
             if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
                 self._files.unlink(f"{self._directory}/{name}")
         self._segments = [self._segment(base) for base in sorted(bases)]
+        self._drop_half_made()
+
+    def _drop_half_made(self) -> None:
+        """Removes an empty last segment whose place is taken: its log went on without it.
+
+        It could neither be made in full nor be removed then. As the last segment it would hide what the one
+        before it took in the meantime.
+        """
+        while len(self._segments) > 1 and not self._segments[-1].size_bytes:
+            try:
+                end = self._segments[-2].next_offset()
+            except CorruptMessageError:
+                return  # recovery cuts that one
+            if end <= self._segments[-1].base_offset:
+                return
+            self._drop_segments(len(self._segments) - 1, f"its offsets are in {self._segments[-2]}")
 
     def _segment(self, base_offset: int) -> LogSegment:
         return LogSegment(self._files, self._directory, base_offset, self._settings, self._now_ms)

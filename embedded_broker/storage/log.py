@@ -66,6 +66,7 @@ class Log(FlushableLog):
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
         self._remover = SegmentRemover(files, directory)
+        self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
         self._on_segment_closed = on_segment_closed
 
     @classmethod
@@ -215,11 +216,15 @@ class Log(FlushableLog):
             self._refuse("roll")
         if not self._active.size_bytes:
             return
+        if self._half_made is not None:
+            self._half_made.delete()
         self._active.log.cut_torn_tail()  # or recovery would end the log there
         self._snapshots.write(self.log_end_offset, self.producers)
         self._snapshot_offset = self.log_end_offset
         segment = LogSegment(self._files, self.directory, self.log_end_offset, self.settings, now_ms)
+        self._half_made = segment
         segment.create()
+        self._half_made = None
         self._active.finish()
         self._flusher.add_closed(self._active)
         self._segments.add(segment)
@@ -281,10 +286,13 @@ class Log(FlushableLog):
             return 0
         if len(reasons) == len(self._segments.all):
             self.roll(wall_ms)
-            self._files.sync_directory(self.directory)  # the log must not end before what is left of it
+        first = self._segments.all[len(reasons)]
+        # What is left must last before the rest goes: its names, and producers that only the rest speaks of.
+        self._files.sync_directory(self.directory)
+        self._snapshots.make_durable(first.base_offset)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
-        self.advance_log_start(max(self._segments.all[len(reasons)].base_offset, self.log_start_offset))
+        self.advance_log_start(max(first.base_offset, self.log_start_offset))
         removed = self._segments.remove_first(len(reasons))
         self._flusher.forget(removed)
         self._remover.add(removed, now_ms + self.settings.file_delete_delay_ms)

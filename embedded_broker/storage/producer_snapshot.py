@@ -111,6 +111,16 @@ class SnapshotFiles:
         """
         self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
 
+    def make_durable(self, offset: int) -> None:
+        """Syncs one, because the batches that it was made from are about to go; a missing one is fine.
+
+        Raises:
+            KafkaStorageError: it could not be read or written.
+        """
+        data = self._files.read_bytes(self._path(offset))
+        if data is not None:
+            self._files.write_atomic(self._path(offset), data)
+
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
         """The newest readable state from ``above`` to ``up_to`` and its offset, else an empty one.
 

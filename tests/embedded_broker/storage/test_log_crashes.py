@@ -176,6 +176,27 @@ def test_a_new_segment_could_not_be_made_and_a_smaller_batch_still_fits(operatio
     check_reopened(files, 4)
 
 
+@pytest.mark.parametrize("recovery_point", [0, 3, 4, None], ids=lambda each: f"recovery point {each}")
+def test_a_segment_that_could_neither_be_made_nor_removed_hides_nothing(recovery_point: int | None) -> None:
+    """The log went on in the old one; the empty new one was taken for its end at the next start."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    for number in range(3):
+        log.append_as_leader(numbered(number), now_ms=NOW_MS)
+    files.inject(Fault(errno.ENOSPC, after=4, times=2))
+    with pytest.raises(KafkaStorageError):
+        log.append_as_leader(batch(b"x" * 100, producer_id=1, sequence=3), now_ms=NOW_MS)
+    assert files.size_bytes(f"{DIRECTORY}/{3:020d}.log") == 0
+    log.append_as_leader(numbered(3), now_ms=NOW_MS)
+    if recovery_point is None:
+        log.close()
+    files.kill()
+    log = open_log(files, settings=SETTINGS, clean=recovery_point is None, recovery_point=recovery_point or 0)
+    assert values_of(log) == expected(4)
+    log.close()
+    check_reopened(files, 4)
+
+
 def test_a_tail_that_could_not_be_cut_never_ends_up_inside_the_log() -> None:
     """No roll, flush or close goes past it: recovery would cut there and remove all that follows."""
     files = MemoryFiles()

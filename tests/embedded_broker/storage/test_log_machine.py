@@ -1,4 +1,4 @@
-"""A log against a plain list: appends, rolls, flushes, restarts, kills, power cuts and a failing disk."""
+"""A log against a plain list: appends, rolls, flushes, retention, DeleteRecords, crashes, a failing disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from log_kit import NOW_MS, batch, open_log, values_of
+from log_kit import NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.log import Log
@@ -23,7 +23,14 @@ from splashdam.model.broker_errors import (
 from splashdam.record.batch import iter_headers
 from splashdam.testing.memory_files import Fault, MemoryFiles
 
-SETTINGS = LogSettings(segment_bytes=700, index_interval_bytes=150, segment_index_bytes=80)
+SETTINGS = LogSettings(
+    segment_bytes=700,
+    index_interval_bytes=150,
+    segment_index_bytes=80,
+    retention_bytes=2000,
+    retention_ms=10_000,
+    file_delete_delay_ms=100,
+)
 producers = st.integers(0, 2)
 faults = st.builds(
     Fault,
@@ -62,6 +69,11 @@ class LogMachine(RuleBasedStateMachine):
         self.flushed_offset = 0
         self.doubtful: Written | None = None  # refused, but its bytes may have landed and still be there
         self.counter = 0
+        self.start_offset = 0
+        self.gone: set[int] = set()  # removed batches whose segment a crash brought back without their bytes
+        self.kept_start = 0  # what the checkpoint says
+        self.forgotten_below = 0  # repeats of batches that had gone before a restart need not be known
+        self.now_ms = 0
         self.log: Log
 
     @initialize()
@@ -75,6 +87,11 @@ class LogMachine(RuleBasedStateMachine):
     @property
     def end(self) -> int:
         return self.written[-1].next_offset if self.written else 0
+
+    def kept(self) -> list[Written]:
+        """What can be read: the batches that reach beyond the start of the log."""
+        left = (each for each in self.written if each.next_offset > self.start_offset)
+        return [each for each in left if each.base_offset not in self.gone]
 
     def of_producer(self, producer_id: int) -> list[Written]:
         mine = [each for each in self.written if each.producer_id == producer_id]
@@ -96,6 +113,26 @@ class LogMachine(RuleBasedStateMachine):
             self.written.append(doubtful)
         self.written = [each for each in self.written if each.next_offset <= end]
         assert self.end == end
+        self.take_over_start()
+
+    def take_over_start(self) -> None:
+        """A crash may bring removed segments back, whole or not, but none below the start that was kept."""
+        before, start = self.start_offset, self.log.log_start_offset
+        assert self.kept_start <= start <= max(before, self.kept_start)
+        there = {header.base_offset for header in read_headers(self.log)}
+        back = {each.base_offset for each in self.written if start < each.next_offset <= before}
+        self.gone |= back - there
+        self.start_offset = start
+        self.forgotten_below = before if back - there else self.log.segments[0].base_offset
+
+    def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
+        self.log = open_log(
+            self.files,
+            settings=SETTINGS,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=self.kept_start,
+        )
 
     # --- rules ----------------------------------------------------------------------------------------------
 
@@ -128,6 +165,8 @@ class LogMachine(RuleBasedStateMachine):
         if back > len(mine):
             return
         earlier = mine[-back]
+        if earlier.base_offset < self.forgotten_below and back > 1:
+            return
         if back <= 5:
             result = self.log.append_as_leader(earlier.encoded(), now_ms=NOW_MS)
             assert result.duplicate
@@ -167,7 +206,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(-2, 120), max_bytes=st.integers(1, 2000), bound=st.integers(0, 120))
     def read(self, offset: int, max_bytes: int, bound: int) -> None:
-        if not 0 <= offset <= self.end:
+        if not self.start_offset <= offset <= self.end:
             try:
                 self.log.read(offset, max_bytes)
             except OffsetOutOfRangeError:
@@ -176,22 +215,65 @@ class LogMachine(RuleBasedStateMachine):
         bound = max((each.next_offset for each in self.written if each.next_offset <= bound), default=0)
         data = self.log.read(offset, max_bytes, up_to=bound).read()
         bases = [header.base_offset for _, header in iter_headers(data)]
-        expected = [each.base_offset for each in self.written if offset < each.next_offset <= bound]
+        expected = [each.base_offset for each in self.kept() if offset < each.next_offset <= bound]
         assert bases == expected[: len(bases)]
         assert bool(bases) == bool(expected)
         assert len(data) <= max_bytes or len(bases) == 1
+
+    @rule(wall_ms=st.sampled_from([NOW_MS, NOW_MS + 20_000]), fault=st.none() | faults)
+    def retention(self, wall_ms: int, fault: Fault | None) -> None:
+        if fault is not None:
+            self.files.inject(fault)
+        try:
+            self.log.delete_old_segments(wall_ms=wall_ms, now_ms=self.now_ms)
+        except KafkaStorageError:
+            assert fault is not None
+        else:
+            assert fault is not None or self.log.size_bytes <= 2000 + 700
+            assert fault is not None or wall_ms == NOW_MS or self.log.size_bytes == 0
+        self.files.heal()
+        assert self.start_offset <= self.log.log_start_offset <= self.end
+        self.start_offset = self.log.log_start_offset
+        self.doubtful = None if self.log.size_bytes == 0 else self.doubtful
+
+    @rule(later_ms=st.integers(0, 150))
+    def unlink(self, later_ms: int) -> None:
+        self.now_ms += later_ms
+        self.log.unlink_deleted(self.now_ms)
+        assert self.log.next_unlink_ms > self.now_ms
+
+    @rule(offset=st.integers(-1, 120))
+    def delete_records(self, offset: int) -> None:
+        if not 0 <= offset <= self.end:
+            try:
+                self.log.advance_log_start(offset)
+            except OffsetOutOfRangeError:
+                return
+            raise AssertionError("the log starts outside itself")
+        self.start_offset = max(self.start_offset, offset)
+        assert self.log.advance_log_start(offset) == self.start_offset
+        if self.start_offset > self.flushed_offset:
+            self.flush()
+        self.keep_start()
+
+    @rule()
+    def keep_start(self) -> None:
+        self.kept_start = self.log.log_start_to_keep or 0
 
     @rule()
     def restart(self) -> None:
         self.log.close()
         self.flushed_offset = self.end
         self.doubtful = None
-        self.log = open_log(self.files, settings=SETTINGS, clean=True)
+        self.keep_start()
+        self.reopen(clean=True)
+        assert self.log.log_end_offset == self.end
+        self.take_over_start()
 
     @rule()
     def kill(self) -> None:
         self.files.kill()
-        self.log = open_log(self.files, settings=SETTINGS, recovery_point=self.flushed_offset)
+        self.reopen(recovery_point=self.flushed_offset)
         assert self.log.log_end_offset >= self.end
         self.take_over_what_survived()
 
@@ -199,7 +281,7 @@ class LogMachine(RuleBasedStateMachine):
     def cut_power(self, seed: int | None, knows_recovery_point: bool) -> None:
         self.files.crash(None if seed is None else Random(seed))
         point = self.flushed_offset if knows_recovery_point else 0
-        self.log = open_log(self.files, settings=SETTINGS, recovery_point=point)
+        self.reopen(recovery_point=point)
         assert self.log.log_end_offset >= self.flushed_offset
         self.take_over_what_survived()
         self.log.flush()  # what came back may stand in pages that were never synced
@@ -210,7 +292,8 @@ class LogMachine(RuleBasedStateMachine):
     def holds_what_the_model_holds(self) -> None:
         assert self.log.state is LogState.OPEN
         assert self.log.log_end_offset == self.end
-        assert values_of(self.log) == [value for each in self.written for value in each.values]
+        assert self.log.log_start_offset == self.start_offset
+        assert values_of(self.log) == [value for each in self.kept() for value in each.values]
 
 
 LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

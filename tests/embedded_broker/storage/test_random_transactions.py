@@ -1,0 +1,252 @@
+"""Random transactional workloads against a plain model: what read_committed sees, at every moment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.model.broker_errors import InvalidProducerEpochError, KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.record.batch import iter_headers
+from splashdam.record.reader import read_records
+from splashdam.testing.memory_files import Fault, MemoryFiles
+
+SETTINGS = LogSettings(segment_bytes=600, index_interval_bytes=150)
+TRANSACTIONAL = range(3)  # these producers write in transactions, another one without
+
+
+class Write(NamedTuple):
+    """A batch of so many records by a producer."""
+
+    producer_id: int
+    count: int
+
+
+class End(NamedTuple):
+    """The end of a producer's transaction; without an open one it is a marker that ends nothing."""
+
+    producer_id: int
+    is_commit: bool
+
+
+class Restart(NamedTuple):
+    """The log is opened anew."""
+
+    clean: bool
+
+
+steps = st.lists(
+    st.builds(Write, st.integers(0, 3), st.integers(1, 3))
+    | st.builds(End, st.sampled_from(TRANSACTIONAL), st.booleans())
+    | st.builds(Restart, st.booleans()),
+    max_size=40,
+)
+
+
+class Model:
+    """What was written, which transactions are open, and what became of the others."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[bytes, int]] = {}  # offset → value and producer
+        self.open_since: dict[int, int] = {}
+        self.aborted: set[int] = set()
+        self.end_offset = 0
+        self.sequences: dict[int, int] = {}
+
+    def write(self, log: Log, step: Write) -> None:
+        values = [b"%d" % (self.end_offset + number) for number in range(step.count)]
+        sequence = self.sequences.get(step.producer_id, 0)
+        is_transactional = step.producer_id in TRANSACTIONAL
+        data = batch(*values, producer_id=step.producer_id, sequence=sequence, transactional=is_transactional)
+        assert log.append_as_leader(data, now_ms=NOW_MS).base_offset == self.end_offset
+        self.sequences[step.producer_id] = sequence + step.count
+        if is_transactional:
+            self.open_since.setdefault(step.producer_id, self.end_offset)
+        for value in values:
+            self.values[self.end_offset] = (value, step.producer_id)
+            self.end_offset += 1
+
+    def end(self, log: Log, step: End) -> None:
+        marker = TransactionMarker(step.producer_id, 0, step.is_commit, 0)
+        assert log.append_marker(marker, now_ms=NOW_MS).base_offset == self.end_offset
+        first = self.open_since.pop(step.producer_id, None)
+        if first is not None and not step.is_commit:
+            mine = range(first, self.end_offset)
+            self.aborted |= {at for at in mine if self.values.get(at, (b"", -1))[1] == step.producer_id}
+        self.end_offset += 1
+
+    @property
+    def stable_offset(self) -> int:
+        return min(self.open_since.values(), default=self.end_offset)
+
+    def committed(self, from_offset: int) -> list[bytes]:
+        return [
+            value
+            for at, (value, _) in sorted(self.values.items())
+            if from_offset <= at < self.stable_offset and at not in self.aborted
+        ]
+
+
+def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
+    """As a consumer does it: up to the last stable offset, without what the list of aborted names."""
+    found: list[bytes | None] = []
+    stable, offset = log.last_stable_offset, from_offset
+    while offset < stable:
+        aborted = sorted(log.aborted_transactions(offset, stable), key=lambda each: each.first_offset)
+        piece = log.read(offset, 300, up_to=stable)
+        data = memoryview(piece.read())
+        piece.close()
+        skipped: set[int] = set()
+        for position, header in iter_headers(data):
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                skipped.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                skipped.discard(header.producer_id)  # as an ABORT; a COMMIT finds none
+            elif not (header.is_transactional and header.producer_id in skipped):
+                records = read_records(data[position : position + header.size_bytes])
+                found += [record.value for record in records if record.offset >= from_offset]
+            offset = header.next_offset
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(todo=steps, from_share=st.floats(0, 1))
+def test_read_committed_sees_what_was_committed(todo: list[NamedTuple], from_share: float) -> None:
+    """After each step, from the start and from any offset; restarts, clean or not, change nothing."""
+    files, model = MemoryFiles(), Model()
+    log = open_log(files, settings=SETTINGS)
+    for step in todo:
+        if isinstance(step, Write):
+            model.write(log, step)
+        elif isinstance(step, End):
+            model.end(log, step)
+        elif isinstance(step, Restart):
+            if step.clean:
+                log.close()
+            files.kill()
+            log = open_log(files, settings=SETTINGS, clean=step.clean)
+        assert (log.log_end_offset, log.last_stable_offset) == (model.end_offset, model.stable_offset)
+        assert read_committed(log, 0) == model.committed(0)
+        middle = int(from_share * model.end_offset)
+        assert read_committed(log, middle) == model.committed(middle)
+    assert len([each for each in read_all(log) if each.offset in model.values]) == len(model.values)
+    rebuilt_equals_written(files, log)
+
+
+def rebuilt_equals_written(files: MemoryFiles, log: Log) -> None:
+    """The lists of aborted transactions that a recovery makes are byte for byte those that appends made."""
+    log.close()
+    names = [name for name, _ in files.list_directory(DIRECTORY) if name.endswith(".txnindex")]
+    written = {name: files.read_bytes(f"{DIRECTORY}/{name}") for name in names}
+    for name in names:
+        files.unlink(f"{DIRECTORY}/{name}")
+    open_log(files, settings=SETTINGS).close()
+    assert {name: files.read_bytes(f"{DIRECTORY}/{name}") for name in names} == written
+
+
+def test_markers_are_kafkas_byte_for_byte() -> None:
+    """A COMMIT and an ABORT that a real broker wrote; base offset and leader epoch are the log's."""
+    commit = bytes.fromhex(
+        "00000042 00000000 02 1d0d4ffe 0030 00000000 000001a1fe042099 000001a1fe042099 0000000000000001"
+        "0000 ffffffff 00000001 20 00 00 00 08 00000001 0c 000000000000 00".replace(" ", "")
+    )
+    written = TransactionMarker(1, 0, True, 0).encoded(0x1A1FE042099)
+    assert written[8:12] + bytes(4) + written[16:] == commit
+    aborted = TransactionMarker(1, 0, False, 0).encoded(0x1A1FE0420C1)
+    assert aborted[17:21].hex() == "fb92895d"
+
+
+def test_markers_of_the_past_are_refused() -> None:
+    """An older epoch of the producer, 47, or of the coordinator, 52; nothing is written."""
+    log = open_log(MemoryFiles())
+    log.append_as_leader(batch(b"v", producer_id=1, epoch=3, transactional=True), now_ms=NOW_MS)
+    with pytest.raises(InvalidProducerEpochError):
+        log.append_marker(TransactionMarker(1, 2, True, 5), now_ms=NOW_MS)
+    log.append_marker(TransactionMarker(1, 3, True, 5), now_ms=NOW_MS)
+    with pytest.raises(BrokerResponseError) as caught:
+        log.append_marker(TransactionMarker(1, 3, True, 4), now_ms=NOW_MS)
+    assert caught.value.code == 52
+    assert len(read_headers(log)) == 2
+
+
+def test_a_marker_of_a_newer_epoch_fences_the_producer() -> None:
+    """The coordinator bumps the epoch to end a transaction in its producer's stead."""
+    log = open_log(MemoryFiles())
+    log.append_as_leader(batch(b"v", producer_id=1, transactional=True), now_ms=NOW_MS)
+    log.append_marker(TransactionMarker(1, 1, False, 0), now_ms=NOW_MS)
+    assert log.last_stable_offset == 2
+    with pytest.raises(InvalidProducerEpochError):
+        log.append_as_leader(batch(b"v", producer_id=1, sequence=1, transactional=True), now_ms=NOW_MS)
+
+
+def test_markers_take_the_append_time_where_the_topic_does() -> None:
+    """As every batch of such a topic."""
+    log = open_log(MemoryFiles(), settings=LogSettings(message_timestamp_type="LogAppendTime"))
+    assert log.append_marker(TransactionMarker(1, 0, True, 0), now_ms=7).log_append_time_ms == 7
+    (header,) = read_headers(log)
+    assert (header.is_log_append_time, header.max_timestamp) == (True, 7)
+
+
+def test_a_list_of_aborted_that_the_disk_refuses_is_kept_and_written_later() -> None:
+    """The marker is in the log already: failing it would end the transaction a second time."""
+    files = MemoryFiles()
+    log = open_log(files)
+    log.append_as_leader(batch(b"v", producer_id=1, transactional=True), now_ms=NOW_MS)
+    files.inject(Fault(28, after=1))
+    log.append_marker(TransactionMarker(1, 0, False, 0), now_ms=NOW_MS)
+    files.heal()
+    assert len(log.aborted_transactions(0, 2)) == 1
+    assert not files.size_bytes(f"{DIRECTORY}/{0:020d}.txnindex")
+    log.flush()
+    assert files.size_bytes(f"{DIRECTORY}/{0:020d}.txnindex") == 34
+
+
+def test_a_marker_that_the_disk_refuses_ends_nothing() -> None:
+    """The transaction stays open, and the coordinator tries again."""
+    files = MemoryFiles()
+    log = open_log(files)
+    log.append_as_leader(batch(b"v", producer_id=1, transactional=True), now_ms=NOW_MS)
+    files.inject(Fault(28))
+    with pytest.raises(KafkaStorageError):
+        log.append_marker(TransactionMarker(1, 0, True, 0), now_ms=NOW_MS)
+    assert (log.log_end_offset, log.last_stable_offset) == (1, 0)
+    log.append_marker(TransactionMarker(1, 0, True, 0), now_ms=NOW_MS)
+    assert log.last_stable_offset == 2
+
+
+def test_damaged_lists_of_aborted_are_made_anew_after_a_clean_end() -> None:
+    """As Kafka, which checks this index alone then."""
+    files = MemoryFiles()
+    log = open_log(files)
+    for sequence in range(2):
+        data = batch(b"v", producer_id=1, sequence=sequence, transactional=True)
+        log.append_as_leader(data, now_ms=NOW_MS)
+        log.append_marker(TransactionMarker(1, 0, False, 0), now_ms=NOW_MS)
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.txnindex"
+    sound = files.read_bytes(path)
+    assert sound is not None
+    for damaged in (sound[:-1], sound[34:] + sound[:34]):
+        files.write_atomic(path, damaged)
+        open_log(files, clean=True).close()
+        assert files.read_bytes(path) == sound
+
+
+def test_deleting_the_first_records_of_a_transaction_leaves_it_open() -> None:
+    """What is stable begins no lower than the log."""
+    log = open_log(MemoryFiles())
+    for sequence in range(3):
+        data = batch(b"v", producer_id=1, sequence=sequence, transactional=True)
+        log.append_as_leader(data, now_ms=NOW_MS)
+    assert log.last_stable_offset == 0
+    log.advance_log_start(2)
+    assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (2, 2, 3)
+    log.append_marker(TransactionMarker(1, 0, False, 0), now_ms=NOW_MS)
+    assert log.last_stable_offset == 4
