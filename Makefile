@@ -8,8 +8,11 @@ PIP := $(BIN)/python -m pip
 LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
+# Apache Kafka's jars for `make kafka`: the newest 4.x whose tools are published, and the last line before it.
+KAFKA_VERSIONS ?= 4.3.1 3.9.2
+KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test check bench bench-full bench-stages sanitize view clean
+.PHONY: setup demo test kafka check bench bench-full bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -27,6 +30,10 @@ demo: setup  ## stream 336,776 real flights through a local broker and verify ev
 
 test: setup  ## the whole suite
 	$(BIN)/python -m pytest
+
+kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
+	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
+	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check .

@@ -1,0 +1,164 @@
+"""A real Kafka out of its published jars: a broker on loopback, and its command line tools.
+
+`make kafka` fetches the jars and says where they are (``KAFKA_JARS``); without it, tests that ask for them are
+skipped and say why, so that plain `make test` starts no JVM and needs no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.3.1 3.9.2").split())
+START_SECONDS = 60
+_ASK_SECONDS = 2
+TOOL_SECONDS = 120
+_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_DUMP_LOG = {"3": "kafka.tools.DumpLogSegments"}
+_NEWER_DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+
+
+def classpath(version: str) -> str:
+    """The jars of one Kafka version; skips the test where they or Java are missing."""
+    if "KAFKA_JARS" not in os.environ:
+        pytest.skip("needs a real Kafka, which `make kafka` fetches")
+    jars = Path(os.environ["KAFKA_JARS"]) / version
+    if not jars.is_dir():
+        pytest.skip(f"Kafka {version} is not in {jars.parent}: `make kafka` could not fetch it")
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed")
+    return f"{jars}/*"
+
+
+def run_tool(version: str, main_class: str, *arguments: str) -> str:
+    """What a command line tool of Kafka prints; one that fails, fails the test with all it said."""
+    done = subprocess.run(
+        ["java", *_JVM, "-cp", classpath(version), main_class, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
+    """What kafka-dump-log says of the files."""
+    main_class = _DUMP_LOG.get(version.split(".")[0], _NEWER_DUMP_LOG)
+    return run_tool(version, main_class, *options, "--files", ",".join(map(str, files)))
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class KafkaBroker:
+    """One node, broker and controller, whose data directory outlives it: it can be started again.
+
+    Args:
+        version: of Kafka.
+        home: a directory of its own; the log directory is ``data`` in it.
+        settings: of the broker, by Kafka's names, besides those that a single node needs.
+    """
+
+    def __init__(self, version: str, home: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.version = version
+        self.data = home / "data"
+        self._home = home
+        self._settings = dict(settings or {})
+        self._classpath = classpath(version)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.bootstrap_servers = ""
+
+    def start(self) -> None:
+        """Starts it, formatting the directory the first time, and waits until it answers."""
+        properties = self._write_properties()
+        if not (self.data / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            run_tool(
+                self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)
+            )
+        with (self._home / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["java", *_JVM, "-cp", self._classpath, "kafka.Kafka", str(properties)],
+                stdout=log,
+                stderr=log,
+            )
+        self._wait_until_it_answers()
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ends it: in order, which leaves a clean directory, or at once, which does not."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+            process.wait(START_SECONDS)
+
+    def _write_properties(self) -> Path:
+        broker, controller = free_port(), free_port()
+        self.bootstrap_servers = f"127.0.0.1:{broker}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+        path = self._home / "server.properties"
+        self._home.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            with suppress(confluent_kafka.KafkaException):
+                # The client tries again by itself until the time is up.
+                admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+                if admin.list_topics(timeout=_ASK_SECONDS).brokers:
+                    return
+        self.stop(kill=True)
+        raise AssertionError((self._home / "broker.log").read_text())
+
+
+@contextmanager
+def kafka_broker(
+    version: str, home: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[KafkaBroker]:
+    """A running broker; it is stopped in order at the end of the block."""
+    broker = KafkaBroker(version, home, settings)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()

@@ -1,0 +1,25 @@
+"""Every test here runs on each Kafka version that `make kafka` fetches, and is skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka_jars import VERSIONS, KafkaBroker, classpath
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """A version of Kafka whose jars are there."""
+    classpath(request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def broker(version: str, tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A Kafka broker, running, with a directory of its own."""
+    running = KafkaBroker(version, tmp_path / "kafka")
+    running.start()
+    yield running
+    running.stop()

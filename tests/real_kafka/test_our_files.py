@@ -1,0 +1,78 @@
+"""Kafka's tools find nothing wrong with our files, and a real broker takes them over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from kafka_jars import KafkaBroker, dump_log
+from kafka_reading import make_topic, served
+from log_kit import open_log
+from log_workload import append_random
+
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.record.reader import Record
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+SETTINGS = LogSettings(segment_bytes=300_000)
+
+
+def written_by_us(directory: Path, seed: int) -> list[Record]:
+    """A closed log of several segments in ``directory``; returns its records."""
+    log = open_log(DiskFiles(), str(directory), settings=SETTINGS)
+    records = append_random(log, seed, 400)
+    assert len(log.segments) > 3
+    log.close()
+    return records
+
+
+def state_files(directory: Path) -> Mapping[str, bytes]:
+    """The files that Kafka makes from the ``.log`` files, and those themselves."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kafka_dump_log_finds_nothing_wrong(version: str, tmp_path: Path, seed: int) -> None:
+    """Every log, index and snapshot of a random workload, down to each record."""
+    directory = tmp_path / "t-0"
+    records = written_by_us(directory, seed)
+    files = sorted(path for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex"))
+    said = dump_log(version, *files, options=("--deep-iteration", "--index-sanity-check"))
+    for complaint in ("Mismatches", "isvalid: false", "xception", "Non-consecutive", "not found", "corrupt"):
+        assert complaint not in said, said[-2000:]
+    assert said.count("passed sanity check") == sum(path.suffix == ".index" for path in files) + sum(
+        path.suffix == ".timeindex" for path in files
+    )
+    logs = [path for path in files if path.suffix == ".log"]
+    deep = dump_log(version, *logs, options=("--deep-iteration",))
+    assert deep.count("| offset: ") == len(records)
+    assert deep.count("isvalid: true") == deep.count("baseOffset: ")
+    snapshots = sorted(directory.glob("*.snapshot"))
+    assert dump_log(version, *snapshots).count("producerId: ") >= len(snapshots)
+
+
+def test_a_real_broker_takes_our_log_over(broker: KafkaBroker, tmp_path: Path) -> None:
+    """It serves exactly our records, and what it makes anew from our log equals our files byte for byte."""
+    ours = tmp_path / "t-0"
+    records = written_by_us(ours, seed=7)
+    make_topic(broker.bootstrap_servers, "taken")
+    broker.stop()
+    theirs = broker.data / "taken-0"
+    metadata = (theirs / "partition.metadata").read_bytes()
+    shutil.rmtree(theirs)
+    theirs.mkdir()
+    for log in ours.glob("*.log"):
+        shutil.copy(log, theirs)
+    (theirs / "partition.metadata").write_bytes(metadata)
+    (broker.data / ".kafka_cleanshutdown").unlink()
+    broker.start()
+    assert served(broker.bootstrap_servers, "taken") == records
+    broker.stop()
+    assert state_files(theirs) == state_files(ours)
