@@ -10,8 +10,9 @@ import attrs
 from splashdam.model.broker_errors import CorruptMessageError, error_for
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import BatchHeader, crc_ok, iter_headers
+from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
+from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.fetch import (
     FetchPartition,
@@ -114,7 +115,7 @@ def _read_partition(data: PartitionData, where: TopicPartition, position: int) -
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
     records: list[Record] = []
     next_offset = position
-    for start, header in iter_headers(batches):
+    for start, header in iter_stored_headers(batches):
         _check(batches, start, header, where)
         if not header.is_control:
             records += [each for each in read_records(batches, start) if each.offset >= position]
@@ -123,5 +124,5 @@ def _read_partition(data: PartitionData, where: TopicPartition, position: int) -
 
 
 def _check(batches: memoryview, start: int, header: BatchHeader, where: TopicPartition) -> None:
-    if not crc_ok(batches, start, header):
+    if not stored_crc_ok(batches, start, header):
         raise CorruptMessageError(f"{where}: the batch at offset {header.base_offset} fails its checksum")

@@ -9,6 +9,7 @@ or hostile input can cost is limited: unpacked bytes by ``max_bytes``, and a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
@@ -16,6 +17,7 @@ from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from splashdam.record.damage import Damage, DamagedError, Field, damaged
 from splashdam.record.kernel import decode_records, scan_records
+from splashdam.record.legacy import is_legacy, iter_entry_records
 from splashdam.record.record import Record, RecordScan
 
 __all__ = [
@@ -46,6 +48,8 @@ def read_records(
 ) -> list[Record]:
     """All records of the batch that begins at ``position``; a control batch yields its marker.
 
+    Batches of formats 0 and 1 (``record.legacy``) are read as well.
+
     The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validate_records``).
 
     Args:
@@ -58,6 +62,11 @@ def read_records(
         CorruptMessageError: the batch is cut off or damaged, or has more records.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
+    if is_legacy(data, position):  # how many a wrapper holds is known only behind its last
+        inner = list(islice(iter_records(data, position, max_bytes=max_bytes), max_records + 1))
+        if len(inner) > max_records:
+            raise CorruptMessageError(f"the message at {position} holds more records than {max_records}")
+        return inner
     header = parse_header(data, position)
     if header.record_count > max_records:
         raise CorruptMessageError(
@@ -88,6 +97,9 @@ def iter_records(
         CorruptMessageError: the batch is cut off or damaged.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
+    if is_legacy(data, position):
+        yield from iter_entry_records(data, position, max_bytes=max_bytes)
+        return
     header = parse_header(data, position)
     try:
         records = bytes(unpack_records(data, position, header, max_bytes))

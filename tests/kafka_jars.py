@@ -1,19 +1,17 @@
 """A real Kafka out of its published jars: a broker on loopback, and its command line tools.
 
-`make kafka` fetches the jars and says where they are (``KAFKA_JARS``); without it, tests that ask for them are
-skipped and say why, so that plain `make test` starts no JVM and needs no network.
+`make kafka` fetches the jars and says where they are (``KAFKA_JARS``); without it, tests that ask for them
+are skipped and say why, so that plain `make test` starts no JVM and needs no network.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +19,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.3.1 3.9.2").split())
 START_SECONDS = 60
@@ -58,7 +58,7 @@ def run_tool(version: str, main_class: str, *arguments: str) -> str:
 
 def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
     """What kafka-dump-log says of the files."""
-    main_class = _DUMP_LOG.get(version.split(".")[0], _NEWER_DUMP_LOG)
+    main_class = _DUMP_LOG.get(version.partition(".")[0], _NEWER_DUMP_LOG)
     return run_tool(version, main_class, *options, "--files", ",".join(map(str, files)))
 
 
@@ -92,10 +92,7 @@ class KafkaBroker:
         """Starts it, formatting the directory the first time, and waits until it answers."""
         properties = self._write_properties()
         if not (self.data / "meta.properties").exists():
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            run_tool(
-                self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)
-            )
+            self._format(properties)
         with (self._home / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["java", *_JVM, "-cp", self._classpath, "kafka.Kafka", str(properties)],
@@ -112,9 +109,20 @@ class KafkaBroker:
             process.wait(START_SECONDS)
 
     def _write_properties(self) -> Path:
+        settings = {**self._properties(), **self._settings}
+        path = self._home / "server.properties"
+        self._home.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = format_uuid(new_uuid())
+        run_tool(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+
+    def _properties(self) -> dict[str, str]:
         broker, controller = free_port(), free_port()
         self.bootstrap_servers = f"127.0.0.1:{broker}"
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -129,12 +137,7 @@ class KafkaBroker:
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
-            **self._settings,
         }
-        path = self._home / "server.properties"
-        self._home.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return path
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_SECONDS

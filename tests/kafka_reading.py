@@ -45,16 +45,15 @@ def served(servers: str, topic: str, *, committed: bool = False, start: int = 0)
 def _until_the_end(consumer: confluent_kafka.Consumer) -> list[Record]:
     records = []
     while True:
-        messages = consumer.consume(10_000, _WAIT_SECONDS)
-        assert messages, "nothing came"
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(_record(message))
-            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                return records
-            else:
-                raise confluent_kafka.KafkaException(error)
+        message = consumer.poll(_WAIT_SECONDS)
+        assert message is not None, "nothing came"
+        error = message.error()
+        if error is None:
+            records.append(_record(message))
+        elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            return records
+        else:
+            raise confluent_kafka.KafkaException(error)
 
 
 def _record(message: confluent_kafka.Message) -> Record:

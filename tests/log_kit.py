@@ -9,9 +9,10 @@ from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import BatchHeader, iter_headers
+from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
+from splashdam.record.stored import iter_stored_headers
 
 NOW_MS = 1_795_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -87,7 +88,7 @@ def _read_batches(log: Log, offset: int | None) -> list[tuple[BatchHeader, memor
         piece.close()
         if not data:
             return found
-        for position, header in iter_headers(data):
+        for position, header in iter_stored_headers(data):
             found.append((header, data[position : position + header.size_bytes]))
             offset = header.next_offset
 

@@ -1,4 +1,7 @@
-"""Walking along the batches of a log file: by heads (look-ups) or whole with their checksums (recovery)."""
+"""Walking along the batches of a log file: by heads (look-ups) or whole with their checksums (recovery).
+
+Batches of every format are walked along: what older brokers wrote stays readable.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.files import LogFile
 from splashdam.model.broker_errors import CorruptMessageError
-from splashdam.record.batch import HEADER_BYTES, LENGTH_END, BatchHeader, crc_ok, parse_header
+from splashdam.record.batch import HEADER_BYTES, LENGTH_END, BatchHeader
+from splashdam.record.legacy import SMALLEST_ENTRY_BYTES, parse_entry
+from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
 
-_HEAD = Struct(">qi11xi8xq")  # baseOffset, batchLength, …, lastOffsetDelta, …, maxTimestamp: docs/format
+_HEAD = Struct(">qi4xb6xi8xq")  # baseOffset, batchLength, magic, lastOffsetDelta, maxTimestamp: docs/format
 _HEAD_CHUNK_BYTES = 8 * 1024  # an index interval and some more
 _BATCH_CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -35,16 +40,38 @@ def iter_heads(file: LogFile, position: int, end: int) -> Iterator[Head]:
     chunk, start = b"", position
     while position < end:
         at = position - start
-        if at + _HEAD.size > len(chunk):
+        if at + HEADER_BYTES > len(chunk):
             chunk, start, at = file.read(position, _HEAD_CHUNK_BYTES), position, 0
-        if len(chunk) - at < _HEAD.size:
-            raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
-        base_offset, length, last_delta, max_timestamp = _HEAD.unpack_from(chunk, at)
-        size = LENGTH_END + length
-        if size < HEADER_BYTES or position + size > end:
-            raise CorruptMessageError(f"{file.path}, position {position}: impossible batch length {length}")
-        yield Head(position, size, base_offset, base_offset + last_delta, max_timestamp)
-        position += size
+        if len(chunk) - at < HEADER_BYTES:
+            head = _short_head(file, chunk[at:], position)
+        else:
+            base_offset, length, magic, last_delta, max_timestamp = _HEAD.unpack_from(chunk, at)
+            if magic in (0, 1):
+                head = _legacy_head(parse_entry(chunk, at), position)
+            else:
+                size = LENGTH_END + length
+                if size < HEADER_BYTES:
+                    raise CorruptMessageError(
+                        f"{file.path}, position {position}: impossible batch length {length}"
+                    )
+                head = Head(position, size, base_offset, base_offset + last_delta, max_timestamp)
+        if position + head.size_bytes > end:
+            raise CorruptMessageError(
+                f"{file.path}, position {position}: impossible batch length {head.size_bytes - LENGTH_END}"
+            )
+        yield head
+        position += head.size_bytes
+
+
+def _short_head(file: LogFile, chunk: bytes, position: int) -> Head:
+    """The head of what begins fewer bytes before the end of file than a header of format 2 has."""
+    if not header_is_there(chunk, 0):
+        raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
+    return _legacy_head(parse_entry(chunk), position)
+
+
+def _legacy_head(entry: BatchHeader, position: int) -> Head:
+    return Head(position, entry.size_bytes, entry.base_offset, entry.last_offset, entry.max_timestamp)
 
 
 def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -59,7 +86,7 @@ def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeade
         at = position - start
         if at + HEADER_BYTES > len(chunk):
             chunk, start, at = file.read(position, _HEAD_CHUNK_BYTES), position, 0
-        header = parse_header(chunk, at)
+        header = parse_stored_header(chunk, at)
         if position + header.size_bytes > file.end:
             raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
         yield position, header
@@ -76,12 +103,12 @@ def iter_sound_batches(file: LogFile, position: int = 0) -> Iterator[tuple[int, 
         KafkaStorageError: the file cannot be read.
     """
     chunk, start = memoryview(b""), position
-    while file.end - position >= HEADER_BYTES:
+    while file.end - position >= SMALLEST_ENTRY_BYTES:
         at = position - start
         if len(chunk) - at < HEADER_BYTES:
             chunk, start, at = memoryview(file.read(position, _BATCH_CHUNK_BYTES)), position, 0
         try:
-            header = parse_header(chunk, at)
+            header = parse_stored_header(chunk, at)
         except CorruptMessageError:
             return
         size = header.size_bytes
@@ -89,7 +116,7 @@ def iter_sound_batches(file: LogFile, position: int = 0) -> Iterator[tuple[int, 
             return
         if len(chunk) - at < size:
             chunk, start, at = memoryview(file.read(position, max(size, _BATCH_CHUNK_BYTES))), position, 0
-        if not crc_ok(chunk, at, header):
+        if not stored_crc_ok(chunk, at, header):
             return
         yield position, header, chunk[at : at + size]
         position += size

@@ -1,0 +1,169 @@
+"""Message sets: formats 0 and 1, which brokers wrote before Kafka 0.11. They are read, never written.
+
+An entry is an offset, a size and one message. Where messages are compressed, a wrapper message holds a whole
+message set. Byte layout: ``docs/format/message-set.md``. Semantics: ``AbstractLegacyRecordBatch`` of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from zlib import crc32
+
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.values import Buffer
+from splashdam.record.batch import CODEC_MASK, INT32, LOG_APPEND_TIME_BIT, MAGIC_AT, BatchHeader
+from splashdam.record.compression import Codec, decompress
+from splashdam.record.lz4_header import with_right_checksum
+from splashdam.record.record import Record
+
+NO_TIMESTAMP = -1
+UNKNOWN_COUNT = -1
+"""The ``record_count`` of a wrapper: only unpacking it tells."""
+
+_HEAD = Struct(">qiIbb")  # offset, size, crc, magic, attributes
+_TIMESTAMP = Struct(">q")
+_CRC_FROM = 16
+_MESSAGE_AT = (18, 26)  # where the key begins, by format: 1 has a timestamp before it
+_SMALLEST_BYTES = (14, 22)
+SMALLEST_ENTRY_BYTES = 26
+"""A whole entry of format 0 with null key and null value."""
+
+_MAX_OFFSET = (1 << 63) - 1
+
+
+def is_legacy(data: Buffer, position: int = 0) -> bool:
+    """Whether what begins at ``position`` says that it is of format 0 or 1."""
+    return len(data) - position > MAGIC_AT and data[position + MAGIC_AT] < 2
+
+
+def parse_entry(data: Buffer, position: int = 0) -> BatchHeader:
+    """The entry at ``position`` as a batch; its message need not be there as a whole.
+
+    What the formats do not have is -1: leader epoch, producer and sequence, in format 0 the timestamp. Both
+    offsets of a wrapper are that of its last record; the first is known only after unpacking.
+
+    Raises:
+        CorruptMessageError: it is too short, or its numbers contradict each other.
+    """
+    if len(data) - position < SMALLEST_ENTRY_BYTES:
+        raise CorruptMessageError(
+            f"position {position}: {len(data) - position} bytes are too few for a message of format 0 or 1"
+        )
+    offset, size, crc, magic, attributes = _HEAD.unpack_from(data, position)
+    if size < _SMALLEST_BYTES[magic]:
+        raise CorruptMessageError(
+            f"position {position}: message size {size} is below {_SMALLEST_BYTES[magic]} (format {magic})"
+        )
+    if not 0 <= offset < _MAX_OFFSET:
+        raise CorruptMessageError(f"position {position}: offset {offset} is no offset")
+    known = CODEC_MASK | LOG_APPEND_TIME_BIT if magic else CODEC_MASK
+    timestamp: int = _TIMESTAMP.unpack_from(data, position + _HEAD.size)[0] if magic else NO_TIMESTAMP
+    count = UNKNOWN_COUNT if attributes & CODEC_MASK else 1
+    return BatchHeader(
+        offset, size, -1, magic, crc, attributes & known, 0, timestamp, timestamp, -1, -1, -1, count
+    )
+
+
+def entry_crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the message has the CRC-32 its entry names; False too if its bytes are not all there."""
+    end = position + header.size_bytes
+    return len(data) >= end and crc32(memoryview(data)[position + _CRC_FROM : end]) == header.crc
+
+
+def iter_entry_records(data: Buffer, position: int, *, max_bytes: int) -> Iterator[Record]:
+    """The record of an entry, or all those in a wrapper.
+
+    Args:
+        data: holds the whole entry.
+        position: where it begins.
+        max_bytes: what a wrapper may decompress to.
+
+    Raises:
+        CorruptMessageError: the entry is cut off or damaged.
+        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
+    """
+    header = parse_entry(data, position)
+    view = memoryview(data)[position : position + header.size_bytes]
+    where = f"the message at offset {header.base_offset}"
+    if len(view) < header.size_bytes:
+        raise CorruptMessageError(f"{where} has {header.size_bytes} bytes, {len(view)} are there")
+    if header.codec is Codec.NONE:
+        yield _record(view, header, header.base_offset, header.max_timestamp, where)
+    else:
+        yield from _unpacked(view, header, max_bytes, where)
+
+
+def _unpacked(view: memoryview, header: BatchHeader, max_bytes: int, where: str) -> Iterator[Record]:
+    if header.codec is Codec.ZSTD:
+        raise CorruptMessageError(
+            f"{where} is compressed with zstd, which format {header.magic} does not know"
+        )
+    _, packed = _key_and_value(view, header.magic, where)
+    if packed is None:
+        raise CorruptMessageError(f"{where} is a wrapper with a null value")
+    has_old_header = header.codec is Codec.LZ4 and header.magic == 0
+    stream = with_right_checksum(packed) if has_old_header else packed
+    inner = memoryview(decompress(header.codec, stream, max_bytes=max_bytes))
+    base = _base_offset(inner, header, where)
+    for entry, each in _inner_entries(inner, header, where):
+        timestamp = header.max_timestamp if header.is_log_append_time else each.max_timestamp
+        yield _record(entry, each, base + each.base_offset, timestamp, where)
+
+
+def _inner_entries(
+    inner: memoryview, header: BatchHeader, where: str
+) -> Iterator[tuple[memoryview, BatchHeader]]:
+    position = 0
+    while position < len(inner):
+        if not is_legacy(inner, position):
+            raise CorruptMessageError(f"{where} holds something else than messages at {position}")
+        each = parse_entry(inner, position)
+        end = position + each.size_bytes
+        if each.magic != header.magic or each.attributes & CODEC_MASK or end > len(inner):
+            raise CorruptMessageError(
+                f"{where} holds, at {position}, a message that is cut off, compressed or of another format"
+            )
+        yield inner[position:end], each
+        position = end
+
+
+def _base_offset(inner: memoryview, header: BatchHeader, where: str) -> int:
+    """What is added to the offsets inside a wrapper: nothing in format 0, where they are absolute."""
+    last = None
+    for _, each in _inner_entries(inner, header, where):
+        last = each.base_offset
+    if last is None:
+        raise CorruptMessageError(f"{where} is a wrapper without messages")
+    if header.magic == 0 or header.base_offset == 0:  # old producers left the wrapper's offset at 0
+        return 0
+    if header.base_offset < last:
+        raise CorruptMessageError(f"{where} is a wrapper whose last message has the relative offset {last}")
+    return header.base_offset - last
+
+
+def _record(entry: memoryview, header: BatchHeader, offset: int, timestamp_ms: int, where: str) -> Record:
+    key, value = _key_and_value(entry, header.magic, where)
+    return Record(
+        offset, timestamp_ms, None if key is None else bytes(key), None if value is None else bytes(value), ()
+    )
+
+
+def _key_and_value(entry: memoryview, magic: int, where: str) -> tuple[memoryview | None, memoryview | None]:
+    key, position = _bytes(entry, _MESSAGE_AT[magic], where)
+    value, position = _bytes(entry, position, where)
+    if position != len(entry):
+        raise CorruptMessageError(f"{where} has {len(entry) - position} bytes that belong to no field")
+    return key, value
+
+
+def _bytes(entry: memoryview, position: int, where: str) -> tuple[memoryview | None, int]:
+    start = position + INT32.size
+    if start > len(entry):
+        raise CorruptMessageError(f"{where} ends before its last field")
+    (size,) = INT32.unpack_from(entry, position)
+    if size == -1:
+        return None, start
+    if not 0 <= size <= len(entry) - start:
+        raise CorruptMessageError(f"{where} has a field of {size} bytes, {len(entry) - start} are left")
+    return entry[start : start + size], start + size

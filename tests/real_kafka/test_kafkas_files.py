@@ -1,0 +1,123 @@
+"""A directory that a real Kafka wrote opens here, serves the same records, and goes back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TypeAlias
+
+import kafka_old_formats
+import pytest
+from kafka_jars import VERSIONS, KafkaBroker
+from kafka_reading import make_topic, served
+from kafka_writing import BROKER_SETTINGS, INDEX_INTERVAL_BYTES, TOPICS, write_everything
+from log_kit import log_files, open_log
+from make_golden import GOLDEN, digest
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.record.reader import Record
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+Served: TypeAlias = dict[tuple[str, bool], list[Record]]
+Written: TypeAlias = tuple[KafkaBroker, Served]
+
+
+def everything_served(servers: str) -> Served:
+    """What all topics give a consumer, read uncommitted and committed."""
+    return {
+        (topic, committed): served(servers, topic, committed=committed)
+        for topic in TOPICS
+        for committed in (False, True)
+    }
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A broker that has written everything and was stopped, and what it served before."""
+    broker = KafkaBroker(request.param, tmp_path_factory.mktemp("kafka"), BROKER_SETTINGS)
+    broker.start()
+    try:
+        open_transaction = write_everything(broker)
+        records = everything_served(broker.bootstrap_servers)
+    finally:
+        broker.stop()
+    del open_transaction
+    return broker, records
+
+
+def test_indexes_made_of_kafkas_log_files_are_kafkas(written: Written, tmp_path: Path) -> None:
+    """The .log files alone give offset, time and transaction indexes byte for byte."""
+    broker, _ = written
+    compared = 0
+    for topic in TOPICS:
+        theirs, rebuilt = broker.data / f"{topic}-0", tmp_path / f"{topic}-0"
+        rebuilt.mkdir()
+        for path in theirs.glob("*.log"):
+            shutil.copy(path, rebuilt)
+        settings = LogSettings(index_interval_bytes=INDEX_INTERVAL_BYTES)
+        open_log(DiskFiles(), str(rebuilt), settings=settings).close()
+        for name, data in log_files(theirs).items():
+            if name.endswith((".index", ".timeindex", ".txnindex")):
+                assert (rebuilt / name).read_bytes() == data, f"{topic} {name}"
+                compared += 1
+    assert compared > 25
+
+
+def test_kafkas_directory_here_and_back(written: Written, tmp_path: Path) -> None:
+    """Codecs, segments, epochs, transactions, a compacted topic: the same records here and there again."""
+    broker, records = written
+    ours = tmp_path / "ours"
+    shutil.copytree(broker.data, ours)
+    with EmbeddedBroker(ours) as embedded:
+        assert everything_served(embedded.bootstrap_servers) == records
+        with KafkaProducer(bootstrap_servers=embedded.bootstrap_servers) as producer:
+            for topic in TOPICS:
+                producer.send(topic, b"written here", key=b"key").get(timeout=30)
+    shutil.rmtree(broker.data)
+    shutil.copytree(ours, broker.data)
+    broker.start()
+    try:
+        check_what_it_serves_now(broker.bootstrap_servers, records)
+    finally:
+        broker.stop()
+
+
+def check_what_it_serves_now(servers: str, records: Served) -> None:
+    """What it served before, and the record that was written here."""
+    for (topic, committed), before in records.items():
+        now = served(servers, topic, committed=committed)
+        if (topic, committed) == ("transactions", True):  # the open transaction still holds it back
+            assert now == before
+        else:
+            assert (now[:-1], now[-1].value) == (before, b"written here")
+
+
+@pytest.mark.parametrize("topic", kafka_old_formats.TOPICS)
+def test_a_real_broker_of_today_reads_formats_0_and_1(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    """Of directories that a 3.9 beside ZooKeeper wrote; what it makes of them anew, we make, too."""
+    golden = GOLDEN / f"kafka-{kafka_old_formats.VERSION}"
+    summary = json.loads((golden / "served.json").read_text())[topic]
+    make_topic(broker.bootstrap_servers, "old", {"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})
+    broker.stop()
+    directory = broker.data / "old-0"
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    for path in directory.glob("0*"):
+        path.unlink()
+    for target in (directory, ours):
+        shutil.copy(golden / f"{topic}-0" / f"{0:020d}.log", target)
+    (broker.data / ".kafka_cleanshutdown").unlink()
+    broker.start()
+    records = served(broker.bootstrap_servers, "old")
+    assert (len(records), digest(records)) == (summary["records"], summary["digest"])
+    broker.stop()
+    open_log(DiskFiles(), str(ours), settings=LogSettings(index_interval_bytes=INDEX_INTERVAL_BYTES)).close()
+    for suffix in (".log", ".index", ".timeindex"):
+        name = f"{0:020d}{suffix}"
+        assert (directory / name).read_bytes() == (ours / name).read_bytes(), name
