@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import crc32c
+import storage
 import talk
 
 from splashdam.cli.measuring.scenarios import Contender, Scenario
@@ -27,8 +28,6 @@ REQUESTS = 30_000
 VOLUME_MIB = 512
 """Bytes written, and read, in a full run."""
 RECORD_BYTES = 100
-INGEST_RECORDS, INGEST_RECORD_BYTES = 1_000, 1_020
-"""Just below the 1,048,588 bytes that a broker takes as one batch."""
 FETCH_BATCHES = 8
 ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
 """As large as a one-record request and its answer."""
@@ -49,14 +48,14 @@ def requests(folder: Path, scale: float, in_flight: int) -> dict[str, float]:
 
 def ingest(folder: Path, scale: float) -> dict[str, float]:
     """Produce requests of 1 MiB, five in flight: checked and written."""
-    count = max(2, int(VOLUME_MIB * scale))
-    frame = talk.produce_frame(talk.batch_of(INGEST_RECORDS, INGEST_RECORD_BYTES))
+    count = _mebibytes(scale)
+    frame = talk.produce_frame(talk.batch_of(storage.RECORDS, storage.RECORD_BYTES))
     with talk.broker(folder) as connection:
         _, answer_bytes = talk.produce_one(connection, frame)
         start = time.perf_counter()
         talk.converse(connection, [frame] * count, 5, answer_bytes)
         seconds = time.perf_counter() - start
-        _check_offset(talk.produce_one(connection, frame)[0], (count + 1) * INGEST_RECORDS)
+        _check_offset(talk.produce_one(connection, frame)[0], (count + 1) * storage.RECORDS)
     return {"volume_per_second": count * len(frame) / seconds / 1e6}
 
 
@@ -68,13 +67,13 @@ def _check_offset(found: int, expected: int) -> None:
 def fetch(folder: Path, scale: float) -> dict[str, float]:
     """Fetch requests of eight batches of 1 MiB, two in flight, from a log that was just written."""
     count = max(FETCH_BATCHES, int(VOLUME_MIB * scale) // 2)
-    batch = talk.batch_of(INGEST_RECORDS, INGEST_RECORD_BYTES)
+    batch = talk.batch_of(storage.RECORDS, storage.RECORD_BYTES)
     wanted = FETCH_BATCHES * len(batch)
     with talk.broker(folder) as connection:
         for _ in range(count):
             talk.produce_one(connection, talk.produce_frame(batch))
         steps = range(0, count - FETCH_BATCHES + 1, FETCH_BATCHES)
-        frames = [talk.fetch_frame(step * INGEST_RECORDS, wanted) for step in steps] * 4
+        frames = [talk.fetch_frame(step * storage.RECORDS, wanted) for step in steps] * 4
         connection.sendall(frames[0])
         answer_bytes = len(talk.read_frame(connection)) + 4
         if answer_bytes < wanted:
@@ -104,7 +103,7 @@ def _answer(connection: socket.socket) -> None:
 
 def loopback(_folder: Path, scale: float) -> dict[str, float]:
     """Blocks of 1 MiB from another process."""
-    blocks = max(2, int(VOLUME_MIB * scale)) * 2
+    blocks = _mebibytes(scale) * 2
 
     def send(connection: socket.socket) -> None:
         block = bytes(MIB)
@@ -164,7 +163,7 @@ def peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
 
 def write(folder: Path, scale: float) -> dict[str, float]:
     """`os.write` of 1 MiB into a new file, no flush."""
-    blocks, block = max(2, int(VOLUME_MIB * scale)), bytes(MIB)
+    blocks, block = _mebibytes(scale), bytes(MIB)
     with (folder / "file").open("wb", buffering=0) as file:
         start = time.perf_counter()
         for _ in range(blocks):
@@ -190,11 +189,15 @@ def copy(_folder: Path, scale: float) -> dict[str, float]:
 
 
 def _repeated(once: Callable[[], object], scale: float) -> dict[str, float]:
-    blocks = max(2, int(VOLUME_MIB * scale)) * 4
+    blocks = _mebibytes(scale) * 4
     start = time.perf_counter()
     for _ in range(blocks):
         once()
     return {"volume_per_second": blocks * MIB / (time.perf_counter() - start) / 1e6}
+
+
+def _mebibytes(scale: float) -> int:
+    return max(2, int(VOLUME_MIB * scale))
 
 
 CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
@@ -209,6 +212,9 @@ CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "copy": copy,
     "fetch": fetch,
     "sendfile": sendfile,
+    "append": lambda folder, scale: storage.append(folder, _mebibytes(scale)),
+    "recover": lambda folder, scale: storage.recover(folder, _mebibytes(scale)),
+    "read": lambda folder, scale: storage.read(folder, _mebibytes(scale)),
 }
 
 
@@ -221,6 +227,7 @@ def _limit(label: str, call: str) -> Contender:
 
 
 _NOTE = "beside it what this machine does with nobody thinking; one connection, the broker in its own process"
+_ALONE = "the storage alone, in one process; files in the page cache, no flush"
 
 SCENARIOS = (
     Scenario(
@@ -259,6 +266,23 @@ SCENARIOS = (
         kind="machine",
         short=2,
         note=_NOTE,
+    ),
+    Scenario(
+        name="append",
+        title="log: batches of 1 MiB, checked and written",
+        contenders=(Contender("splashdam log", "splashdam", "append", 0), _limit("os.write", "write")),
+        kind="machine",
+        note=_ALONE,
+    ),
+    Scenario(
+        name="recover",
+        title="log: recovery from its first byte",
+        contenders=(
+            Contender("splashdam log", "splashdam", "recover", 0),
+            _limit("reading and crc32c", "read"),
+        ),
+        kind="machine",
+        note=_ALONE,
     ),
 )
 

@@ -45,7 +45,7 @@ def _text(scenario: Scenario, label: str, median: float, figure: Figure, results
     text = figure.written(median)
     first = scenario.contenders[0].label
     times = results.ratios(scenario.name, first, label, figure)
-    if label == first or not times:
+    if not times or any(each.ours and each.label == label for each in scenario.contenders):
         return text
     return f"{text}  ({TIMES.written(statistics.median(times))})"
 

@@ -1,0 +1,75 @@
+"""The log by itself, without broker and network: how fast it takes batches, and how fast it recovers them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import crc32c
+import talk
+
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.model.values import TopicPartition
+
+NOW_MS = 1_800_000_000_000
+RECORDS, RECORD_BYTES = 1_000, 1_020
+"""Of one batch: 1 MiB, just below what a broker takes."""
+
+
+def append(folder: Path, count: int) -> dict[str, float]:
+    """Batches of 1 MiB, checked and written, no flush."""
+    batch, log = talk.batch_of(RECORDS, RECORD_BYTES), _open(folder)
+    start = time.perf_counter()
+    for _ in range(count):
+        log.append_as_leader(batch, now_ms=NOW_MS)
+    seconds = time.perf_counter() - start
+    _check_end(log, count)
+    log.abandon()
+    return {"volume_per_second": count * len(batch) / seconds / 1e6}
+
+
+def recover(folder: Path, count: int) -> dict[str, float]:
+    """Opening a log that was not closed, from its first byte: every checksum, both indexes."""
+    batch, log = talk.batch_of(RECORDS, RECORD_BYTES), _open(folder)
+    for _ in range(count):
+        log.append_as_leader(batch, now_ms=NOW_MS)
+    log.abandon()
+    start = time.perf_counter()
+    recovered = _open(folder)
+    seconds = time.perf_counter() - start
+    _check_end(recovered, count)
+    recovered.abandon()
+    return {"volume_per_second": count * len(batch) / seconds / 1e6}
+
+
+def _open(folder: Path) -> Log:
+    return Log.open(
+        DiskFiles(),
+        str(folder),
+        TopicPartition("bench", 0),
+        LogSettings(),
+        topic_id=bytes(16),
+        now_ms=NOW_MS,
+        clean_shutdown=False,
+        recovery_point=0,
+    )
+
+
+def _check_end(log: Log, count: int) -> None:
+    if log.log_end_offset != count * RECORDS:
+        raise SystemExit(f"the log ends at {log.log_end_offset:,}; {count * RECORDS:,} records were written")
+
+
+def read(folder: Path, count: int) -> dict[str, float]:
+    """A file that was just written, read in steps of 1 MiB, with a checksum over each."""
+    path, block = folder / "file", bytes(1 << 20)
+    with path.open("wb") as file:
+        for _ in range(count):
+            file.write(block)
+    start = time.perf_counter()
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(len(block)):
+            crc32c.crc32c(part)
+    return {"volume_per_second": count * len(block) / (time.perf_counter() - start) / 1e6}
