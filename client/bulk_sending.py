@@ -195,11 +195,19 @@ class BulkSend:
         if type(result) is RecordFuture:
             self.settled(result)
             return None
-        # Those that follow are taken to be as large, and to spread evenly.
-        partitions = self._hashed_count if self._hashed_stop else 1
-        following = (len(records) - row - 1) // partitions
-        result.expected_bytes = following * (result.size_bytes() + RECORD_FRAMING_BYTES)
+        if not self._intake.path.detour:
+            result.expected_bytes = self._expected_bytes(len(records) - row - 1, result.size_bytes())
         return result
+
+    def _expected_bytes(self, rows: int, row_bytes: int) -> int:
+        """What will follow to one partition, if the rest is as large as this record and spreads evenly.
+
+        All partitions together may reserve half of the memory ahead of their records, or they would wait for
+        each other with batches that are nearly empty.
+        """
+        partitions = self._hashed_count if self._hashed_stop else 1
+        ahead_bytes = self._intake.accumulator.buffer_memory // 2
+        return min(rows * (row_bytes + RECORD_FRAMING_BYTES), ahead_bytes) // partitions
 
     def _stamp(self) -> None:
         """Reads the clock: once per batch, or where records go one by one once for each."""

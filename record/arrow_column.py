@@ -65,7 +65,7 @@ class BlobColumn:
     __slots__ = ("_dictionary", "_parts", "_source")
 
     def __init__(self) -> None:
-        self._source: list[Any] | tuple[Any, ...] | None = None
+        self._source: list[Any] | tuple[Any, ...] = ()
         self._parts: ArrowParts | None = None
         self._dictionary: BlobColumn | None = None
 
@@ -98,7 +98,7 @@ class BlobColumn:
     def __len__(self) -> int:
         if self._parts is not None:
             return self._parts.length
-        return len(self._source or ())
+        return len(self._source)
 
     def __getitem__(self, row: int) -> Any:
         """The row: the object of a sequence, bytes or None of an Arrow array.
@@ -110,7 +110,7 @@ class BlobColumn:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         if self._parts is None:
-            return (self._source or ())[row]
+            return self._source[row]
         found = self.at(row)
         if isinstance(found, Odd):
             raise IllegalArgumentError(DAMAGED_ROW)
@@ -120,7 +120,7 @@ class BlobColumn:
         """What row ``row``, which exists, holds; ``ODD``: no bytes, or beyond what the column holds."""
         parts = self._parts
         if parts is None:
-            item = (self._source or ())[row]
+            item = self._source[row]
             return item if item is None or type(item) is bytes else ODD
         if parts.layout is Layout.NULLS:
             return None

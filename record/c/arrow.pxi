@@ -50,6 +50,7 @@ cdef class BlobColumn:
     cdef BlobColumn _dictionary
 
     def __cinit__(self):
+        self._source = ()
         self._items = NULL
         self._spans = NULL
         self._validity = self._offsets = self._data = NULL

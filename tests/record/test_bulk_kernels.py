@@ -134,6 +134,7 @@ def test_lists_are_read_as_they_are_at_the_call(kernel: ModuleType) -> None:
     assert topic.append(records, 5) == 5
     with pytest.raises(IndexError):
         _ = records.values[0]
+    assert len(kernel.BlobColumn()) == 0
     with pytest.raises(TypeError, match="a list or a tuple, not str"):
         kernel.BlobColumn.of_objects("abc")
 
