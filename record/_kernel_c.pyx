@@ -66,7 +66,6 @@ cdef extern from "Python.h":
     object PyType_FromSpecWithBases(PyType_Spec *spec, object bases)
     bint PyObject_GC_IsTracked(object thing)
     void PyObject_GC_UnTrack(PyObject *thing)
-    object PyType_GenericAlloc(CTypeObject *kind, Py_ssize_t items)
 
 __all__ = [
     "IMPL",

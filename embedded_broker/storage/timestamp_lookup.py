@@ -10,7 +10,7 @@ from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.segment_list import SegmentList
 from splashdam.model.broker_errors import CorruptMessageError, UnsupportedCompressionTypeError
 from splashdam.model.errors import UnsupportedCodecError
-from splashdam.record.reader import Record, iter_records
+from splashdam.record.columns import ColumnsBuilder
 
 
 class TimestampOffset(NamedTuple):
@@ -63,28 +63,34 @@ def _largest(segment: LogSegment, from_offset: int) -> int:
             largest = max(largest, head.max_timestamp)
         elif head.last_offset >= from_offset:
             try:
-                records = list(_records(segment, head))
+                times = (found.timestamp_ms for found in _times(segment, head, from_offset))
+                largest = max(largest, max(times, default=-1))
             except CorruptMessageError:
                 largest = max(largest, head.max_timestamp)
-            else:
-                times = (record.timestamp_ms for record in records if record.offset >= from_offset)
-                largest = max([largest, *times])
     return largest
 
 
 def _in_batch(segment: LogSegment, head: Head, timestamp_ms: int, from_offset: int) -> FoundRecord | None:
     try:
-        for record in _records(segment, head):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
-                return FoundRecord(record.offset, record.timestamp_ms)
+        for found in _times(segment, head, from_offset):
+            if found.timestamp_ms >= timestamp_ms:
+                return found
     except CorruptMessageError:
         if head.max_timestamp >= timestamp_ms and head.last_offset >= from_offset:
             return FoundRecord(max(head.base_offset, from_offset), head.max_timestamp)
     return None
 
 
-def _records(segment: LogSegment, head: Head) -> Iterator[Record]:
-    try:
-        yield from iter_records(segment.log.read(head.position, head.size_bytes))
-    except UnsupportedCodecError as error:
-        raise UnsupportedCompressionTypeError(str(error)) from error
+def _times(segment: LogSegment, head: Head, from_offset: int) -> Iterator[FoundRecord]:
+    """Offsets and timestamps of a batch's records, without their keys and values."""
+    batch = segment.log.read(head.position, head.size_bytes)
+    is_read = False
+    while not is_read:  # a batch has room for more records than are looked at in one go
+        builder = ColumnsBuilder(first_offset=from_offset, keys=False, values=False, headers=False)
+        try:
+            is_read = builder.add(batch)
+        except UnsupportedCodecError as error:
+            raise UnsupportedCompressionTypeError(str(error)) from error
+        columns = builder.finish()
+        yield from map(FoundRecord, columns.offsets, columns.timestamps_ms)
+        from_offset = columns.next_offset

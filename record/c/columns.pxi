@@ -272,8 +272,9 @@ cdef class ColumnBuffers:
 
 cdef inline int reserve(object memory, int64_t size) except -1:
     """Makes a bytearray that nobody else has at least so large, with room for more of the kind."""
-    if PyByteArray_GET_SIZE(memory) < size:
-        PyByteArray_Resize(memory, size * 2)
+    cdef int64_t has = PyByteArray_GET_SIZE(memory)
+    if has < size:
+        PyByteArray_Resize(memory, max(size, 2 * has))
     return 0
 
 

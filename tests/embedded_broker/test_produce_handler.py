@@ -254,6 +254,29 @@ async def test_topic_with_a_codec_of_its_own(talk: Talk, broker: Broker, target:
     ] == records
 
 
+async def test_a_batch_with_gaps_is_rebuilt(talk: Talk, broker: Broker) -> None:
+    """Some old clients number records wrongly: a broker that packs their batch anew numbers them right."""
+    broker.topics.create("packed", 1, {"compression.type": "gzip"})
+    wrong = bytearray(build_batch([(1000, b"a", b"1", None), (1001, b"b", b"2", None)]))
+    assert wrong[64] == 0  # the offset delta of the first record
+    wrong[64] = 6
+    stamp_crc(wrong, 0, len(wrong))
+    assert (await produce(talk, "packed", bytes(wrong))).error_code == 0
+    (part,) = fetched(await talk.ask(fetch_request("packed", 0), 12))
+    assert [(found.offset, found.value) for found in records_of(part.records)] == [(0, b"1"), (1, b"2")]
+
+
+async def test_records_that_make_no_sense_are_not_repacked(talk: Talk, broker: Broker) -> None:
+    """The checksum is right, so the producer sent them so: 87, which it does not try again."""
+    broker.topics.create("packed", 1, {"compression.type": "gzip"})
+    wrong = bytearray(build_batch([(1000, b"a", b"1", None)]))
+    wrong[61] = 0x7F
+    stamp_crc(wrong, 0, len(wrong))
+    answer = await produce(talk, "packed", bytes(wrong))
+    assert answer.error_code == 87
+    assert "record 0: record of -64 bytes at 0" in (answer.error_message or "")
+
+
 async def test_damaged_batch_is_not_repacked(talk: Talk, broker: Broker) -> None:
     """A checksum made anew would hide the damage."""
     broker.topics.create("packed", 1, {"compression.type": "gzip"})

@@ -14,6 +14,7 @@ from record_kit import DAMAGED, HUGE, peak_below, raw_batch, raw_record
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.errors import UnsupportedCodecError
+from splashdam.record import reader
 from splashdam.record.batch import parse_header
 from splashdam.record.compression import Codec, Compression, compress
 from splashdam.record.kernel import BatchBuffer
@@ -27,6 +28,13 @@ HEADERS = st.none() | st.lists(
 )
 RECORDS = st.lists(st.tuples(INT64, BLOB, BLOB, HEADERS), min_size=1, max_size=8)
 SAMPLE = [(1000 + i, b"k%d" % i, b"value" * i, [("h", b"1"), ("n", None)] * (i % 2)) for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def _twin(kernel: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts one twin after the other behind the readers."""
+    monkeypatch.setattr(reader, "decode_records", kernel.decode_records)
+    monkeypatch.setattr(reader, "scan_records", kernel.scan_records)
 
 
 def as_read(records: list[Any], base_offset: int = 0) -> list[Record]:
