@@ -41,10 +41,10 @@ check: setup  ## lint, types, import contracts
 	$(BIN)/mypy
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
-bench: setup  ## compare with other clients in one run: under two minutes
+bench: setup  ## compare with other clients in one run: two minutes
 	$(BIN)/python benchmarks/compare.py --json $(BENCH_OUT)-short.json --svg $(BENCH_OUT)-short.svg $(BENCH_ARGS)
 
-bench-full: setup  ## every scenario, five rounds: most of an hour
+bench-full: setup  ## every scenario, five rounds: about twenty minutes
 	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
 
 bench-stages: setup  ## where the time of one record goes

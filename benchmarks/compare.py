@@ -24,7 +24,7 @@ from sinks import HERE, RunningSink, sink_command, temporary_build_dir
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
 from splashdam.cli.measuring.scenarios import SCENARIOS, Scenario
-from splashdam.cli.measuring.tables import print_machine, print_settings, print_tables, wide_console
+from splashdam.cli.measuring.tables import print_report, wide_console
 from splashdam.cli.measuring.turns import (
     MeasurementError,
     Run,
@@ -109,9 +109,8 @@ class Laboratory:
 def report(document: dict[str, Any], scenarios: Sequence[Scenario], console: Console) -> None:
     """Everything on the terminal, the goals last."""
     results = Results(document["runs"])
-    print_settings(results, console)
-    print_machine({**document["machine"], "sink": document["sink"], "command": document["command"]}, console)
-    print_tables(scenarios, results, console)
+    facts = {**document["machine"], "sink": document["sink"], "command": document["command"]}
+    print_report(facts, scenarios, results, console)
     print_goals(results, console)
 
 

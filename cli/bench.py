@@ -16,7 +16,7 @@ from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
 from splashdam.cli.measuring.scenarios import SCENARIOS, Scenario
-from splashdam.cli.measuring.tables import print_machine, print_settings, print_tables, wide_console
+from splashdam.cli.measuring.tables import print_report, wide_console
 from splashdam.cli.measuring.turns import (
     MeasurementError,
     Run,
@@ -108,10 +108,7 @@ def bench(
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    console = wide_console()
-    print_machine(facts, console)
-    print_settings(results, console)
-    print_tables(chosen, results, console)
+    print_report(facts, chosen, results, wide_console())
     if json_path is not None:
         json_path.write_text(json.dumps({"machine": facts, "runs": list(results.runs)}, indent=1) + "\n")
 

@@ -23,6 +23,15 @@ def wide_console() -> Console:
     return console
 
 
+def print_report(
+    facts: Mapping[str, Any], scenarios: Sequence[Scenario], results: Results, console: Console
+) -> None:
+    """Everything: settings, machine, and a table for each scenario."""
+    print_settings(results, console)
+    print_machine(facts, console)
+    print_tables(scenarios, results, console)
+
+
 def print_tables(scenarios: Sequence[Scenario], results: Results, console: Console) -> None:
     """A table for each scenario, a row for each contender, and what to keep in mind."""
     for scenario in scenarios:
@@ -68,6 +77,9 @@ def print_machine(facts: Mapping[str, Any], console: Console) -> None:
     for name, value in facts.items():
         text = ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
         console.print(f"{name.replace('_', ' ')}: {text}", highlight=False)
+    if facts["splashdam_twin"] != "compiled":
+        text = "no compiled twin here, or SPLASHDAM_PURE is set: splashdam's figures are the Python twin's"
+        console.print(text, style="bold yellow")
     if facts["load_before"] > facts["processors"] / 2:
         console.print(
             f"this machine was busy: load {facts['load_before']} on {facts['processors']} processors; "

@@ -167,9 +167,7 @@ def run_process(command: Sequence[str], turn: Turn) -> Run:
     Raises:
         MeasurementError: it failed; the text has the end of what it said.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "SPLASHDAM_PURE"}
-    if turn.contender.pure:
-        environment["SPLASHDAM_PURE"] = "1"
+    environment = {**os.environ, **({"SPLASHDAM_PURE": "1"} if turn.contender.pure else {})}
     what = f"{turn.contender.label} ({turn.scenario.title})"
     try:
         done = subprocess.run(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 import attrs
 import pytest
@@ -14,13 +16,14 @@ from splashdam.cli.measuring import scenarios, turns
 from splashdam.cli.measuring.clock import Acks, latency_figures, percentile
 from splashdam.cli.measuring.cluster import BenchTopic
 from splashdam.cli.measuring.figures import P50, RATE, Results, Spread
+from splashdam.cli.measuring.tables import print_machine, print_settings, print_tables
 from splashdam.cli.measuring.task import BULK_RECORDS, Task, all_pairs, all_values, chunks, values
 
 TASK = Task(client="splashdam", call="send", size=100, count=25_000, key_bytes=16)
 SEND = next(each for each in scenarios.SCENARIOS if each.name == "send-100")
 
 
-def run_of(label: str, number: int, **figures: float) -> turns.Run:
+def run_of(label: str, number: int, **figures: Any) -> turns.Run:
     return {"scenario": "send-100", "label": label, "round": number, **figures}
 
 
@@ -155,3 +158,31 @@ def test_every_measurement_knows_its_place() -> None:
     done = turns.measure_all(todo, lambda _: {"records_per_second": 1.0}, console)
     assert [run["label"] for run in done] == [each.label for each in SEND.contenders]
     assert done[0] == {**run_of("splashdam send()", 0, records_per_second=1.0), "client": "splashdam"}
+
+
+def test_a_machine_that_is_not_as_it_should_be() -> None:
+    """A busy one, and one without the compiled twin, are named in the report."""
+    facts = {"splashdam_twin": "Python", "load_before": 3.0, "processors": 2, "versions": {"trio": "1"}}
+    shown = io.StringIO()
+    print_machine(facts, Console(width=200, file=shown))
+    assert "load 3.0 on 2 processors" in shown.getvalue()
+    assert "no compiled twin" in shown.getvalue()
+    assert "versions: trio 1" in shown.getvalue()
+
+
+def test_contenders_that_were_not_measured_are_named() -> None:
+    """With what is missing."""
+    absent = attrs.evolve(SEND.contenders[1], needs=("no_such_module",))
+    scenario = attrs.evolve(SEND, contenders=(SEND.contenders[0], absent))
+    shown = io.StringIO()
+    results = Results([run_of("splashdam send()", 0, records_per_second=1.0)])
+    print_tables([scenario], results, Console(width=200, file=shown))
+    assert "confluent-kafka produce(): not measured, no_such_module is not installed" in shown.getvalue()
+
+
+def test_settings_are_listed_once() -> None:
+    """With the scenarios they were used in."""
+    run = run_of("splashdam send()", 0, client="splashdam", version="1", options={"acks": "all"})
+    shown = io.StringIO()
+    print_settings(Results([run, {**run, "round": 1}]), Console(width=200, file=shown))
+    assert shown.getvalue().splitlines()[1:] == ['  splashdam 1 {"acks": "all"}: send-100']
