@@ -131,17 +131,18 @@ class RecordAccumulator:
             return self._appended(appended, ticket)
         if abort_on_new_batch:
             return BATCH_FULL
-        capacity_bytes = self._open.first_capacity(topic_partition, upper_bytes, expected_bytes)
-        charged_bytes = self._open.charge(capacity_bytes)
-        if not self._open.reserve(ticket, charged_bytes):
-            return Exhausted(ticket or self._memory.queue(charged_bytes))
+        least_bytes = self._open.first_capacity(topic_partition, upper_bytes)
+        likely_bytes = self._open.likely_capacity(lane, least_bytes, expected_bytes)
+        capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
+        if capacity_bytes is None:
+            return Exhausted(ticket or self._memory.queue(self._open.charge(likely_bytes)))
         batch, future = self._open.open(
             topic_partition,
             now_ms,
             record,
             future_type,
             capacity_bytes=capacity_bytes,
-            charged_bytes=charged_bytes,
+            charged_bytes=self._open.charge(capacity_bytes),
         )
         self._queues.append(batch)
         self._incomplete[batch] = None

@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import auto
 
 from splashdam.accumulator.sequences import NO_SEQUENCE
@@ -10,7 +11,7 @@ from splashdam.model.errors import IllegalStateError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import Compression
+from splashdam.record.compression import Codec, Compression
 from splashdam.record.kernel import BatchBuffer, BatchOutcome
 from splashdam.record.sealing import restamp_producer, seal
 
@@ -18,6 +19,10 @@ NO_PRODUCER_ID = -1
 
 _NO_BUFFER = BatchBuffer(HEADER_BYTES)
 """Stands where a batch has let go of its append buffer; nothing fits into it."""
+
+
+def _forget(_buffer: BatchBuffer) -> None:
+    """For batches whose memory nobody uses again."""
 
 
 class BatchState(Stage):
@@ -90,6 +95,8 @@ class ProducerBatch:
     """
 
     __slots__ = (
+        "_memory",
+        "_recycle",
         "_sealed",
         "_stamp",
         "attempts",
@@ -118,6 +125,8 @@ class ProducerBatch:
         created_ms: float,
         charged_bytes: int,
         place: int = 0,
+        *,
+        recycle: Callable[[BatchBuffer], None] = _forget,
     ) -> None:
         self.topic_partition = topic_partition
         self.outcome = BatchOutcome(topic_partition)
@@ -136,6 +145,8 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.last_error: BaseException | None = None
         self.maybe_written = False
+        self._memory: BatchBuffer | None = buffer
+        self._recycle = recycle
         self._sealed: memoryview | None = None
         self._stamp: tuple[int, int, int] | None = None
 
@@ -196,6 +207,8 @@ class ProducerBatch:
                 base_sequence=self.base_sequence,
             )
             self.buffer = _NO_BUFFER
+            if compression.codec is not Codec.NONE:
+                self._give_back()  # the sealed bytes are others
         elif stamp != self._stamp:
             restamp_producer(self._sealed, *stamp)
         self._stamp = stamp
@@ -210,6 +223,12 @@ class ProducerBatch:
         """Drops the bytes and returns what to give back to the budget: once its charge, then 0."""
         self.buffer = _NO_BUFFER
         self._sealed = None
+        self._give_back()
         self.last_error = None
         charged_bytes, self.charged_bytes = self.charged_bytes, 0
         return charged_bytes
+
+    def _give_back(self) -> None:
+        buffer, self._memory = self._memory, None
+        if buffer is not None:
+            self._recycle(buffer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.buffer_pool import BufferPool
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket, TicketState
 from splashdam.accumulator.results import Appended
 from splashdam.model.broker_errors import MessageTooLargeError
@@ -18,6 +19,13 @@ FutureT = TypeVar("FutureT", bound=FutureCell)
 
 FIRST_CAPACITY_BYTES = 1024
 """What a new batch's buffer holds at least (nearly ``batch_bytes`` if that is less); doubles as it fills."""
+
+SMALL_PART = 16
+"""A batch opens with what its partition's last one held, if that is at most this part of the budget, or twice
+this part of what is free."""
+
+POOLED_PART = 4
+"""Full-size buffers that wait for their next batch take at most this part of the budget."""
 
 BATCH_OVERHEAD_BYTES = 900
 """What a batch takes beside its buffer: its objects, as measured with the compiled twin. Without it, tiny
@@ -44,13 +52,15 @@ class BatchLane(PartitionLane):
 
     Attributes:
         batch: the open batch, None where there is none; it is published in the lane last, withdrawn first.
+        last_bytes: what the batch before it held when it was closed; 0 at first.
     """
 
-    __slots__ = ("batch",)
+    __slots__ = ("batch", "last_bytes")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         super().__init__(topic_partition)
         self.batch: ProducerBatch | None = None
+        self.last_bytes = 0
 
 
 class OpenBatches:
@@ -70,6 +80,7 @@ class OpenBatches:
         self._batch_bytes = batch_bytes
         self._memory = memory
         self._opened = 0
+        self.pool = BufferPool(batch_bytes - 1, memory.total_bytes // POOLED_PART)
 
     def lane(self, topic_partition: TopicPartition) -> BatchLane:
         """The partition's one lane."""
@@ -114,14 +125,13 @@ class OpenBatches:
             grown_bytes = wanted_bytes - buffer.capacity_bytes
             if grown_bytes > 0 and self._memory.take(grown_bytes):
                 batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
+                self.pool.shrink(self._memory.free_bytes)
                 buffer.reserve(wanted_bytes)
                 return True
         return False
 
-    def first_capacity(
-        self, topic_partition: TopicPartition, upper_bytes: int, expected_bytes: int = 0
-    ) -> int:
-        """What the buffer of a new batch holds, for a record of at most ``upper_bytes`` and what is expected.
+    def first_capacity(self, topic_partition: TopicPartition, upper_bytes: int) -> int:
+        """What the buffer of a new batch holds at least, for a record of at most ``upper_bytes``.
 
         Raises:
             MessageTooLargeError: more than the whole budget.
@@ -133,32 +143,56 @@ class OpenBatches:
                 f"a record for {topic_partition} takes up to {needed_bytes} bytes, "
                 f"buffer_memory is {total_bytes} in all"
             )
-        roomy_bytes = max(FIRST_CAPACITY_BYTES, needed_bytes + expected_bytes)
-        return max(needed_bytes, min(self._batch_bytes - 1, roomy_bytes, total_bytes))
+        return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
+
+    def likely_capacity(self, lane: BatchLane, least_bytes: int, expected_bytes: int) -> int:
+        """What the buffer of a new batch should hold: as much as the last one did, or what is expected.
+
+        It is the least, doubled as often as needed. So a partition's batches need not grow each time, and
+        those of a partition that has become quiet are small again after one. Where that would be a large part
+        of the memory, a batch grows as it fills.
+        """
+        wanted_bytes, capacity_bytes = max(lane.last_bytes, least_bytes + expected_bytes), least_bytes
+        while capacity_bytes < wanted_bytes:
+            capacity_bytes *= 2
+        likely_bytes = min(capacity_bytes, self._batch_bytes - 1)
+        memory = self._memory
+        small = likely_bytes * SMALL_PART <= max(memory.total_bytes, 2 * memory.free_bytes)
+        return likely_bytes if small and likely_bytes > least_bytes else least_bytes
 
     def charge(self, capacity_bytes: int) -> int:
         """What a new batch reserves: never more than there is, or its record would wait for ever."""
         return min(capacity_bytes + BATCH_OVERHEAD_BYTES, self._memory.total_bytes)
 
-    def reserve(self, ticket: MemoryTicket | None, needed_bytes: int) -> bool:
+    def reserve(self, ticket: MemoryTicket | None, least_bytes: int, likely_bytes: int) -> int | None:
         """Reserves memory for a new batch, at once or with a ticket that is ready.
+
+        Returns:
+            the capacity it is for: what is likely if there is so much, else the least; None if there is
+            not even that.
 
         Raises:
             IllegalArgumentError: the ticket is for less.
             IllegalStateError: the ticket was cancelled or spent before.
         """
+        memory = self._memory
         if ticket is None:
-            return self._memory.take(needed_bytes)
-        if ticket.state is TicketState.WAITING:
-            return False
-        if ticket.needed_bytes < needed_bytes:
-            raise IllegalArgumentError(
-                f"the ticket is for {ticket.needed_bytes} bytes, this record needs {needed_bytes}"
-            )
-        surplus_bytes = self._memory.spend(ticket) - needed_bytes
-        if surplus_bytes:
-            self._memory.release(surplus_bytes)
-        return True
+            found = (each for each in (likely_bytes, least_bytes) if memory.take(self.charge(each)))
+            capacity_bytes = next(found, None)
+        elif ticket.state is TicketState.WAITING:
+            return None
+        else:
+            capacity_bytes = likely_bytes if self.charge(likely_bytes) <= ticket.needed_bytes else least_bytes
+            charged_bytes = self.charge(capacity_bytes)
+            if ticket.needed_bytes < charged_bytes:
+                raise IllegalArgumentError(
+                    f"the ticket is for {ticket.needed_bytes} bytes, this record needs {charged_bytes}"
+                )
+            surplus_bytes = memory.spend(ticket) - charged_bytes
+            if surplus_bytes:
+                memory.release(surplus_bytes)
+        self.pool.shrink(memory.free_bytes)
+        return capacity_bytes
 
     def open(
         self,
@@ -179,9 +213,11 @@ class OpenBatches:
         lane = BatchLane(topic_partition)  # nobody else sees it: the batch is not published yet
         future = None
         try:
-            buffer = BatchBuffer(capacity_bytes)
+            buffer = self.pool.take(capacity_bytes)
             place = self._opened * PLACES_PER_BATCH
-            batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place)
+            batch = ProducerBatch(
+                topic_partition, buffer, now_ms, charged_bytes, place, recycle=self.pool.give
+            )
             lane.open(buffer, batch.outcome)
             future = lane.try_append(*record, future_type)
         finally:
@@ -207,6 +243,7 @@ class OpenBatches:
         if lane is not None and lane.batch is batch:
             lane.withdraw()
             lane.batch = None
+            lane.last_bytes = batch.buffer.size_bytes
         batch.close()
 
     def close_all(self) -> None:

@@ -52,6 +52,13 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
     object PyObject_CallNoArgs(object function)
+    ctypedef struct CByteArray "PyByteArrayObject":
+        Py_ssize_t ob_exports
+    ctypedef struct CManagedBuffer "_PyManagedBufferObject":
+        Py_ssize_t exports
+    ctypedef struct CMemoryView "PyMemoryViewObject":
+        CManagedBuffer *mbuf
+        Py_ssize_t exports
     ctypedef struct CTypeObject "PyTypeObject":
         object (*tp_new)(void *cls, object arguments, PyObject *keywords)
         object (*tp_alloc)(void *cls, Py_ssize_t items)

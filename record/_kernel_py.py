@@ -172,6 +172,28 @@ class BatchBuffer:
                 self._memory = memory
                 self.capacity_bytes = capacity_bytes
 
+    def recycle(self) -> bool:
+        """Empties the buffer for other records, keeping its memory; False if somebody still has a view of it.
+
+        Only for whoever alone refers to the buffer.
+        """
+        memory = self._memory.obj
+        assert isinstance(memory, bytearray)
+        self._memory.release()
+        try:
+            memory.pop()  # refused while there are views
+        except BufferError:
+            self._memory = memoryview(memory)
+            return False
+        memory.append(0)
+        self._memory = memoryview(memory)
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        self._memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
+        return True
+
     def view(self) -> memoryview:
         """All bytes in use, writable; the header in front is only what a seal has written there."""
         return self._memory[: self.size_bytes]

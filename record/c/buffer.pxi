@@ -7,7 +7,8 @@ cdef class BatchBuffer:
     """See ``_kernel_py.BatchBuffer``."""
 
     cdef uint8_t *_start
-    cdef object _pin  # a memoryview of the bytearray that _start points into
+    cdef object _memory  # the bytearray that _start points into
+    cdef object _pin  # a memoryview of it
     cdef readonly Py_ssize_t size_bytes
     cdef readonly Py_ssize_t capacity_bytes
     cdef readonly Py_ssize_t record_count
@@ -35,7 +36,8 @@ cdef class BatchBuffer:
             memcpy(start, self._start, self.size_bytes)
         self._start = start
         self.capacity_bytes = capacity_bytes
-        self._pin = pin
+        self._memory, memory = memory, self._memory  # the old ones go last
+        self._pin, pin = pin, self._pin
         return 0
 
     def try_append(self, timestamp_ms, key, value, headers):
@@ -88,6 +90,21 @@ cdef class BatchBuffer:
         if wanted > self.capacity_bytes:
             check_capacity(wanted, capacity_bytes)
             self.allocate(wanted)
+
+    def recycle(self):
+        """See ``_kernel_py.BatchBuffer.recycle``."""
+        if (
+            (<CByteArray *>self._memory).ob_exports != 1  # `_pin` is one of its views, and there are no others
+            or (<CMemoryView *>self._pin).mbuf.exports != 1
+            or (<CMemoryView *>self._pin).exports
+        ):
+            return False
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        memset(self._start, 0, HEADER_BYTES)
+        return True
 
     def view(self):
         """See ``_kernel_py.BatchBuffer.view``."""
