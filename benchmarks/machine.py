@@ -36,27 +36,38 @@ ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
 def requests(folder: Path, scale: float, in_flight: int) -> dict[str, float]:
     """Produce requests with one record of 100 B each; the last offset tells whether all were taken."""
     count = max(10, int(REQUESTS * scale))
-    frame = talk.produce_frame(talk.batch_of(1, RECORD_BYTES))
+    source = talk.ProduceFrames(1, RECORD_BYTES, count + 2)
+    frames = [bytes(source.frame(number)) for number in range(count + 2)]
     with talk.broker(folder) as connection:
-        _, answer_bytes = talk.produce_one(connection, frame)
+        _, answer_bytes = talk.produce_one(connection, frames[0])
+
+        def send(first: int, end: int) -> None:
+            connection.sendall(b"".join(frames[first + 1 : end + 1]))
+
         start = time.perf_counter()
-        talk.converse(connection, [frame] * count, in_flight, answer_bytes)
+        talk.converse(connection, send, count, in_flight, answer_bytes)
         seconds = time.perf_counter() - start
-        _check_offset(talk.produce_one(connection, frame)[0], count + 1)
+        _check_offset(talk.produce_one(connection, frames[-1])[0], count + 1)
     return {"requests_per_second": count / seconds}
 
 
 def ingest(folder: Path, scale: float) -> dict[str, float]:
     """Produce requests of 1 MiB, five in flight: checked and written."""
     count = _mebibytes(scale)
-    frame = talk.produce_frame(talk.batch_of(storage.RECORDS, storage.RECORD_BYTES))
+    source = talk.ProduceFrames(storage.RECORDS, storage.RECORD_BYTES, count + 2)
     with talk.broker(folder) as connection:
-        _, answer_bytes = talk.produce_one(connection, frame)
+        _, answer_bytes = talk.produce_one(connection, source.frame(0))
+
+        def send(first: int, end: int) -> None:
+            for number in range(first, end):
+                connection.sendall(source.frame(number + 1))
+
         start = time.perf_counter()
-        talk.converse(connection, [frame] * count, 5, answer_bytes)
+        talk.converse(connection, send, count, 5, answer_bytes)
         seconds = time.perf_counter() - start
-        _check_offset(talk.produce_one(connection, frame)[0], (count + 1) * storage.RECORDS)
-    return {"volume_per_second": count * len(frame) / seconds / 1e6}
+        last = source.frame(count + 1)
+        _check_offset(talk.produce_one(connection, last)[0], (count + 1) * storage.RECORDS)
+    return {"volume_per_second": count * len(last) / seconds / 1e6}
 
 
 def _check_offset(found: int, expected: int) -> None:
@@ -78,8 +89,12 @@ def fetch(folder: Path, scale: float) -> dict[str, float]:
         answer_bytes = len(talk.read_frame(connection)) + 4
         if answer_bytes < wanted:
             raise SystemExit(f"the broker sent {answer_bytes:,} bytes where {wanted:,} were asked for")
+
+        def send(first: int, end: int) -> None:
+            connection.sendall(b"".join(frames[first:end]))
+
         start = time.perf_counter()
-        talk.converse(connection, frames, 2, answer_bytes)
+        talk.converse(connection, send, len(frames), 2, answer_bytes)
         seconds = time.perf_counter() - start
     return {"volume_per_second": len(frames) * answer_bytes / seconds / 1e6}
 
@@ -88,8 +103,12 @@ def echo(_folder: Path, scale: float, in_flight: int) -> dict[str, float]:
     """Small messages to another process and back, with nothing done there."""
     count = max(10, int(REQUESTS * scale))
     with peer(_answer) as connection:
+
+        def send(first: int, end: int) -> None:
+            connection.sendall(b"x" * ECHO_REQUEST_BYTES * (end - first))
+
         start = time.perf_counter()
-        talk.converse(connection, [b"x" * ECHO_REQUEST_BYTES] * count, in_flight, ECHO_ANSWER_BYTES)
+        talk.converse(connection, send, count, in_flight, ECHO_ANSWER_BYTES)
         seconds = time.perf_counter() - start
     return {"requests_per_second": count / seconds}
 

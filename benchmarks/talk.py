@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from splashdam.record.sealing import build_batch
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.sealing import build_batch, restamp_producer
 from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -21,6 +22,7 @@ from splashdam.wire.messages.produce import (
 )
 
 TOPIC = "bench"
+PRODUCER_ID = 1
 CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 5, 9, 11
 
 
@@ -92,30 +94,61 @@ def batch_of(records: int, size: int) -> bytes:
     return build_batch([(1_700_000_000_000, None, b"x" * size, None)] * records)
 
 
-def converse(connection: socket.socket, frames: Sequence[bytes], in_flight: int, answer_bytes: int) -> None:
-    """Sends every frame, so many ahead of the answers, which all have the same size; reads all answers.
+class ProduceFrames:
+    """Produce requests of one idempotent producer: the same records in each, with sequences that go on.
+
+    Headers are made beforehand, checksums included; so a request costs nothing but a copy of its header.
+    """
+
+    def __init__(self, records: int, size: int, count: int) -> None:
+        batch = batch_of(records, size)
+        frame = produce_frame(batch)
+        start = frame.index(batch)
+        self._frame = bytearray(frame)
+        self._batch = memoryview(self._frame)[start : start + len(batch)]
+        self._headers = []
+        for number in range(count):
+            restamp_producer(self._batch, PRODUCER_ID, 0, number * records)
+            self._headers.append(bytes(self._batch[:HEADER_BYTES]))
+
+    def frame(self, number: int) -> bytearray:
+        """The request of this number; always in the same buffer."""
+        self._batch[:HEADER_BYTES] = self._headers[number]
+        return self._frame
+
+
+def converse(
+    connection: socket.socket,
+    send: Callable[[int, int], object],
+    count: int,
+    in_flight: int,
+    answer_bytes: int,
+) -> None:
+    """Sends requests, so many ahead of the answers, which all have the same size; reads all answers.
 
     Args:
         connection: to the broker.
-        frames: requests.
+        send: sends the requests of these numbers, from one up to another that is left out.
+        count: how many requests.
         in_flight: how many are sent before the first answer is awaited.
         answer_bytes: of each answer, with its size field.
     """
     answers = memoryview(bytearray(max(answer_bytes, 1 << 16)))
-    sent, pending, left = in_flight, 0, len(frames) * answer_bytes
-    connection.sendall(b"".join(frames[:in_flight]))
+    sent, pending, left = min(in_flight, count), 0, count * answer_bytes
+    send(0, sent)
     while left:
-        count = connection.recv_into(answers)
-        if not count:
+        received = connection.recv_into(answers)
+        if not received:
             raise SystemExit("the broker closed the connection")
-        left -= count
-        whole, pending = divmod(pending + count, answer_bytes)
-        if whole and sent < len(frames):
-            connection.sendall(b"".join(frames[sent : sent + whole]))
-            sent += whole
+        left -= received
+        whole, pending = divmod(pending + received, answer_bytes)
+        more = min(whole, count - sent)
+        if more:
+            send(sent, sent + more)
+            sent += more
 
 
-def produce_one(connection: socket.socket, frame: bytes) -> tuple[int, int]:
+def produce_one(connection: socket.socket, frame: bytes | bytearray) -> tuple[int, int]:
     """Sends one produce request; the base offset of its batch, and the bytes of the answer.
 
     Raises:
