@@ -11,13 +11,16 @@ import attrs
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer
-from splashdam.record.batch import iter_headers, parse_header
+from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 from splashdam.record.column_buffers import MAX_COLUMN_BYTES, ColumnParts
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import ColumnBuffers
+from splashdam.record.legacy import iter_entry_records
 from splashdam.record.reader import unpack_records
 from splashdam.record.record import Record
+from splashdam.record.sealing import build_batch
+from splashdam.record.stored import iter_stored_headers, parse_stored_header
 
 _LAST_OFFSET = (1 << 63) - 1
 _MANY_RECORDS = 0x7FFFFFFF
@@ -189,7 +192,7 @@ class ColumnsBuilder:
     def add(self, data: Buffer, position: int = 0) -> bool:
         """Takes the wanted records of the batch that begins at ``position``, a control batch's marker too.
 
-        The checksum is not looked at (``crc_ok``).
+        Formats 0 and 1 are read as well, slowly. The checksum is not looked at (``stored_crc_ok``).
 
         Returns:
             Whether the batch is read to its end; False once there is no room for its next record, and
@@ -200,19 +203,35 @@ class ColumnsBuilder:
             UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
             IllegalStateError: the columns are finished.
         """
-        header = parse_header(data, position)
-        if header.last_offset < self._first_offset or header.base_offset > self._last_offset:
+        header = parse_stored_header(data, position)
+        if header.last_offset < self._first_offset or _begins_behind(header, self._last_offset):
             return True
+        if header.magic == MAGIC:
+            stopped = self._add_batch(data, position, header)
+        else:
+            stopped = self._add_message_set(data, position)
+        self.pass_over(header.next_offset if stopped is None else stopped)
+        return stopped is None
+
+    def _add_batch(self, data: Buffer, position: int, header: BatchHeader) -> int | None:
         records = unpack_records(data, position, header, self._max_batch_bytes)
         append_time = header.max_timestamp if header.is_log_append_time else None
         try:
-            stopped = self._buffers.add(
+            return self._buffers.add(
                 records, header.record_count, header.base_offset, header.base_timestamp, append_time
             )
         except DamagedError as error:
             raise CorruptMessageError(f"batch at offset {header.base_offset}: {error}") from None
-        self.pass_over(header.next_offset if stopped is None else stopped)
-        return stopped is None
+
+    def _add_message_set(self, data: Buffer, position: int) -> int | None:
+        for _ in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
+            pass  # all of them are sound, or none is taken
+        for record in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
+            again = memoryview(build_batch([(0, record.key, record.value, None)]))[HEADER_BYTES:]
+            stopped = self._buffers.add(again, 1, record.offset, record.timestamp_ms, None)
+            if stopped is not None:
+                return stopped
+        return None
 
     def pass_over(self, next_offset: int) -> None:
         """Says that what is before ``next_offset`` needs no look: a marker, or nothing at all."""
@@ -269,14 +288,19 @@ def decode_columns(
         values=values,
         headers=headers,
     )
-    for start, header in iter_headers(data, position):
-        if header.base_offset > last_offset:
+    for start, header in iter_stored_headers(data, position):
+        if _begins_behind(header, last_offset):
             break
         if header.is_control:
             builder.pass_over(header.next_offset)
         elif not builder.add(data, start):
             break
     return builder.finish()
+
+
+def _begins_behind(header: BatchHeader, offset: int) -> bool:
+    """False where the header cannot say so: an older one names its last record alone."""
+    return header.magic == MAGIC and header.base_offset > offset
 
 
 def _column(parts: ColumnParts) -> BytesColumn:
