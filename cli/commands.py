@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import click
 
-COMMANDS = ("bench", "broker", "produce", "tail")
-"""Each is a module of this room with a command of the same name in it."""
+COMMANDS = ("bench", "broker", "dump-log", "produce", "tail", "verify-log")
+"""Each is a module of this room with a command of the same name in it, with ``_`` for ``-``."""
 
 
 class Commands(click.Group):
@@ -21,7 +21,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"splashdam.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"splashdam.cli.{name}"), name)
         return command
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from splashdam.model.errors import KafkaConfigurationError, KafkaError
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError, KafkaError
 
 INTERRUPTED = 130
 """What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
@@ -39,6 +39,18 @@ def failures_reported() -> Iterator[None]:
         if isinstance(only, BrokenPipeError) or not isinstance(only, KafkaError | OSError):
             raise only from None
         raise _reported(only) from group
+
+
+@contextmanager
+def file_failures_reported() -> Iterator[None]:
+    """As ``failures_reported``, for commands that read files themselves: no broker has a say in it."""
+    try:
+        with failures_reported():
+            yield
+    except click.ClickException as failure:
+        if isinstance(failure.__cause__, BrokerResponseError):
+            raise click.ClickException(failure.__cause__.message) from failure
+        raise
 
 
 def _reported(error: BaseException) -> click.ClickException:

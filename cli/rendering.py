@@ -43,14 +43,15 @@ def render_json(where: TopicPartition, record: Record) -> bytes:
         "partition": where.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [[name, _text(value)] for name, value in record.headers],
+        "key": text_or_base64(record.key),
+        "value": text_or_base64(record.value),
+        "headers": [[name, text_or_base64(value)] for name, value in record.headers],
     }
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def _text(data: bytes | None) -> str | dict[str, str] | None:
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+    """Bytes as JSON has them: text, or what they are in base64."""
     if data is None:
         return None
     try:

@@ -53,7 +53,7 @@ class OffsetCheckpoint:
         if data is None:
             return {}
         try:
-            return dict(_parse_entry(line, self._path) for line in decode_lines(data, self._path))
+            return dict(parse_entry(line, self._path) for line in decode_lines(data, self._path))
         except KafkaStorageError as error:
             _logger.warning("%s; going on without it", error)
             return {}
@@ -81,7 +81,7 @@ class OffsetCheckpoint:
             self._written = data
 
 
-def _parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:
+def parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:
     fields = line.split()
     try:
         topic, partition, offset = fields

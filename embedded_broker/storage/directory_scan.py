@@ -41,7 +41,7 @@ def find_partitions(
             continue
         if topic_partition is None or not (
             _is_known(topic_partition, topics)
-            or _holds_a_log(files, f"{root}/{name}", or_nothing=topic_partition.topic in deleting)
+            or holds_a_log(files, f"{root}/{name}", or_nothing=topic_partition.topic in deleting)
         ):
             _logger.warning("%s/%s is no partition of a topic; it is left alone", root, name)
             continue
@@ -93,7 +93,7 @@ def _is_known(topic_partition: TopicPartition, topics: Mapping[str, Topic]) -> b
     return topic is not None and topic_partition.partition in topic.partitions
 
 
-def _holds_a_log(files: Files, directory: str, *, or_nothing: bool = False) -> bool:
+def holds_a_log(files: Files, directory: str, *, or_nothing: bool = False) -> bool:
     names = [name for name, _ in files.list_directory(directory)]
     if or_nothing and set(names) <= {FILE_NAME + ".tmp"}:
         return True

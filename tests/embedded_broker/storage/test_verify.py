@@ -1,0 +1,169 @@
+"""Verifying logs: what is damage, what is worth a note, and that nothing sound is complained about."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from log_kit import NOW_MS, batch, open_log
+from log_workload import append_random
+from make_golden import GOLDEN
+
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.findings import Finding, Level
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.verify import (
+    Totals,
+    partition_directories,
+    verify_partition,
+    verify_root,
+)
+from splashdam.model.broker_errors import KafkaStorageError
+
+Damage: TypeAlias = Callable[[Path], object]
+LOG, INDEX, TIMES = (f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A closed log of one partition, with several segments and index entries."""
+    path = tmp_path / "data" / "t-0"
+    log = open_log(DiskFiles(), str(path), settings=LogSettings(segment_bytes=60_000))
+    append_random(log, seed=5, count=80)
+    assert len(log.segments) > 2
+    log.close()
+    shutil.copy(GOLDEN / "kafka-4.3.1" / "codecs-0" / "partition.metadata", path)
+    return path
+
+
+def verified(directory: Path, *, contiguous: bool = False) -> tuple[list[Finding], Totals]:
+    totals = Totals()
+    return list(verify_partition(str(directory), totals, contiguous=contiguous)), totals
+
+
+def change(path: Path, at: int, data: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + len(data)] = data
+    path.write_bytes(content)
+
+
+def test_a_log_of_ours_is_sound(directory: Path) -> None:
+    """Not even a note, and everything was looked at."""
+    seen = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal seen
+        seen += count
+
+    totals = Totals()
+    assert list(verify_partition(str(directory), totals, contiguous=True, on_bytes=on_bytes)) == []
+    assert (totals.partitions, totals.batches) == (1, 80)
+    assert totals.records > 800
+    assert seen == sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+@pytest.mark.parametrize("partition", sorted(GOLDEN.glob("kafka-*/*-0")), ids=lambda path: path.name)
+def test_kafkas_logs_are_sound(partition: Path) -> None:
+    """Every codec and format; what compaction left are notes."""
+    findings, _ = verified(partition)
+    assert all(finding.level is Level.NOTE for finding in findings)
+    assert bool(findings) == (partition.name == "compacted-0")
+    if findings:
+        assert {finding.level for finding in verified(partition, contiguous=True)[0]} == {Level.ERROR}
+
+
+def test_kafkas_checkpoints_are_sound() -> None:
+    """An empty one, as a broker beside ZooKeeper leaves it, too."""
+    for root in GOLDEN.glob("kafka-*"):
+        assert list(verify_root(str(root))) == []
+        assert len(partition_directories(str(root))) >= 3
+
+
+def changed(name: str, at: int, data: bytes) -> Damage:
+    return lambda path: change(path / name, at, data)
+
+
+def cut(name: str, count: int) -> Damage:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:-count])
+
+
+def written(name: str, data: bytes) -> Damage:
+    return lambda path: (path / name).write_bytes(data)
+
+
+def lengthened(name: str, data: bytes) -> Damage:
+    return lambda path: (path / name).write_bytes((path / name).read_bytes() + data)
+
+
+EPOCHS, TXN = "leader-epoch-checkpoint", f"{0:020d}.txnindex"
+DAMAGE: dict[str, tuple[Damage, str]] = {
+    "a value changed": (changed(LOG, 150, b"\xff\x00\xff"), "its checksum is wrong"),
+    "a torn tail": (cut(LOG, 5), "are no batches: a batch of"),
+    "rubbish in the middle": (changed(LOG, 8, b"\xff" * 4), "are no batches: batch length -1"),
+    "an entry that leads nowhere": (changed(INDEX, 4, b"\0\0\0\7"), "no batch begins at byte 7"),
+    "an entry with another offset": (changed(INDEX, 0, b"\0\0\0\1"), "says offset 1, the batch"),
+    "entries that fall": (changed(INDEX, 8, b"\0\0\0\1\0\0\0\1"), "does not rise above"),
+    "an entry behind the end": (lengthened(INDEX, b"\x7f" * 8), "behind the last batch"),
+    "a torn entry": (cut(INDEX, 3), "was cut off"),
+    "another time": (changed(TIMES, 0, struct.pack(">q", NOW_MS - 9**9)), "whose largest"),
+    "an orphan": (written(f"{7:020d}.index", b""), "an orphan"),
+    "a strange name": (written("seven.log", b""), "Kafka would not load the log"),
+    "a damaged snapshot": (written(f"{0:020d}.snapshot", bytes(10)), "version 0"),
+    "damaged epochs": (written(EPOCHS, b"0\n1\n0 x\n"), "'0 x'"),
+    "falling epochs": (written(EPOCHS, b"0\n2\n1 5\n0 9\n"), "does not rise"),
+    "damaged metadata": (written("partition.metadata", b"version: 7"), "version '7'"),
+    "a damaged txnindex": (written(TXN, struct.pack(">hqqqq", 0, 1, 5, 3, 9)), "cannot be"),
+}
+
+
+@pytest.mark.parametrize(("damage", "text"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_named(directory: Path, damage: Damage, text: str) -> None:
+    """With its file, and its place where it has one; what stands behind it is looked at all the same."""
+    damage(directory)
+    findings, totals = verified(directory)
+    errors = [finding for finding in findings if finding.level is Level.ERROR]
+    assert any(text in finding.text for finding in errors), findings
+    assert len(errors) <= 4
+    assert totals.segments == len(list(directory.glob("0*.log")))
+
+
+def test_notes_are_no_errors(directory: Path) -> None:
+    """Preallocated zeros, what was interrupted, foreign files, missing indexes, an empty segment."""
+    active = sorted(directory.glob("*.log"))[-1]
+    for path in (active.with_suffix(".index"), active, active.with_suffix(".timeindex")):
+        path.write_bytes(path.read_bytes() + bytes(4800))
+    (directory / INDEX).unlink()
+    (directory / "notes.txt").touch()
+    (directory / f"{0:020d}.log.deleted").touch()
+    (directory / "partition.metadata").unlink()
+    (directory / f"{10**6:020d}.log").touch()
+    findings, _ = verified(directory)
+    assert {finding.level for finding in findings} == {Level.NOTE}
+    texts = "\n".join(finding.text for finding in findings)
+    expected = ("4,800 preallocated zero", "4,800 zero bytes", "an empty segment", "makes it anew",
+                "is no file of a log", "interrupted", "has no partition.metadata",
+                "no offsets from")  # fmt: skip
+    assert [part for part in expected if part not in texts] == []
+
+
+def test_segments_that_overlap(tmp_path: Path) -> None:
+    """The second begins before the first has ended."""
+    log = open_log(DiskFiles(), str(tmp_path / "t-0"))
+    for _ in range(3):
+        log.append_as_leader(batch(b"x"), now_ms=NOW_MS)
+    log.close()
+    shutil.copy(tmp_path / "t-0" / LOG, tmp_path / "t-0" / f"{1:020d}.log")
+    findings, _ = verified(tmp_path / "t-0")
+    assert "the segment before ends with offset 2" in [finding.text for finding in findings]
+
+
+def test_what_is_no_log_directory(tmp_path: Path) -> None:
+    """It is said instead of finding nothing wrong."""
+    with pytest.raises(KafkaStorageError, match="neither a data directory nor"):
+        partition_directories(str(tmp_path))
+    with pytest.raises(KafkaStorageError, match="could not list"):
+        partition_directories(str(tmp_path / "missing"))
