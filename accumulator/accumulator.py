@@ -39,8 +39,8 @@ _OPEN_GATE = OpenGate()
 class RecordAccumulator:
     """Batches per TopicPartition within one memory budget.
 
-    A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts at
-    1 KiB (or at the size of its first record), doubles up to ``batch_bytes``, and gives everything back when
+    A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts as
+    large as its partition's last one became, doubles up to ``batch_bytes``, and gives everything back when
     the broker has answered, never while a request may still read its bytes. Futures are the application's
     and are not counted.
 
@@ -58,6 +58,7 @@ class RecordAccumulator:
     Attributes:
         lane: the one ``PartitionLane`` of a partition, to which records that fit are appended without a call
             of this class.
+        forget_lanes: drops those of other topics than the given ones that take no records now.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class RecordAccumulator:
         self._queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
         self._open = OpenBatches(batch_bytes, self._memory)
         self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
+        self.forget_lanes: Callable[[Container[str]], None] = self._open.forget_lanes
         self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._closed = False

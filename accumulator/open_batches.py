@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple, TypeVar
 
 from splashdam.accumulator.batch import ProducerBatch
@@ -88,6 +89,17 @@ class OpenBatches:
         if lane is None:
             lane = self._lanes.setdefault(topic_partition, BatchLane(topic_partition))
         return lane
+
+    def forget_lanes(self, topics: Container[str]) -> None:
+        """Drops the lanes of other topics than these where no batch takes records.
+
+        Whoever still has one finds that it takes nothing, and asks for the new one.
+        """
+        self._lanes = {
+            topic_partition: lane
+            for topic_partition, lane in self._lanes.items()
+            if lane.batch is not None or topic_partition.topic in topics
+        }
 
     def grow_and_append(
         self,

@@ -90,6 +90,7 @@ class RecordIntake:
             guard=self.guard,
             partitioner=partitioner if by_default_rule else DefaultPartitioner(),
             lane=self.accumulator.lane,
+            forget_lanes=self.accumulator.forget_lanes,
             sticky_limit_bytes=2 * self.batch_size,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
@@ -62,6 +62,7 @@ class RouteTable:
         guard: under which the metadata change.
         partitioner: draws the partition for null keys where the producer uses the default rule.
         lane: the lane of a partition.
+        forget_lanes: told which topics there are, when the metadata change.
         sticky_limit_bytes: null keys leave a partition for another one after this much in any case.
     """
 
@@ -73,6 +74,7 @@ class RouteTable:
         guard: Guard,
         partitioner: DefaultPartitioner,
         lane: Callable[[TopicPartition], PartitionLane],
+        forget_lanes: Callable[[Container[str]], None],
         sticky_limit_bytes: int,
     ) -> None:
         self._routes: dict[str, TopicRoute] = {}
@@ -82,7 +84,8 @@ class RouteTable:
         self._draw = partitioner.draw
         self._lane = lane
         self._sticky_limit_bytes = sticky_limit_bytes
-        metadata.on_change = path.clear
+        self._forget_lanes = forget_lanes
+        metadata.on_change = self._forget
 
     def get(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not, or have an error for it."""
@@ -91,6 +94,12 @@ class RouteTable:
             return route
         with self._guard:  # so that the metadata cannot change between a look at them and the publication
             return self._refresh(topic, self._metadata.cluster)
+
+    def _forget(self) -> None:
+        topics = self._metadata.cluster.topics
+        self._path.clear()
+        self._routes = {topic: route for topic, route in self._routes.items() if topic in topics}
+        self._forget_lanes(topics)
 
     def _refresh(self, topic: str, cluster: ClusterMetadata) -> TopicRoute | None:
         info = cluster.topics.get(topic)

@@ -181,6 +181,21 @@ def test_memory_of_a_full_batch_is_used_again(make_bench, make_cluster):
     assert seen[1] == seen[2]
 
 
+def test_lanes_of_topics_that_are_gone_are_forgotten(make_bench, make_cluster):
+    """But not one with an open batch; whoever kept another finds that it takes nothing."""
+    bench = make_bench()
+    accumulator = bench.accumulator
+    kept, idle = accumulator.lane(TopicPartition("t", 0)), accumulator.lane(TopicPartition("t", 1))
+    bench.append(partition=0)
+    accumulator.forget_lanes({"t"})
+    assert accumulator.lane(TopicPartition("t", 1)) is idle
+    accumulator.forget_lanes(())
+    assert accumulator.lane(TopicPartition("t", 0)) is kept
+    bench.append(partition=1)
+    assert idle.buffer is None
+    assert accumulator.lane(TopicPartition("t", 1)).buffer is not None
+
+
 @pytest.mark.parametrize("free_part", [0, 1])
 def test_pooled_memory_counts_as_free(make_bench, make_cluster, free_part):
     """Batches and pool together stay within ``buffer_memory``: what others reserve, the pool lets go of."""
