@@ -34,7 +34,7 @@ from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.wakeup import Wakeup
 
-_SOON_SECONDS = 1.0
+_SOON_MS = 1000.0
 
 _Request = tuple[BrokerLink, list[ProducerBatch]]
 
@@ -88,6 +88,7 @@ class Sender:
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
+        self._alarm_ms = math.inf
         self._closing = False
         self._forced: BaseException | None = None
 
@@ -108,34 +109,36 @@ class Sender:
     async def run(self) -> None:
         """Sends until closed; whatever is left then fails. Returns with nothing open and nobody waiting."""
         try:
-            async with self.serving():
+            async with self.serving() as nursery:
                 while not self._finished():
                     with trio.CancelScope() as self._alarm:  # for many turns: it costs as much as one
-                        await self._take_turns()
+                        self._alarm_ms = math.inf
+                        await self._take_turns(nursery)
         finally:
             self._give_up(self._forced or IllegalStateError("the producer was closed before this was sent"))
 
-    async def _take_turns(self) -> None:
+    async def _take_turns(self, nursery: trio.Nursery) -> None:
         while not self._finished():
-            self._set_alarm(await self.step())
+            self._set_alarm(self._turn(nursery))
             if not self._finished():
                 await self._context.wakeup.sleep()
 
     def _set_alarm(self, delay_ms: float) -> None:
         """The next turn comes then, if not before. An alarm that is early but far away is left alone: it
         rings once in vain, and to set it anew at every turn costs more."""
-        now = trio.current_time()
-        deadline = now + _rounded(delay_ms) / 1000
-        if deadline < self._alarm.deadline or self._alarm.deadline < now + _SOON_SECONDS:
-            self._alarm.deadline = deadline
+        now_ms = self._context.clock.now_ms()
+        due_ms = now_ms + _rounded(delay_ms)
+        if due_ms < self._alarm_ms or self._alarm_ms < now_ms + _SOON_MS:
+            self._alarm_ms = due_ms
+            self._alarm.deadline = trio.current_time() + (due_ms - now_ms) / 1000
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
+    async def serving(self) -> AsyncIterator[trio.Nursery]:
         """Where `step` can be called: holds the tasks of links, and ends them on the way out."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
-                yield
+                yield nursery
             finally:
                 self._nursery = None
                 self._shipping.ended = True

@@ -28,6 +28,7 @@ class Wakeup:
     def __init__(self) -> None:
         self._signalled = False
         self._armed = False
+        self._rung = False
         self._reader = self._writer = -1
 
     def wake(self) -> None:
@@ -42,6 +43,10 @@ class Wakeup:
         """Sleeps until somebody wakes; not at all if somebody has woken already."""
         if self._reader < 0:
             self._open()
+        if self._rung:  # read now and not on waking, where the turn comes first
+            self._rung = False
+            with _UNREAD:
+                os.read(self._reader, _MANY_BYTES)
         self._armed = True
         try:
             if self._signalled:
@@ -49,9 +54,7 @@ class Wakeup:
             else:
                 await trio.lowlevel.wait_readable(self._reader)
         finally:
-            if not self._armed:  # who took the flag has written, or is about to
-                with _UNREAD:
-                    os.read(self._reader, _MANY_BYTES)
+            self._rung |= not self._armed  # who took the flag has written, or is about to
             self._armed = False
             self._signalled = False
 
