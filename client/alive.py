@@ -34,8 +34,9 @@ class AliveSet(Generic[T]):
 
     def snapshot(self) -> list[T]:
         """Those that are alive now."""
-        found = (reference() for reference in list(self._references.values()))
-        return [member for member in found if member is not None]
+        return [
+            member for reference in list(self._references.values()) if (member := reference()) is not None
+        ]
 
 
 def _forgetter(references: dict[int, weakref.ref[T]], number: int) -> Callable[[weakref.ref[T]], None]:

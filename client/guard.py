@@ -50,6 +50,8 @@ class Guard:
 
     def interrupted(self) -> bool:
         """Whether the caller is a signal handler or a ``__del__`` that has interrupted the holder."""
+        if not self.depth:
+            return False
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -64,7 +66,8 @@ def refuse_inside_a_send(call: str) -> None:
     Raises:
         IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
     """
-    if any(guard.interrupted() for guard in _guards.snapshot()):
-        raise IllegalStateError(
-            f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
-        )
+    for guard in _guards.snapshot():
+        if guard.interrupted():
+            raise IllegalStateError(
+                f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
+            )

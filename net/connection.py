@@ -22,14 +22,13 @@ from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
 from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
-from splashdam.net.negotiation import ask_versions, highest_common, offered_versions
-from splashdam.net.pending import AnyPending, PendingResponse
+from splashdam.net.negotiation import ask_versions, finalized_levels, highest_common, offered_versions
+from splashdam.net.pending import AnyPending, OnDone, PendingResponse
 from splashdam.net.reading import receiver
 from splashdam.net.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import decode_correlation_id, encode_request
 from splashdam.wire.message import Request, Response
-from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.registry import response_class
 from splashdam.wire.versions import Versions
 
@@ -58,6 +57,7 @@ class Connection:
             room again. Not called for the end of the connection, with which `run` returns.
 
     Attributes:
+        is_writing: whether a task still writes what `submit_now` began.
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
         api_versions: what the broker speaks by API key, after `negotiate`.
         finalized_features: levels of the cluster's features, for example ``transaction.version``.
@@ -98,17 +98,12 @@ class Connection:
         self._reading = trio.CancelScope()
         self._watched_until_ms = float("inf")
         self._tasks: trio.Nursery | None = None
-        self._is_writing = False  # a task writes what the stream did not take at once
+        self.is_writing = False
 
     @property
     def in_flight(self) -> int:
         """Requests whose answer is not there yet."""
         return len(self._in_flight)
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether a task still writes what `submit_now` began."""
-        return self._is_writing
 
     @property
     def is_closed(self) -> bool:
@@ -174,15 +169,11 @@ class Connection:
             raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} instead of {pending}")
         response = pending.decode(frame)
         self._in_flight.popleft()
-        self._note_throttle(response, pending.version)
+        throttle_ms = pending.throttle_ms(response)
+        if throttle_ms > 0:
+            until_ms = self._clock.now_ms() + throttle_ms
+            self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
         pending.resolve(response)
-
-    def _note_throttle(self, response: Response, version: int) -> None:
-        if version in response.THROTTLES:
-            throttle_time_ms: int = response.throttle_time_ms  # type: ignore[attr-defined]  # such versions have it
-            if throttle_time_ms > 0:
-                until_ms = self._clock.now_ms() + throttle_time_ms
-                self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
 
     def _next_deadline(self) -> float:
         """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
@@ -203,10 +194,8 @@ class Connection:
         now_ms = self._clock.now_ms() + _TOLERANCE_MS
         late = [pending for pending in self._in_flight if pending.deadline_ms <= now_ms]
         if late:
-            waited_ms = now_ms - late[0].sent_at_ms
-            self._close(
-                RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited_ms:.0f} ms"), late
-            )
+            waited = f"{now_ms - late[0].sent_at_ms:.0f} ms"
+            self._close(RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited}"), late)
 
     def _advance(self, event: ConnectionEvent) -> None:
         self._state = next_state(TRANSITIONS, self._state, event, self._name)
@@ -232,7 +221,7 @@ class Connection:
         return error
 
     def _has_room(self) -> bool:
-        if self._is_writing or len(self._in_flight) >= self._max_in_flight:
+        if self.is_writing or len(self._in_flight) >= self._max_in_flight:
             return False
         return not self._throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
 
@@ -283,7 +272,7 @@ class Connection:
         self,
         request: Request[R],
         version: int,
-        on_done: Callable[[PendingResponse[R]], None],
+        on_done: OnDone[R],
         *,
         expect_response: bool = True,
     ) -> None:
@@ -304,7 +293,7 @@ class Connection:
         rest = self._begin(request, pending, expect_response)
         if rest:
             assert self._tasks is not None  # it is open, so it runs
-            self._is_writing = True
+            self.is_writing = True
             self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
         elif not expect_response:
             pending.written()
@@ -329,17 +318,13 @@ class Connection:
         except KafkaError as error:
             pending.fail(error)
         finally:  # a cancel has closed the connection, which knows only of requests that await an answer
-            self._is_writing = False
+            self.is_writing = False
             if self._state is ConnectionState.CLOSED:
                 pending.fail(self._lost(str(pending)))
         self._progress()
 
     def _pend(
-        self,
-        request: Request[R],
-        version: int,
-        timeout_ms: float | None,
-        on_done: Callable[[PendingResponse[R]], None] | None,
+        self, request: Request[R], version: int, timeout_ms: float | None, on_done: OnDone[R] | None
     ) -> PendingResponse[R]:
         self._correlation_id = (self._correlation_id + 1) & _LARGEST_CORRELATION_ID
         now_ms = self._clock.now_ms()
@@ -388,17 +373,10 @@ class Connection:
             BrokerResponseError: the broker refuses; for example 42 for an illegal name.
             RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
         """
-        question = ApiVersionsRequest(
-            client_software_name=software_name, client_software_version=software_version
-        )
-        answer = await ask_versions(self.request, question, self._peer)
+        answer = await ask_versions(self.request, software_name, software_version, self._peer)
         self.api_versions = offered_versions(answer)
+        self.finalized_features = finalized_levels(answer)
         self._versions.clear()
-        self.finalized_features = {
-            feature.name: feature.max_version_level
-            for feature in answer.finalized_features
-            if answer.finalized_features_epoch >= 0
-        }
 
     def version_for(self, request_cls: type[Request[Any]]) -> int:
         """The newest version of a request that both sides speak.

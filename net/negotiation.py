@@ -52,7 +52,8 @@ def _is_refusal(frame: Buffer) -> bool:
 
 async def ask_versions(
     ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
-    question: ApiVersionsRequest,
+    software_name: str,
+    software_version: str,
     peer: str,
 ) -> ApiVersionsResponse:
     """Asks in our newest version and then in older ones, until the broker understands.
@@ -61,6 +62,9 @@ async def ask_versions(
         BrokerResponseError: it refuses for another reason.
     """
     version = ApiVersionsRequest.VERSIONS[-1]
+    question = ApiVersionsRequest(
+        client_software_name=software_name, client_software_version=software_version
+    )
     answer = await ask(question, version)
     while answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
         version = version_to_retry(answer, version)
@@ -81,6 +85,15 @@ def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:
 def offered_versions(answer: ApiVersionsResponse) -> dict[int, Versions]:
     """What a broker speaks, by API key."""
     return {api.api_key: Versions(api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def finalized_levels(answer: ApiVersionsResponse) -> dict[str, int]:
+    """The levels of a cluster's features, by name; none from a broker that does not know them yet."""
+    return {
+        feature.name: feature.max_version_level
+        for feature in answer.finalized_features
+        if answer.finalized_features_epoch >= 0
+    }
 
 
 def highest_common(cls: type[Request[Any]], offered: Mapping[int, Versions], peer: str) -> int:

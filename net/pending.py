@@ -14,6 +14,9 @@ from splashdam.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
 
+OnDone = Callable[["PendingResponse[R]"], None]
+"""Called once with a request that is done, whatever came of it."""
+
 
 class PendingResponse(Generic[R]):
     """The answer to one request, once it is there: to be waited for, or told to ``on_done``.
@@ -47,7 +50,7 @@ class PendingResponse(Generic[R]):
         correlation_id: int,
         sent_at_ms: float,
         deadline_ms: float,
-        on_done: Callable[[PendingResponse[R]], None] | None = None,
+        on_done: OnDone[R] | None = None,
     ) -> None:
         self.version = version
         self.sent_at_ms = sent_at_ms
@@ -108,6 +111,13 @@ class PendingResponse(Generic[R]):
     def decode(self, frame: Buffer) -> R:
         """Decodes this request's response frame."""
         return decode_answer(frame, self._cls, self.version)
+
+    def throttle_ms(self, response: R) -> int:
+        """How long the client itself has to wait now; 0 in versions in which the broker has waited."""
+        if self.version not in response.THROTTLES:
+            return 0
+        throttle_time_ms: int = response.throttle_time_ms  # type: ignore[attr-defined]  # such versions have it
+        return throttle_time_ms
 
     def resolve(self, response: R) -> None:
         """The answer is there."""
