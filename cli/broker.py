@@ -10,7 +10,7 @@ import click
 import trio
 
 from splashdam.cli.failures import failures_reported
-from splashdam.cli.parameters import property_option
+from splashdam.cli.parameters import property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
@@ -37,8 +37,13 @@ from splashdam.embedded_broker.settings import BrokerSettings
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with settings, as Kafka's server.properties; -X and --set win over it.",
+)
 @property_option("broker")
-def broker(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
+def broker(data: Path, host: str, port: int, config: Path | None, properties: dict[str, str]) -> None:
     """Serve Kafka clients from the directory DATA until SIGTERM or Ctrl-C.
 
     The first line on standard output is "listening on HOST:PORT". One process at a time can serve a
@@ -46,7 +51,8 @@ def broker(data: Path, host: str, port: int, properties: dict[str, str]) -> None
     """
     standard_output()  # closed, it would leave its descriptor to a file of the log
     with failures_reported():
-        trio.run(_serve, data, host, port, properties)
+        given = read_properties(config) if config is not None else {}
+        trio.run(_serve, data, host, port, {**given, **properties})
 
 
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from splashdam.client.topics import check_topic_name
+from splashdam.model.errors import KafkaConfigurationError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -40,12 +42,13 @@ def bootstrap_servers_option(command: Command) -> Command:
 
 
 def property_option(what: str) -> Callable[[Command], Command]:
-    """``--property NAME=VALUE``, repeatable: any setting by the name that Kafka gives it."""
+    """``--property NAME=VALUE`` (or ``--set``), repeatable: any setting by the name that Kafka gives it."""
 
     def decorate(command: Command) -> Command:
         return click.option(
             "-X",
             "--property",
+            "--set",
             "properties",
             metavar="NAME=VALUE",
             multiple=True,
@@ -67,6 +70,29 @@ def _parse_properties(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The settings of a Java properties file, as Kafka's ``server.properties`` is one.
+
+    Lines that begin with ``#`` or ``!`` are comments, and a backslash at its end continues a line.
+
+    Raises:
+        KafkaConfigurationError: the file cannot be read, or a line is no setting.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KafkaConfigurationError(f"cannot read {path}: {error}") from error
+    properties = {}
+    for line in map(str.strip, text.replace("\\\n", "").splitlines()):
+        if not line or line[0] in "#!":
+            continue
+        name, separator, value = line.partition("=")
+        if not separator or not name.strip():
+            raise KafkaConfigurationError(f"{path}: {line!r} is not NAME=VALUE")
         properties[name.strip()] = value.strip()
     return properties
 

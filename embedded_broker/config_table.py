@@ -70,7 +70,7 @@ def as_markdown() -> str:
 def _line(row: KnownConfig) -> str:
     meaning = row.doc.rstrip(".")
     if row.synonyms:
-        meaning += "; else " + ", ".join(f"`{name}`" for name in row.synonyms)
+        meaning += " (unset: " + ", ".join(f"`{name}`" for name in row.synonyms) + ")"
     if row.without_effect:
         meaning += f". **No effect**: {row.without_effect}"
     return f"| `{row.name}` | {row.kind} | {row.default} | {meaning} |"

@@ -7,6 +7,7 @@ where a topic sets nothing (most of ``log.*``) are declared beside the topic's o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Self
@@ -100,6 +101,8 @@ class BrokerSettings(DirectorySettings):
         for name in given:
             if name not in broker_names():
                 raise KafkaConfigurationError(f"unknown broker property {name!r}.{_hint(name)}")
+            if "listener" in name and re.search("SSL|SASL", str(given[name]), re.IGNORECASE):
+                raise KafkaConfigurationError(f"{name}={given[name]!r}: this broker has no TLS and no SASL")
         own: dict[str, Any] = {}
         for field in own_fields():
             own.update(_chosen(field, (Synonym(kafka_name(field)), *synonyms_of(field)), given, texts))

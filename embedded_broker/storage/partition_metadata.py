@@ -13,6 +13,8 @@ from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 
 FILE_NAME = "partition.metadata"
+_BEGINNING = b"version: 0\ntopic_id: "
+_FILE_BYTES = 43
 _RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")  # "none", and the metadata topic's
 
 
@@ -51,7 +53,7 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         KafkaStorageError: the file is there and makes no sense.
     """
     data = files.read_bytes(f"{directory}/{FILE_NAME}")
-    if data is None or not data.strip(b"\0"):  # empty or zeros: what a power cut leaves of one never synced
+    if data is None or _is_torn(data):
         return None
     values = dict(line.partition(": ")[::2] for line in data.decode(errors="replace").splitlines())
     if values.get("version") != "0":
@@ -64,12 +66,16 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         raise unusable_file(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
 
 
+def _is_torn(data: bytes) -> bool:
+    """Whether it is what a power cut leaves of a file that was never synced: its beginning, then zeros."""
+    begun = data.rstrip(b"\0")
+    return len(begun) < _FILE_BYTES and (begun.startswith(_BEGINNING) or _BEGINNING.startswith(begun))
+
+
 def write_topic_id(files: Files, directory: str, topic_id: bytes, *, sync: bool = True) -> None:
     """Writes the file, before the first append to the partition; without ``sync`` a power cut may undo it.
 
     Raises:
         KafkaStorageError: it could not be written.
     """
-    files.write_atomic(
-        f"{directory}/{FILE_NAME}", f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode(), sync=sync
-    )
+    files.write_atomic(f"{directory}/{FILE_NAME}", _BEGINNING + format_uuid(topic_id).encode(), sync=sync)

@@ -117,7 +117,7 @@ class LogSettings:
         "delete",
         "log.cleanup.policy",
         check=_cleanup_policy,
-        doc="delete, compact, or both with a comma; compact demands keys",
+        doc="delete, compact, or both with a comma; compact demands keys, and compacts nothing yet",
     )
     message_timestamp_type: str = topic_option(
         "CreateTime",

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_processes import first_line, run, started
 
+from splashdam import KafkaProducer
+
 LISTENING = re.compile(r"listening on (127\.0\.0\.1):(\d+)")
 
 
@@ -68,3 +70,29 @@ def test_unknown_setting_is_refused_with_the_right_name(tmp_path: Path) -> None:
     done = run("broker", "--data", str(tmp_path), "--port", "0", "-X", "num.partition=6")
     assert done.returncode == 2
     assert "num.partitions" in done.stderr.decode()
+
+
+def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
+    """As Kafka's server.properties; --set wins, and what has no effect here is told."""
+    config = tmp_path / "server.properties"
+    config.write_text("# a comment\nnum.partitions=6\nlog.dirs=/tmp/kafka\n\nlog.retention.\\\nhours = 1\n")
+    arguments = ("broker", "--data", str(tmp_path / "data"), "--port", "0", "--config", str(config))
+    with started(*arguments, "--set", "num.partitions=3") as process:
+        servers = first_line(process).removeprefix("listening on ")
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert len(producer.partitions_for("t")) == 3
+        process.terminate()
+        _, errors = process.communicate(timeout=30)
+    assert b"log.dirs has no effect here" in errors
+    assert b"retention" not in errors
+
+
+@pytest.mark.parametrize("line", ["nonsense", "log.retention.hour=1", "=1"])
+def test_mistakes_in_a_file_of_settings(tmp_path: Path, line: str) -> None:
+    """The line is named, and nothing is started."""
+    config = tmp_path / "server.properties"
+    config.write_text(f"num.partitions=6\n{line}\n")
+    done = run("broker", "--data", str(tmp_path / "data"), "--port", "0", "--config", str(config))
+    assert done.returncode == 2
+    assert line.partition("=")[0] in done.stderr.decode()
+    assert not (tmp_path / "data").exists()

@@ -141,7 +141,12 @@ def test_new_ids_differ_and_never_begin_with_a_dash() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"version: 1\ntopic_id: StFlzgWJQLaSZk3q7GHfkA", b"version: 0\ntopic_id: short", b"version: 0"],
+    [
+        b"version: 1\ntopic_id: StFlzgWJQLaSZk3q7GHfkA",
+        b"version: 0\ntopic_id: StFlzgWJQLaSZk3q7GHfkA and more",
+        b"version: 0\ntopic id: StFlzgWJQLaSZk3q7GHfkA",
+        b"version 0",
+    ],
 )
 def test_a_damaged_partition_metadata_is_an_error(data: bytes) -> None:
     """To guess an id would make a second topic of the partition."""
@@ -205,3 +210,16 @@ def test_the_clean_shutdown_marker_serves_once_even_if_the_power_goes() -> None:
     assert take_clean_shutdown(files, "/d")
     files.crash()
     assert not take_clean_shutdown(files, "/d")
+
+
+@pytest.mark.parametrize("zeros", [0, 5])
+def test_a_partition_metadata_that_a_power_cut_tore_counts_as_missing(zeros: int) -> None:
+    """It is not synced when it is made, since the registry has the id; a broker would not start otherwise."""
+    files = MemoryFiles()
+    files.make_directory("/d")
+    write_topic_id(files, "/d", bytes(range(16)))
+    whole = files.read_bytes("/d/partition.metadata")
+    assert whole is not None
+    for length in range(len(whole)):
+        files.write_atomic("/d/partition.metadata", whole[:length] + bytes(zeros))
+        assert read_topic_id(files, "/d") is None

@@ -1,0 +1,19 @@
+"""Writes the tables of docs/configuration.md anew from where they are declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from splashdam.embedded_broker.config_table import as_markdown
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def main() -> None:
+    """Keeps what stands above the tables."""
+    written_by_hand, _, _ = PAGE.read_text().partition("## On a broker")
+    PAGE.write_text(written_by_hand + as_markdown())
+
+
+if __name__ == "__main__":
+    main()
