@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from splashdam.cli.measuring.figures import COLUMNS, TIMES, Results, Spread
-from splashdam.cli.measuring.scenarios import Scenario
+from splashdam.cli.measuring.figures import COLUMNS, CPU, TIMES, Figure, Results, Spread
+from splashdam.cli.measuring.scenarios import Contender, Scenario
 from splashdam.cli.measuring.turns import missing_modules
 
-MIN_WIDTH = 150
+MIN_WIDTH = 170
 
 
 def wide_console() -> Console:
@@ -46,7 +46,7 @@ def print_tables(scenarios: Sequence[Scenario], results: Results, console: Conso
 
 
 def scenario_table(scenario: Scenario, results: Results) -> Table:
-    """Medians over the rounds; the last column has the median of the ratios of the rounds."""
+    """Medians over the rounds; the last columns have medians of the ratios of the rounds."""
     figures = [
         each
         for each in COLUMNS[scenario.kind]
@@ -56,8 +56,10 @@ def scenario_table(scenario: Scenario, results: Results) -> Table:
     table.add_column(scenario.kind, min_width=33, no_wrap=True)
     for figure in figures:
         table.add_column(figure.title, justify="right", no_wrap=True)
-    first = scenario.contenders[0].label
-    table.add_column("the first is", justify="right", no_wrap=True)
+    compared = [figures[0], *(figure for figure in figures if figure is CPU)]
+    for figure in compared:
+        title = "the first is" if figure is figures[0] else "and in CPU time"
+        table.add_column(title, justify="right", no_wrap=True)
     for contender in scenario.contenders:
         spreads = [results.spread(scenario.name, contender.label, figure) for figure in figures]
         if not any(spreads):
@@ -66,10 +68,16 @@ def scenario_table(scenario: Scenario, results: Results) -> Table:
             "" if spread is None else spread.written(figure)
             for spread, figure in zip(spreads, figures, strict=True)
         ]
-        times = results.ratios(scenario.name, first, contender.label, figures[0])
-        ratio = Spread.of(times).written(TIMES) if times and contender.label != first else ""
-        table.add_row(contender.label, *cells, ratio, style="bold" if contender.ours else "")
+        cells += [_ratio(scenario, contender, figure, results) for figure in compared]
+        table.add_row(contender.label, *cells, style="bold" if contender.ours else "")
     return table
+
+
+def _ratio(scenario: Scenario, contender: Contender, figure: Figure, results: Results) -> str:
+    """How many times better the first contender is; nothing for itself."""
+    first = scenario.contenders[0]
+    times = results.ratios(scenario.name, first.label, contender.label, figure)
+    return Spread.of(times).written(TIMES) if times and contender is not first else ""
 
 
 def print_machine(facts: Mapping[str, Any], console: Console) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from house_tree import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -86,3 +87,15 @@ def test_stacked_bars() -> None:
     bars = [each for each in ElementTree.fromstring(svg).iter(f"{SVG}rect") if each.get("height") == "22"]
     widths = [float(each.get("width", 0)) for each in bars]
     assert widths[0] + widths[1] == pytest.approx(2 * widths[2], abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "draw"), [("bench", "picture", "draw"), ("bench-stages", "stages", "picture")]
+)
+def test_a_picture_of_the_docs_is_what_its_measurements_draw(name: str, module: str, draw: str) -> None:
+    """Beside each stands the JSON of its run; no bar is drawn by hand."""
+    source = ROOT / f"docs/pictures/{name}.json"
+    if not source.exists():
+        pytest.skip("the docs have no such picture")
+    drawn = getattr(importlib.import_module(module), draw)(json.loads(source.read_text()))
+    assert source.with_suffix(".svg").read_text() == drawn

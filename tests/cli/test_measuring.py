@@ -186,3 +186,17 @@ def test_settings_are_listed_once() -> None:
     shown = io.StringIO()
     print_settings(Results([run, {**run, "round": 1}]), Console(width=200, file=shown))
     assert shown.getvalue().splitlines()[1:] == ['  splashdam 1 {"acks": "all"}: send-100']
+
+
+def test_a_table_has_ratios_of_rate_and_of_cpu_time() -> None:
+    """Both say how many times better the first contender is; its own row has none."""
+    ours, theirs = (each.label for each in SEND.contenders[:2])
+    runs = [run_of(ours, 0, records_per_second=3e3, cpu_seconds_per_million=1.0)]
+    runs.append(run_of(theirs, 0, records_per_second=1e3, cpu_seconds_per_million=5.0))
+    shown = io.StringIO()
+    print_tables([SEND], Results(runs), Console(width=200, file=shown))
+    rows = [line for line in shown.getvalue().splitlines() if line.startswith("│")]
+    assert len(rows) == 2
+    assert "x" not in rows[0].partition("3k")[2]
+    assert "3.00x" in rows[1]
+    assert "5.00x" in rows[1]

@@ -40,8 +40,15 @@ def test_make_targets_exist() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Relative links of the pages at the root and of the decisions' index name files that exist."""
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/decisions/README.md"):
+    """Relative links of the pages that lead to others name files that exist."""
+    pages = (
+        "README.md",
+        "CONTRIBUTING.md",
+        "benchmarks/README.md",
+        "docs/performance.md",
+        "docs/decisions/README.md",
+    )
+    for page in map(ROOT.joinpath, pages):
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
