@@ -127,20 +127,23 @@ class OpenBatches:
         return None if future is None else Appended(future, wake=full)
 
     def _grow(self, batch: ProducerBatch, needed_bytes: int, expected_bytes: int) -> bool:
-        """Reserves for ``needed_bytes``; if it is free, for what is expected or twice the present size."""
+        """Reserves for ``needed_bytes``; as far as is free, for what is expected or twice the present size.
+
+        Never for just one record where there is more: each growth copies what the batch holds.
+        """
         if needed_bytes > self._batch_bytes:
             return False
         buffer = batch.buffer
         roomy_bytes = max(2 * buffer.capacity_bytes, needed_bytes + expected_bytes)
-        roomy_bytes = min(roomy_bytes, self._batch_bytes - 1)
-        for wanted_bytes in (max(roomy_bytes, needed_bytes), needed_bytes):
-            grown_bytes = wanted_bytes - buffer.capacity_bytes
-            if grown_bytes > 0 and self._memory.take(grown_bytes):
-                batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
-                self.pool.shrink(self._memory.free_bytes)
-                buffer.reserve(wanted_bytes)
-                return True
-        return False
+        roomy_bytes = min(roomy_bytes, self._batch_bytes - 1, buffer.capacity_bytes + self._memory.free_bytes)
+        wanted_bytes = max(roomy_bytes, needed_bytes)
+        grown_bytes = wanted_bytes - buffer.capacity_bytes
+        if grown_bytes <= 0 or not self._memory.take(grown_bytes):
+            return False
+        batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
+        self.pool.shrink(self._memory.free_bytes)
+        buffer.reserve(wanted_bytes)
+        return True
 
     def first_capacity(self, topic_partition: TopicPartition, upper_bytes: int) -> int:
         """What the buffer of a new batch holds at least, for a record of at most ``upper_bytes``.
@@ -180,8 +183,8 @@ class OpenBatches:
         """Reserves memory for a new batch, at once or with a ticket that is ready.
 
         Returns:
-            the capacity it is for: what is likely if there is so much, else the least; None if there is
-            not even that.
+            the capacity it is for: what is likely as far as it is there, and not less than the least; None if
+            there is not even that.
 
         Raises:
             IllegalArgumentError: the ticket is for less.
@@ -189,8 +192,10 @@ class OpenBatches:
         """
         memory = self._memory
         if ticket is None:
-            found = (each for each in (likely_bytes, least_bytes) if memory.take(self.charge(each)))
-            capacity_bytes = next(found, None)
+            left_bytes = memory.free_bytes - BATCH_OVERHEAD_BYTES
+            capacity_bytes = max(min(likely_bytes, left_bytes), least_bytes)
+            if not memory.take(self.charge(capacity_bytes)):
+                return None
         elif ticket.state is TicketState.WAITING:
             return None
         else:
@@ -203,7 +208,8 @@ class OpenBatches:
             surplus_bytes = memory.spend(ticket) - charged_bytes
             if surplus_bytes:
                 memory.release(surplus_bytes)
-        self.pool.shrink(memory.free_bytes)
+        reused_bytes = capacity_bytes if capacity_bytes == self._batch_bytes - 1 else 0
+        self.pool.shrink(memory.free_bytes + reused_bytes)  # one of those may become this batch's
         return capacity_bytes
 
     def open(

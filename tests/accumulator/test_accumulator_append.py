@@ -171,3 +171,23 @@ def test_ticket_is_for_its_record(make_bench, make_cluster):
     assert isinstance(bench.append(1, ticket=ticket), Appended)
     with pytest.raises(IllegalStateError, match="SPENT cannot SPEND"):
         bench.append(2, ticket=ticket)
+
+
+def test_a_batch_that_is_short_of_memory_does_not_grow_record_by_record(make_bench):
+    """It takes what is left at once: each growth copies the batch, which for 1 MB cost 100 us per record."""
+    bench = make_bench(batch_bytes=10_000, buffer_memory=6_000 + BATCH_OVERHEAD_BYTES)
+    bench.append()
+    capacities = set()
+    while (buffer := bench.accumulator.lane(TopicPartition("t", 0)).buffer) is not None:
+        capacities.add(buffer.capacity_bytes)
+        bench.append(abort_on_new_batch=True)
+    assert sorted(capacities) == [1024, 2048, 4096, 6000]
+
+
+def test_a_new_batch_takes_what_is_left_of_what_it_expects(make_bench):
+    """Not the least, which would have to grow at once."""
+    bench = make_bench(batch_bytes=10_000, buffer_memory=200_000)
+    bench.future(partition=1, value=bytes(190_000))
+    assert bench.accumulator.free_bytes > 5_000
+    assert isinstance(bench.append(expected_bytes=9_900), Appended)
+    assert bench.accumulator.free_bytes == 0
