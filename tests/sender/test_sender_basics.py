@@ -219,6 +219,37 @@ async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_
     assert rig.values() == [b"first", b"second"]
 
 
+async def test_a_record_takes_one_turn_and_no_task(make_rig, autojump_clock):
+    """At linger 0: the turn that writes it. The answer settles it in the turn of the connection's reader."""
+    rig = make_rig()
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        await trio.testing.wait_all_tasks_blocked()
+        turns = rig.sender.statistics().turns
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        rig.cluster.trouble_for = lambda _message: Trouble(delay_ms=5)
+        for number in range(1, 11):
+            future = rig.send(b"%d" % number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert rig.sender.statistics().in_flight_requests == 1
+            assert trio.lowlevel.current_statistics().tasks_living == tasks
+            assert await rig.outcome(future) == number
+        assert rig.sender.statistics().turns - turns == 10
+
+
+async def test_answers_let_the_next_batches_go_at_once(make_rig, autojump_clock):
+    """The reader takes the sender's turn, though the sender itself sleeps until something rings."""
+    rig = make_rig(batch_bytes=0)
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        rig.cluster.trouble_for = lambda _message: Trouble(delay_ms=10)
+        futures = [rig.send(b"%d" % number) for number in range(20)]
+        await trio.testing.wait_all_tasks_blocked()
+        rig.wakeup.sleep = None  # nobody calls it before all is delivered, or this test fails
+        assert [await rig.outcome(future) for future in futures] == list(range(1, 21))
+        del rig.wakeup.sleep
+
+
 async def test_idle_sender_sleeps(make_rig, autojump_clock):
     """An hour without records: the refreshes of the metadata, and hardly a turn more (R19)."""
     rig = make_rig()
