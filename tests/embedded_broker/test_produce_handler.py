@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,20 @@ async def test_flush_messages(talk: Talk, broker: Broker, files: MemoryFiles) ->
         await produce(talk, "safe", batch(b"a"))
         assert log.recovery_point == count
     assert broker.logs.logs[T0].recovery_point == 0
+
+
+async def test_flush_messages_holds_without_acknowledgements(talk: Talk, broker: Broker) -> None:
+    """With acks=0 the flush is done before the next request."""
+    broker.topics.create("safe", 1, {"flush.messages": "1"})
+    await talk.send(produce_request("safe", batch(b"a"), acks=0), 9, answered=False)
+    await talk.ask(fetch_request("safe", 0), 12)
+    assert broker.logs.logs[TopicPartition("safe", 0)].recovery_point == 1
+
+
+async def test_a_flush_that_fails_is_the_answer(talk: Talk, broker: Broker, files: MemoryFiles) -> None:
+    """56: the record is in the log, but nobody may rely on it, and the log takes no more."""
+    broker.topics.create("safe", 1, {"flush.messages": "1"})
+    files.inject(Fault(errno.EIO, after=6, times=1))
+    answer = await produce(talk, "safe", batch(b"a"))
+    assert (answer.error_code, answer.base_offset) == (56, -1)
+    assert (await produce(talk, "safe", batch(b"b"))).error_code == 56

@@ -1,0 +1,98 @@
+"""What opening a log reads: little after a clean end, after a crash what was not flushed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+
+from splashdam.embedded_broker.storage.data_directory import remove_half_written
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.testing.memory_files import MemoryFiles, MemoryLogFile
+
+VALUE = b"x" * 20_000
+SETTINGS = LogSettings(segment_bytes=100_000)
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Bytes read of each file so far."""
+    counted: Counter[str] = Counter()
+    read_at = MemoryLogFile._read_at
+
+    def counting(file: MemoryLogFile, position: int, count: int) -> bytes:
+        data = read_at(file, position, count)
+        counted[file.path.removeprefix(DIRECTORY + "/")] += len(data)
+        return data
+
+    monkeypatch.setattr(MemoryLogFile, "_read_at", counting)
+    return counted
+
+
+def filled(files: MemoryFiles, batches: int = 40) -> None:
+    """Segments of four batches, all of an idempotent producer, and a clean end."""
+    log = open_log(files, settings=SETTINGS)
+    for number in range(batches):
+        log.append_as_leader(batch(VALUE, producer_id=1, sequence=number), now_ms=NOW_MS)
+    log.close()
+
+
+def test_after_a_clean_end_little_is_read(bytes_read: Counter[str]) -> None:
+    """Heads of the tail, and of the last batches of producers in sixteen segments at most."""
+    files = MemoryFiles()
+    filled(files, batches=120)
+    bytes_read.clear()
+    log = open_log(files, settings=SETTINGS, clean=True)
+    assert len(log.segments) == 30
+    assert len(bytes_read) == 16
+    assert max(bytes_read.values()) < 100_000
+    assert (log.log_end_offset, log.recovery_point) == (120, 120)
+
+
+@pytest.mark.parametrize(("recovery_point", "segments"), [(39, 1), (30, 3), (1, 10)])
+def test_after_a_crash_what_was_flushed_is_not_read(
+    bytes_read: Counter[str], recovery_point: int, segments: int
+) -> None:
+    """Every segment from the one that holds the recovery point on, and no other."""
+    files = MemoryFiles()
+    filled(files)
+    files.kill()
+    bytes_read.clear()
+    log = open_log(files, settings=SETTINGS, recovery_point=recovery_point)
+    whole = [name for name, count in bytes_read.items() if count > 50_000]
+    assert sorted(whole) == [f"{4 * number:020d}.log" for number in range(10 - segments, 10)]
+    assert log.recovery_point == recovery_point
+    assert len(values_of(log)) == 40
+
+
+def test_an_index_that_is_missing_costs_its_segment_alone(bytes_read: Counter[str]) -> None:
+    """Also after a clean end; both indexes come out as they were."""
+    files = MemoryFiles()
+    filled(files)
+    before = {
+        suffix: files.read_bytes(f"{DIRECTORY}/{8:020d}{suffix}") for suffix in (".index", ".timeindex")
+    }
+    files.unlink(f"{DIRECTORY}/{8:020d}.index")
+    bytes_read.clear()
+    open_log(files, settings=SETTINGS, clean=True)
+    assert [name for name, count in bytes_read.items() if count > 100_000] == [f"{8:020d}.log"]
+    for suffix, data in before.items():
+        assert files.read_bytes(f"{DIRECTORY}/{8:020d}{suffix}") == data
+
+
+def test_half_written_files_of_the_root_are_removed() -> None:
+    """Those of ours and of Kafka; other people's stay."""
+    files = MemoryFiles()
+    ours = [
+        "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
+        "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown", "splashdam-topics.json",
+        "producer-ids-checkpoint",
+    ]  # fmt: skip
+    files.make_directory("/data")
+    for name in (*ours, "notes"):
+        files.write_atomic(f"/data/{name}.tmp", b"half")
+    LogManager.open(files, "/data", now_ms=NOW_MS).close()
+    assert [name for name, _ in files.list_directory("/data") if name.endswith(".tmp")] == ["notes.tmp"]
+    remove_half_written(files, "/nowhere")
