@@ -43,6 +43,7 @@ cdef bint append_to(
     return True
 
 
+@cython.no_gc_clear
 cdef class PartitionLane:
     """See ``lanes.PartitionLane``."""
 
@@ -81,6 +82,7 @@ cdef class PartitionLane:
         return future if append_to(self, future, timestamp, key, value, headers) else None
 
 
+@cython.no_gc_clear
 cdef class TopicLanes:
     """See ``lanes.TopicLanes``."""
 

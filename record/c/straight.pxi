@@ -5,6 +5,7 @@ is wrong.
 """
 
 
+@cython.no_gc_clear  # a finalizer may send while the collector takes a cycle apart
 @cython.final
 cdef class StraightPath:
     """See ``straight.StraightPath``."""
@@ -19,7 +20,7 @@ cdef class StraightPath:
 
     __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, *, wall_ns, future_type, Py_ssize_t fits_bytes, guard=None, bint plain=True):
+    def __cinit__(self, *, wall_ns, future_type, Py_ssize_t fits_bytes, guard=None, bint plain=True):
         if not issubclass(future_type, FutureCell):
             raise TypeError(f"future_type must be a FutureCell, not {future_type!r}")
         self.closed = False
