@@ -18,7 +18,10 @@ def run_script(script: str, *arguments: str, timeout: float = 60) -> subprocess.
     """Runs Python source in a process of its own."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+        },
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -16,7 +16,11 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("shape", ["few", "many"])
 def test_eight_threads_one_flushes_one_closes(pure: str, shape: str) -> None:
     """Counts, per-thread order and memory are exact. Without a compiler both runs are of the Python twin."""
-    environment = {**os.environ, "SPLASHDAM_PURE": pure, "PYTHONPATH": str(HERE)}
+    environment = {
+        **os.environ,
+        "SPLASHDAM_PURE": pure,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+    }
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", HERE / "stress_threads.py", shape],
         env=environment,
