@@ -11,7 +11,7 @@ from typing import Any
 
 import foreign_clients
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from splashdam.client.partitioners import hashed_partition
@@ -36,7 +36,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 topics = map("bulk-{}".format, itertools.count())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8,  # each is a producer and a consumer
+    deadline=None,
+    phases=[Phase.generate],  # shrinking would take minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     pairs=PAIRS, keyed=st.booleans(), arrow=st.booleans(), batch_size=st.sampled_from([300, 2_000, 16_384])
 )
