@@ -99,9 +99,11 @@ class BulkDelivery(Sequence[RecordFuture]):
     def done(self) -> bool:
         """Whether every record was delivered or has failed."""
         left = self._undone()
-        while left and left[-1].done():
-            left.pop()
-        return not left
+        count = len(left)
+        while count and left[count - 1].done():
+            count -= 1
+        self._open = left[:count]  # another one: a second thread may be looking at the same
+        return not count
 
     def get(self, timeout: float | None = None) -> BulkReport:
         """Waits until every record was delivered.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from splashdam.model.errors import (
     IllegalStateError,
     KafkaTimeoutError,
 )
+from splashdam.model.values import TopicPartition
+from splashdam.record.bulk_places import BulkPlaces
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
@@ -218,8 +221,8 @@ async def test_what_a_delivery_keeps_per_record(cluster: Any, autojump_clock: An
             assert (with_it - without_it) / count < limit
 
 
-async def test_records_of_an_outsider_in_the_line(cluster: Any, autojump_clock: Any) -> None:
-    """A delivery that is waited for by many is waited for once per batch, and all wake."""
+async def test_many_wait_for_one_delivery(cluster: Any, autojump_clock: Any) -> None:
+    """And for single records of it: all wake."""
     cluster.scripted.trouble_for = lambda message: Trouble(
         delay_ms=1_000 if isinstance(message, ProduceRequest) else 0
     )
@@ -234,3 +237,31 @@ async def test_records_of_an_outsider_in_the_line(cluster: Any, autojump_clock: 
         for number in range(20):
             nursery.start_soon(wait, number)
     assert sorted(woken) == list(range(20))
+
+
+class Outcome:
+    """A batch that has somebody else ask in the middle of being asked."""
+
+    def __init__(self, done: bool) -> None:
+        self.topic_partition = TopicPartition("t", 0)
+        self.is_done = done
+        self.ask: Callable[[], bool] | None = None
+
+    def done(self) -> bool:
+        ask, self.ask = self.ask, None
+        if ask is not None:
+            assert not ask()
+        return self.is_done
+
+
+def test_two_threads_that_ask_whether_it_is_done() -> None:
+    """Neither makes the other skip a batch that is not done."""
+    places = BulkPlaces(spread=False)
+    first, second = Outcome(done=True), Outcome(done=False)
+    for outcome in (first, second):
+        places.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
+    delivery = BulkDelivery(places)
+    first.ask = delivery.done
+    assert not delivery.done()
+    second.is_done = True
+    assert delivery.done()
