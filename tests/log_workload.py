@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from log_kit import NOW_MS
 
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
@@ -49,3 +50,44 @@ def append_random(log: Log, seed: int, count: int) -> list[Record]:
             record._replace(offset=record.offset + appended.base_offset) for record in read_records(batch)
         ]
     return expected
+
+
+def append_transactions(log: Log, seed: int, count: int) -> tuple[list[Record], list[Record]]:
+    """Transactions of three producers, at times several open at once; plain batches between them.
+
+    Returns:
+        All records as a reader is to find them, and those that are committed or plain and come before the
+        first transaction that is still open.
+    """
+    chance = random.Random(seed)
+    sequences = dict.fromkeys((7, 8, 9), 0)
+    opened: dict[int, list[Record]] = {}
+    everything: list[Record] = []
+    hidden: list[Record] = []
+    for step in range(count):
+        producer_id = chance.choice((-1, *sequences))
+        if producer_id in opened and chance.random() < 0.4:
+            is_commit = chance.random() < 0.5
+            records = opened.pop(producer_id)
+            hidden += [] if is_commit else records
+            log.append_marker(TransactionMarker(producer_id, 0, is_commit, 4), now_ms=NOW_MS + step)
+            continue
+        records = [_random_record(chance, NOW_MS + step) for _ in range(chance.randint(1, 9))]
+        batch = build_batch(records)
+        if producer_id >= 0:
+            batch = build_batch(
+                records,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequences[producer_id],
+                transactional=True,
+            )
+        appended = log.append_as_leader(batch, now_ms=NOW_MS)
+        found = [each._replace(offset=each.offset + appended.base_offset) for each in read_records(batch)]
+        everything += found
+        if producer_id >= 0:
+            sequences[producer_id] += len(records)
+            opened.setdefault(producer_id, []).extend(found)
+    stable = log.last_stable_offset
+    kept = [each for each in everything if each not in hidden and each.offset < stable]
+    return everything, kept

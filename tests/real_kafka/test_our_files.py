@@ -10,7 +10,7 @@ import pytest
 from kafka_jars import KafkaBroker, dump_log
 from kafka_reading import make_topic, served
 from log_kit import open_log
-from log_workload import append_random
+from log_workload import append_random, append_transactions
 
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -62,6 +62,24 @@ def test_a_real_broker_takes_our_log_over(broker: KafkaBroker, tmp_path: Path) -
     """It serves exactly our records, and what it makes anew from our log equals our files byte for byte."""
     ours = tmp_path / "t-0"
     records = written_by_us(ours, seed=7)
+    assert taken_over(broker, ours) == (records, records)
+
+
+def test_a_real_broker_takes_our_transactions_over(broker: KafkaBroker, tmp_path: Path) -> None:
+    """Committed, aborted and open ones: as above, and the index of aborted transactions is Kafka's."""
+    ours = tmp_path / "t-0"
+    log = open_log(DiskFiles(), str(ours), settings=LogSettings(segment_bytes=100_000))
+    expected = append_transactions(log, seed=3, count=400)
+    assert 0 < len(expected[1]) < len(expected[0])
+    log.close()
+    indexes = sorted(ours.glob("*.txnindex"))
+    said = dump_log(broker.version, *indexes)
+    assert said.count("producerId: ") == sum(index.stat().st_size // 34 for index in indexes) > 20
+    assert taken_over(broker, ours) == expected
+
+
+def taken_over(broker: KafkaBroker, ours: Path) -> tuple[list[Record], list[Record]]:
+    """Hands the ``.log`` files over; returns what is served, read uncommitted and committed."""
     make_topic(broker.bootstrap_servers, "taken")
     broker.stop()
     theirs = broker.data / "taken-0"
@@ -73,6 +91,8 @@ def test_a_real_broker_takes_our_log_over(broker: KafkaBroker, tmp_path: Path) -
     (theirs / "partition.metadata").write_bytes(metadata)
     (broker.data / ".kafka_cleanshutdown").unlink()
     broker.start()
-    assert served(broker.bootstrap_servers, "taken") == records
+    servers = broker.bootstrap_servers
+    found = served(servers, "taken"), served(servers, "taken", committed=True)
     broker.stop()
     assert state_files(theirs) == state_files(ours)
+    return found
