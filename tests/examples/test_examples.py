@@ -19,6 +19,7 @@ SHOWN = {
     "quickstart_asyncio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "callbacks_and_errors.py": "delivered at offsets [0, 1]",
     "keys_and_partitions.py": "asked for 3, got 3",
+    "inspect_log.py": "1,000 records, 0 findings",
     "local_broker_for_tests.py": "the three orders are there, in order",
 }
 """Each example with a line of its output."""

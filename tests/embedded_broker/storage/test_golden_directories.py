@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -176,22 +175,3 @@ def test_taking_over_a_data_directory_of_kafka(tmp_path: Path) -> None:
     assert not (root / "old-0.0123456789abcdef0123456789abcdef-delete").exists()
     assert (root / "__cluster_metadata-0").exists()
     manager.close()
-
-
-def test_the_examples_in_the_documentation_are_kafkas_bytes() -> None:
-    """docs/format/indexes.md shows the indexes of a golden segment, producer-snapshot.md a snapshot."""
-    docs = Path(__file__).parents[3] / "docs" / "format"
-    golden_directory = shared("golden/gold-0-rebuilt-by-kafka")
-    indexes = hex_of(docs / "indexes.md")
-    assert (golden_directory / f"{1664:020d}.index").read_bytes() in indexes
-    assert (golden_directory / f"{1664:020d}.timeindex").read_bytes() in indexes
-    assert (golden_directory / f"{1664:020d}.txnindex").read_bytes()[:34] in indexes
-    assert (golden_directory / f"{833:020d}.snapshot").read_bytes() in hex_of(docs / "producer-snapshot.md")
-
-
-def hex_of(page: Path) -> bytes:
-    """All bytes that a page shows: the runs of hex digits at the beginning of its lines."""
-    lines = (
-        re.match(r"(?:[0-9a-f]{4,16} )*[0-9a-f]{4,16}(?=\s|$)", line) for line in page.read_text().split("\n")
-    )
-    return b"".join(bytes.fromhex(line[0]) for line in lines if line)
