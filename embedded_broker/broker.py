@@ -29,6 +29,9 @@ from splashdam.net.listen import Listen, address_of, tcp_listen
 
 _log = logging.getLogger(__name__)
 
+_SHORTEST_TURN_S = 0.05
+"""Between something that asks for housekeeping and the turn that does it."""
+
 IN_PROCESS_ADDRESS = Address("embedded", 9092)
 """What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
 
@@ -124,6 +127,7 @@ class Broker:
             delay_ms = await self.logs.step(self.clock.now_ms(), self.clock.wall_ms())
             with trio.move_on_after(delay_ms / 1000):
                 await self.logs.wait_for_work()
+                await trio.sleep(_SHORTEST_TURN_S)  # a turn looks at every log, and segments may fill fast
 
     def close_in_child(self) -> None:
         """Closes sockets in a forked child."""

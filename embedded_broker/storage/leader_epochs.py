@@ -57,12 +57,14 @@ class LeaderEpochs:
         self._keep([entry for entry in self._entries if entry[1] < log_end_offset], log_start_offset)
 
     def cut_start(self, log_start_offset: int) -> None:
-        """Drops what ended before the start of the log.
+        """Drops what ended before the start of the log; what the disk refuses is written another time.
 
-        Raises:
-            KafkaStorageError: the change could not be written.
+        On a full disk segments must be able to go, and a start drops these entries, too.
         """
-        self._keep(list(self._entries), log_start_offset)
+        try:
+            self._keep(list(self._entries), log_start_offset)
+        except KafkaStorageError as error:
+            _logger.warning("%s", error)
 
     def _keep(self, kept: list[tuple[int, int]], log_start_offset: int) -> None:
         while len(kept) > 1 and kept[1][1] <= log_start_offset:

@@ -252,7 +252,7 @@ class Log(FlushableLog):
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is above the high watermark, or negative.
-            KafkaStorageError: the leader epochs could not be written, or the log is read-only.
+            KafkaStorageError: the log is read-only.
         """
         if self.state is not LogState.OPEN:
             self._refuse("deletion of records")
@@ -282,10 +282,10 @@ class Log(FlushableLog):
         if self.state is not LogState.OPEN:
             return 0
         reasons = expired_segments(self._segment_facts(), self._facts(wall_ms))
+        if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
+            del reasons[-1]
         if not reasons:
             return 0
-        if len(reasons) == len(self._segments.all):
-            self.roll(wall_ms)
         first = self._segments.all[len(reasons)]
         # What is left must last before the rest goes: its names, and producers that only the rest speaks of.
         self._files.sync_directory(self.directory)
@@ -297,6 +297,15 @@ class Log(FlushableLog):
         self._flusher.forget(removed)
         self._remover.add(removed, now_ms + self.settings.file_delete_delay_ms)
         return len(removed)
+
+    def _try_to_roll(self, now_ms: int) -> bool:
+        """On a full disk the active segment cannot be closed, but those before it can still go."""
+        try:
+            self.roll(now_ms)
+        except KafkaStorageError as error:
+            _logger.warning("%s: %s; the active segment stays", self.directory, error)
+            return False
+        return True
 
     def _segment_facts(self) -> list[SegmentFacts]:
         segments = self._segments.all
@@ -331,7 +340,8 @@ class Log(FlushableLog):
         Raises:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
         """
-        self._remover.unlink_due(now_ms)
+        if not self._is_closed():  # its directory may be another topic's by now
+            self._remover.unlink_due(now_ms)
 
     # --- end ------------------------------------------------------------------------------------------------
 

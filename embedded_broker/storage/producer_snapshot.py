@@ -115,11 +115,14 @@ class SnapshotFiles:
         """Syncs one, because the batches that it was made from are about to go; a missing one is fine.
 
         Raises:
-            KafkaStorageError: it could not be read or written.
+            KafkaStorageError: it could not be opened or synced.
         """
-        data = self._files.read_bytes(self._path(offset))
-        if data is not None:
-            self._files.write_atomic(self._path(offset), data)
+        if self._files.size_bytes(self._path(offset)) is not None:
+            file = self._files.open_log(self._path(offset))
+            try:
+                file.sync_now()
+            finally:
+                file.close()
 
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
         """The newest readable state from ``above`` to ``up_to`` and its offset, else an empty one.

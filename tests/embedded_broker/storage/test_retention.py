@@ -242,3 +242,19 @@ def test_removals_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
         log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
     assert caplog.text.count(BEYOND_SIZE) == 2
     assert f"{0:020d}.log" in caplog.text
+
+
+def test_segments_go_from_a_full_disk() -> None:
+    """They are what makes room: nothing has to be written for that, but for a new active segment."""
+    files = MemoryFiles()
+    log = filled(files, retention_bytes=0)
+    files.capacity_bytes = 0
+    assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=0) == 3
+    assert (log.log_start_offset, values_of(log)) == (6, [b"06"])
+    assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=0) == 0
+    log.unlink_deleted(500)
+    files.capacity_bytes = None
+    assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=0) == 1
+    assert log.log_start_offset == 7
+    log.close()
+    assert open_log(files, settings=SETTINGS, clean=True).log_end_offset == 7
