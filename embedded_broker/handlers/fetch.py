@@ -143,7 +143,7 @@ class _Reading:
         try:
             self._fill(answer, name, asked)
         except BrokerResponseError as error:
-            answer.error_code = error.code
+            answer.error_code, answer.records = error.code, b""
             self._failed = True
         return answer
 
@@ -156,29 +156,30 @@ class _Reading:
             raise UnsupportedCompressionTypeError
         stable = log.last_stable_offset
         read_committed = self._request.isolation_level == _READ_COMMITTED
-        aborted = None
+        size_bytes = self._take(answer, log, asked, stable if read_committed else None)
         if read_committed:
-            aborted = [
+            bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
+            answer.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                for each in log.aborted_transactions(asked.fetch_offset, stable)
+                for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
             ]
-        self._take(answer, log, asked, stable if read_committed else None)
         answer.high_watermark = log.high_watermark
         answer.last_stable_offset = stable
         answer.log_start_offset = log.log_start_offset
-        answer.aborted_transactions = aborted
 
-    def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, up_to: int | None) -> None:
+    def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, up_to: int | None) -> int:
+        """Reads, and returns how many bytes that gave."""
         left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
         if left_bytes == 0 and self._size_bytes:
-            return  # the answer is full; looking for what cannot be in it costs
+            return 0  # the answer is full; looking for what cannot be in it costs
         piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=self._size_bytes == 0, up_to=up_to)
         self._size_bytes += piece.size_bytes
         if piece.fileno() is not None:
             self._slices.append(piece)  # it keeps the descriptor until it is sent
             answer.records = piece
-            return
+            return piece.size_bytes
         try:
             answer.records = piece.read()
         finally:
             piece.close()
+        return piece.size_bytes

@@ -149,6 +149,26 @@ class ReadableLog:
             return TimestampOffset(-1, NO_TIMESTAMP, -1)
         return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))
 
+    def fetch_bound(self, offset: int, size_bytes: int) -> int:
+        """An offset that is not below the end of so many bytes, as ``read`` gave them for ``offset``.
+
+        As close as the index tells, so that a reader hears of the aborted transactions in what it got and not
+        of all that follow.
+
+        Raises:
+            KafkaStorageError: the log cannot be read.
+        """
+        segments = self._segments.walk_from(offset)
+        for segment in segments:
+            head = segment.find(offset)
+            if head is not None:
+                bound = segment.offset_index.offset_behind(head.position + size_bytes)
+                following = next(segments, None) if bound is None else None
+                if following is not None:
+                    bound = following.base_offset
+                return self.log_end_offset if bound is None else bound
+        return self.log_end_offset
+
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
 

@@ -66,6 +66,12 @@ class OffsetIndex:
         slot = max(end - entries, nearest, 0)
         return self._positions[slot] if 0 < slot < end else 0
 
+    def offset_behind(self, position: int) -> int | None:
+        """The last offset of the first indexed batch at or behind ``position``, None where there is none."""
+        self._load()
+        slot = bisect_left(self._positions, position)
+        return self.base_offset + self._offsets[slot] if slot < len(self._offsets) else None
+
     def append(self, last_offset: int, position: int) -> None:
         """Adds the batch that ends with ``last_offset`` and starts at ``position``."""
         self._load()

@@ -73,6 +73,22 @@ def test_rebuilding_from_the_log_files_alone_gives_kafkas_files(golden, tmp_path
     assert rebuilt == expected
 
 
+def test_rebuilding_a_compacted_log_gives_kafkas_indexes(golden, tmp_path: Path) -> None:
+    """Of its closed segments, empty ones among them; the active one's are preallocated in the original."""
+    expected = log_files(golden("goldc-0-compacted"))
+    target = tmp_path / "rebuilt"
+    target.mkdir()
+    for name, data in expected.items():
+        if name.endswith(".log"):
+            (target / name).write_bytes(data)
+    open_log(FILES, str(target)).close()
+    rebuilt = log_files(target)
+    closed = [name for name in expected if name.endswith("index") and not name.startswith(f"{3000:020d}")]
+    assert len(closed) == 6
+    for name in closed:
+        assert rebuilt[name] == expected[name], name
+
+
 def test_opening_and_closing_a_rebuilt_directory_changes_no_byte(golden) -> None:
     """A clean start and end leave what Kafka left, but for the epoch that starts at the end of the log."""
     directory = golden("gold-0-rebuilt-by-kafka")

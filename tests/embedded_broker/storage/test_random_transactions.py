@@ -99,10 +99,11 @@ def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
     found: list[bytes | None] = []
     stable, offset = log.last_stable_offset, from_offset
     while offset < stable:
-        aborted = sorted(log.aborted_transactions(offset, stable), key=lambda each: each.first_offset)
         piece = log.read(offset, 300, up_to=stable)
         data = memoryview(piece.read())
         piece.close()
+        bound = min(log.fetch_bound(offset, len(data)), stable)
+        aborted = sorted(log.aborted_transactions(offset, bound), key=lambda each: each.first_offset)
         skipped: set[int] = set()
         for position, header in iter_headers(data):
             while aborted and aborted[0].first_offset <= header.last_offset:
@@ -250,3 +251,18 @@ def test_deleting_the_first_records_of_a_transaction_leaves_it_open() -> None:
     assert (log.log_start_offset, log.last_stable_offset, log.high_watermark) == (2, 2, 3)
     log.append_marker(TransactionMarker(1, 0, False, 0), now_ms=NOW_MS)
     assert log.last_stable_offset == 4
+
+
+def test_a_reader_hears_of_the_aborted_transactions_in_what_it_got() -> None:
+    """Not of the hundreds that follow: the bound is at most an index interval behind the bytes."""
+    log = open_log(MemoryFiles(), settings=SETTINGS)
+    for sequence in range(200):
+        data = batch(b"v", producer_id=1, sequence=sequence, transactional=True)
+        log.append_as_leader(data, now_ms=NOW_MS)
+        log.append_marker(TransactionMarker(1, 0, False, 0), now_ms=NOW_MS)
+    size = log.read(100, 200).size_bytes
+    bound = log.fetch_bound(100, size)
+    assert 100 < bound <= 110
+    assert [each.first_offset for each in log.aborted_transactions(100, bound)] == [*range(100, bound, 2)]
+    assert log.fetch_bound(399, 78) == 400
+    assert log.fetch_bound(400, 0) == 400
