@@ -200,7 +200,7 @@ def _marker(record: Record) -> Entry:
 
 
 def _index(path: str, name: str) -> Iterator[Entry]:
-    base_offset = int(name[:20]) if name[:20].isdigit() and name[20:21] == "." else 0
+    base_offset = int(name[:20]) if name[:20].isascii() and name[:20].isdigit() else 0
     entry, as_dict = _KINDS[name[name.rindex(".") :]]
     with open_read_only(path) as file:
         extent = measure_entries(file, entry.size)

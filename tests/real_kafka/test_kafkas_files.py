@@ -18,7 +18,9 @@ from make_golden import GOLDEN, digest
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.findings import Level
 from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.verify import Totals, verify_partition
 from splashdam.record.reader import Record
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -94,6 +96,24 @@ def check_what_it_serves_now(servers: str, records: Served) -> None:
             assert now == before
         else:
             assert (now[:-1], now[-1].value) == (before, b"written here")
+
+
+def test_a_killed_kafkas_directory(broker: KafkaBroker, tmp_path: Path) -> None:
+    """No marker, indexes preallocated with zeros: verified without an error, opened, served the same."""
+    make_topic(broker.bootstrap_servers, "killed")
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, batch_size=2_000) as producer:
+        for number in range(3_000):
+            producer.send("killed", b"value %d" % number)
+    before = served(broker.bootstrap_servers, "killed")
+    assert len(before) == 3_000
+    broker.stop(kill=True)
+    ours = tmp_path / "ours"
+    shutil.copytree(broker.data, ours)
+    findings = list(verify_partition(str(ours / "killed-0"), Totals(), contiguous=True))
+    assert [finding.text for finding in findings if finding.level is Level.ERROR] == []
+    assert sum("preallocated zero bytes" in finding.text for finding in findings) == 2
+    with EmbeddedBroker(ours) as embedded:
+        assert served(embedded.bootstrap_servers, "killed") == before
 
 
 @pytest.mark.parametrize("topic", kafka_old_formats.TOPICS)

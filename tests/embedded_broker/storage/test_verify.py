@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from log_kit import NOW_MS, batch, open_log
-from log_workload import append_random
+from log_workload import append_random, append_transactions
 from make_golden import GOLDEN
 
+from splashdam.embedded_broker.storage.dump import dump_file
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.findings import Finding, Level
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -23,6 +29,7 @@ from splashdam.embedded_broker.storage.verify import (
     verify_root,
 )
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
 
 Damage: TypeAlias = Callable[[Path], object]
 LOG, INDEX, TIMES = (f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
@@ -167,3 +174,37 @@ def test_what_is_no_log_directory(tmp_path: Path) -> None:
         partition_directories(str(tmp_path))
     with pytest.raises(KafkaStorageError, match="could not list"):
         partition_directories(str(tmp_path / "missing"))
+
+
+def test_transactions_of_ours_are_sound(tmp_path: Path) -> None:
+    """Markers, the index of aborted transactions, several segments."""
+    directory = tmp_path / "t-0"
+    log = open_log(DiskFiles(), str(directory), settings=LogSettings(segment_bytes=20_000))
+    append_transactions(log, seed=1, count=150)
+    log.close()
+    assert list(directory.glob("*.txnindex"))
+    findings, totals = verified(directory, contiguous=True)
+    assert [finding.text for finding in findings if "partition.metadata" not in finding.text] == []
+    assert totals.segments > 1
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(GOLDEN.glob("kafka-*/*-0"))))
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_damaged_it_is_told_and_nothing_breaks(chance: random.Random, partition: Path) -> None:
+    """One file with some bytes changed, put in or cut off: verifying and dumping come to their end."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder, partition.name)
+        shutil.copytree(partition, directory)
+        target = chance.choice([path for path in sorted(directory.iterdir()) if path.stat().st_size])
+        data = bytearray(target.read_bytes())
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(data))
+            removed, added = chance.choice(((1, 1), (4, 4), (0, 9), (len(data), 1)))
+            data[at : at + removed] = chance.choice(
+                (chance.randbytes(added), b"\xff" * added, b"\x7f" * added)
+            )
+        target.write_bytes(data)
+        verified(directory)
+        for path in directory.iterdir():
+            with suppress(BrokerResponseError):
+                list(dump_file(str(path), print_data=True))
