@@ -88,6 +88,8 @@ class FlushableLog(ReadableLog):
         wanted = self.log_end_offset
         while self._sync_under_way is not None:
             await self._sync_under_way.wait()
+            if self.recovery_point >= wanted:  # whoever led that one may lead the next already
+                return
         if self._is_closed() or (self.recovery_point >= wanted and not self.needs_flush):
             return
         round_ = self._begin_flush()

@@ -68,6 +68,22 @@ async def test_many_waiters_share_a_sync(disk: SlowDisk) -> None:
     assert len(disk.synced) == before
 
 
+async def test_busy_waiters_take_turns(disk: SlowDisk) -> None:
+    """One that comes back at once leads again, and keeps nobody waiting whose records are safe by then."""
+    log = open_log(MemoryFiles())
+    disk.go_on.set()
+
+    async def client(number: int) -> None:
+        for _ in range(10):
+            await append_and_sync(log, number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(client, number)
+    assert log.recovery_point == 200
+    assert disk.synced.count(f"{DIRECTORY}/{0:020d}.log") <= 30
+
+
 async def test_all_waiters_hear_of_a_failure(disk: SlowDisk) -> None:
     """Nobody is told that a record is safe after a sync has failed."""
     files = MemoryFiles()
