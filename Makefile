@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip
 LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
-# Apache Kafka's jars for `make kafka`: the newest 4.x whose tools are published, and the last line before it.
-KAFKA_VERSIONS ?= 4.3.1 3.9.2
+# Apache Kafka's jars for `make kafka`: the newest, the newest whose tools are published, and the last line before 4.
+KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
 .PHONY: setup demo test kafka check bench bench-full bench-stages sanitize view clean

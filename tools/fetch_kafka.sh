@@ -4,6 +4,14 @@
 set -eu
 cache=$1
 shift
+
+copy_jars() { # VERSION DIRECTORY [Maven's options]
+    version=$1 directory=$2
+    shift 2
+    mvn --quiet --batch-mode -Dstyle.color=never --file "$(dirname "$0")/kafka_jars.xml" "-Dkafka.version=$version" "$@" \
+        dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$directory"
+}
+
 for version in "$@"; do
     [ -d "$cache/$version" ] && continue
     if ! command -v mvn > /dev/null; then
@@ -13,12 +21,14 @@ for version in "$@"; do
     echo "fetching Apache Kafka $version …"
     mkdir -p "$cache"
     part=$(mktemp -d "$cache/.fetching.XXXXXX")
-    if mvn --quiet --batch-mode --file "$(dirname "$0")/kafka_jars.xml" "-Dkafka.version=$version" \
-        dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$part"; then
-        chmod 755 "$part"
-        mv "$part" "$cache/$version"
-    else
-        rm -rf "$part"
-        echo "Kafka $version could not be fetched" >&2
+    if ! copy_jars "$version" "$part" --activate-profiles tools > /dev/null 2>&1; then
+        echo "its command line tools are not to be had; trying the broker alone"
+        copy_jars "$version" "$part" || {
+            rm -rf "$part"
+            echo "Kafka $version could not be fetched" >&2
+            continue
+        }
     fi
+    chmod 755 "$part"
+    mv "$part" "$cache/$version"
 done

@@ -65,16 +65,29 @@ def test_a_real_broker_takes_our_log_over(broker: KafkaBroker, tmp_path: Path) -
     assert taken_over(broker, ours) == (records, records)
 
 
+def transactions_by_us(directory: Path) -> tuple[list[Record], list[Record]]:
+    """A closed log with committed, aborted and open transactions; its records, and the committed ones."""
+    log = open_log(DiskFiles(), str(directory), settings=LogSettings(segment_bytes=100_000))
+    records, committed = append_transactions(log, seed=3, count=400)
+    assert 0 < len(committed) < len(records)
+    log.close()
+    return records, committed
+
+
+def test_kafka_dump_log_decodes_our_aborted_transactions(version: str, tmp_path: Path) -> None:
+    """Every entry of every ``.txnindex``, and the producers of every snapshot."""
+    transactions_by_us(tmp_path / "t-0")
+    indexes = sorted((tmp_path / "t-0").glob("*.txnindex"))
+    entries = sum(index.stat().st_size // 34 for index in indexes)
+    assert dump_log(version, *indexes).count("producerId: ") == entries > 20
+    assert "producerId: 7" in dump_log(version, *sorted((tmp_path / "t-0").glob("*.snapshot")))
+
+
 def test_a_real_broker_takes_our_transactions_over(broker: KafkaBroker, tmp_path: Path) -> None:
     """Committed, aborted and open ones: as above, and the index of aborted transactions is Kafka's."""
     ours = tmp_path / "t-0"
-    log = open_log(DiskFiles(), str(ours), settings=LogSettings(segment_bytes=100_000))
-    expected = append_transactions(log, seed=3, count=400)
-    assert 0 < len(expected[1]) < len(expected[0])
-    log.close()
-    indexes = sorted(ours.glob("*.txnindex"))
-    said = dump_log(broker.version, *indexes)
-    assert said.count("producerId: ") == sum(index.stat().st_size // 34 for index in indexes) > 20
+    expected = transactions_by_us(ours)
+    assert list(ours.glob("*.txnindex"))
     assert taken_over(broker, ours) == expected
 
 
