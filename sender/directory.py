@@ -73,7 +73,8 @@ class LinkDirectory:
         """Sees to it that some broker becomes reachable.
 
         Returns:
-            how long until another attempt makes sense; infinity while a link is being made or is merely busy.
+            how long until another attempt makes sense, or a throttled link can send again; infinity while a
+            link is being made or is merely busy.
         """
         if any(link.hopeful for link in self):
             return math.inf
@@ -81,11 +82,13 @@ class LinkDirectory:
         elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
         links = [self.link_to(node) for node in (*cluster.nodes.values(), *elsewhere)]
         candidates = [link for link in links if link.state is LinkState.IDLE]
+        ready = (link for link in links if link.state is LinkState.READY)
+        sendable_in_ms = min((link.delay_ms(now_ms) for link in ready), default=math.inf)
         if not candidates:
-            return math.inf
+            return sendable_in_ms
         best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
         best.want(nursery, now_ms)
-        return best.delay_ms(now_ms)
+        return min(best.delay_ms(now_ms), sendable_in_ms)
 
     def close_idle(self, now_ms: float) -> float:
         """Closes connections that nobody used for long.

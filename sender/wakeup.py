@@ -53,6 +53,7 @@ class Wakeup:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._reader)
+                self._rung = True  # also by who took the flag before the last sleep and has written only now
         finally:
             self._rung |= not self._armed  # who took the flag has written, or is about to
             self._armed = False

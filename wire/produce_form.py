@@ -130,10 +130,10 @@ class ProduceForm:
 def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm | None:
     """The form of a request that was decoded from ``frame``.
 
-    None where it is not one batch for one partition, is to have no answer, belongs to a transaction, or has
-    bytes that the schema does not explain.
+    None where it is not one batch for one partition, wants no answer or an unheard-of one, belongs to a
+    transaction, or has bytes that the schema does not explain.
     """
-    if len(request.topic_data) != 1 or request.acks == 0 or request.transactional_id is not None:
+    if len(request.topic_data) != 1 or request.acks not in (1, -1) or request.transactional_id is not None:
         return None
     (topic,) = request.topic_data
     if len(topic.partition_data) != 1 or not topic.partition_data[0].records:

@@ -124,6 +124,16 @@ async def test_topic_that_goes_and_comes_back(talk: Talk, broker: Broker) -> Non
     assert codes == [0, 0, 3, 3, 0, 0]
 
 
+async def test_acks_that_do_not_exist(talk: Talk, broker: Broker) -> None:
+    """They are refused each time, not only when the request is new."""
+    broker.topics.create("t")
+    request = produce_request("t", batch(b"v"), acks=2)
+    for _ in range(3):
+        answer = await talk.ask(request, 9)
+        assert answer.responses[0].partition_responses[0].error_code == 21
+    assert broker.logs.logs[T0].log_end_offset == 0
+
+
 async def test_requests_without_a_form_are_not_studied_for_ever(talk: Talk, broker: Broker) -> None:
     """A client that always asks for many partitions, or never wants an answer, costs a look and no more."""
     broker.topics.create("t", 2)
@@ -181,16 +191,22 @@ async def _answers(frames: list[bytes]) -> list[bytes]:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     requests=st.lists(
-        st.tuples(st.sampled_from(["t", "missing"]), st.sampled_from([3, 6, 7, 9, 11]), BATCHES), max_size=25
+        st.tuples(
+            st.sampled_from(["t", "missing"]),
+            st.sampled_from([3, 6, 7, 9, 11]),
+            BATCHES,
+            st.sampled_from([-1, 1, 2, -2]),
+        ),
+        max_size=25,
     )
 )
 def test_both_ways_answer_alike(
-    requests: list[tuple[str, int, bytes]], monkeypatch: pytest.MonkeyPatch
+    requests: list[tuple[str, int, bytes, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Good batches, repeats, gaps, damage and what is refused: byte for byte the same answers."""
     frames = [
-        framed(produce_request(topic, records), version, number)
-        for number, (topic, version, records) in enumerate(requests)
+        framed(produce_request(topic, records, acks=acks), version, number)
+        for number, (topic, version, records, acks) in enumerate(requests)
     ]
     straight = trio.run(_answers, frames)
     with monkeypatch.context() as patch:

@@ -205,6 +205,19 @@ async def test_throttled_client_waits(make_rig, autojump_clock):
         assert rig.clock.now_ms() - start_ms == pytest.approx(700, abs=2)
 
 
+async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump_clock):
+    """A topic asked for while the only broker wants to be left alone: asked right after, with no other event."""
+    rig = make_rig(cluster={"topics": {"t": 1, "u": 1}})
+    rig.cluster.produce_script.append(Trouble(throttle_ms=700))
+    async with rig.running():
+        await rig.send_and_wait(b"a")
+        begun = trio.current_time()
+        with trio.fail_after(10):
+            assert await rig.send_and_wait(b"b", topic="u") == 0
+        assert trio.current_time() - begun == pytest.approx(0.7, abs=0.01)
+
+
+
 async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_clock, monkeypatch):
     """A topic out of use for long comes back at number 0 of a new epoch: its record is written."""
     monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import trio
 
+from splashdam.sender import wakeup as module
 from splashdam.sender.wakeup import Wakeup
 
 
@@ -52,3 +54,23 @@ def test_wake_after_the_loop_is_gone_does_nothing():
 
     trio.run(sleep_armed)
     wakeup.wake()
+
+
+async def test_a_late_write_wakes_once(autojump_clock, monkeypatch):
+    """A thread that took the flag and was held up before its write ends one later sleep, not all of them."""
+    wakeup = Wakeup()
+    held_up = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", lambda *args: held_up.append(args))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wakeup.wait, 1000)
+            await trio.testing.wait_all_tasks_blocked()
+            wakeup.wake()
+    assert trio.current_time() == 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakeup.wait, 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        os.write(*held_up.pop())
+    assert trio.current_time() == 1
+    await wakeup.wait(1000)
+    assert trio.current_time() == 2
