@@ -21,14 +21,14 @@ def receiver(stream: trio.abc.ReceiveStream) -> Receive:
 
 async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> bytes:
     """Waits, then reads. trio reads first, which for who has just read everything is a call for nothing."""
-    while True:
-        descriptor = stream.socket.fileno()
-        if descriptor < 0:
-            raise trio.ClosedResourceError("the stream was closed here")
-        await trio.lowlevel.wait_readable(descriptor)
+    socket = stream.socket
+    while socket.fileno() >= 0:
+        await trio.lowlevel.wait_readable(socket)
         try:
-            return os.read(descriptor, most_bytes)
+            return os.read(socket.fileno(), most_bytes)  # asked anew: who closed it meanwhile freed the number
         except BlockingIOError:  # readable for nothing, as happens; it is non-blocking
             continue
         except OSError as error:
-            raise trio.BrokenResourceError(f"the socket is broken: {error}") from error
+            if socket.fileno() >= 0:
+                raise trio.BrokenResourceError(f"the socket is broken: {error}") from error
+    raise trio.ClosedResourceError("the stream was closed here")

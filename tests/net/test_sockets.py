@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import queue
 import socket
 import threading
@@ -222,6 +223,30 @@ async def test_reading_ends_as_trio_has_it() -> None:
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked()
         await ours.aclose()
+
+
+async def test_a_descriptor_that_is_somebody_elses_by_now_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is closed and its number taken again after the reader was woken and before it runs."""
+    ours, theirs = (stream_of(end) for end in socket_pair())
+    other, writer = socket_pair()
+    writer.send(b"for somebody else")
+
+    async def woken_too_late(sock: trio.socket.SocketType) -> None:
+        number = sock.fileno()
+        sock.close()
+        os.dup2(other.fileno(), number)
+        taken.append(number)
+
+    taken: list[int] = []
+    async with theirs:
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.lowlevel, "wait_readable", woken_too_late)
+            with pytest.raises(trio.ClosedResourceError):
+                await receiver(ours)(100)
+    assert other.recv(100) == b"for somebody else"
+    os.close(taken.pop())
+    other.close()
+    writer.close()
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
