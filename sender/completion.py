@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
@@ -38,7 +39,7 @@ class Completion:
 
     def __init__(self, context: SenderContext, idempotence: Idempotence | None) -> None:
         self.in_flight: dict[ProducerBatch, None] = {}
-        self.finished: list[BatchOutcome] = []
+        self.finished: deque[BatchOutcome] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
         self._nothing_late_before_ms = -math.inf  # whatever is opened after a look is late after this
@@ -129,9 +130,7 @@ class Completion:
                 "%s accepted a batch of %d records after it had failed here", topic_partition, record_count
             )
         while self.finished:
-            finished, self.finished = self.finished, []
-            for outcome in finished:
-                outcome.run_waiters()
+            self.finished.popleft().run_waiters()  # one that is interrupted leaves the others for the next call
 
     def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         base_offset = -1 if answer.error_code else answer.base_offset

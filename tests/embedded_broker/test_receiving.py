@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -127,7 +128,7 @@ async def test_reset_is_a_broken_stream(tcp: tuple[trio.SocketStream, trio.Socke
     """Whatever the system calls it."""
     client, server = tcp
     receiver = FrameReceiver(server, 1000)
-    client.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SO_LINGER 0: close resets
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets
     await client.aclose()
     with pytest.raises(trio.BrokenResourceError):
         await receiver.receive()

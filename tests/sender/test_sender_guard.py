@@ -109,3 +109,21 @@ async def test_records_without_a_producer_id_are_counted_as_failed(make_rig, aut
     async with rig.running():
         await rig.send_and_wait(b"x")
         assert rig.sender.statistics().records_failed == 1
+
+
+async def test_an_interrupted_waiter_leaves_nobody_waiting(make_rig, autojump_clock):
+    """Ctrl-C in a callback ends the sender; the waiters of other batches settled in that turn run still."""
+    rig = make_rig(cluster={"topics": {"t": 3}})
+    told: list[int] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with rig.running():
+            for number, waiter in enumerate((interrupt, lambda: told.append(1), lambda: told.append(2))):
+                future = rig.send(b"x", partition=number)
+                future.outcome.add_waiter(waiter, future.index)
+            await trio.sleep(1)
+    assert raised.group_contains(KeyboardInterrupt)
+    assert told == [1, 2]
