@@ -25,7 +25,7 @@ async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> 
     while socket.fileno() >= 0:
         await trio.lowlevel.wait_readable(socket)
         try:
-            return os.read(socket.fileno(), most_bytes)  # asked anew: who closed it meanwhile freed the number
+            return os.read(socket.fileno(), most_bytes)  # anew: a close meanwhile freed the number
         except BlockingIOError:  # readable for nothing, as happens; it is non-blocking
             continue
         except OSError as error:

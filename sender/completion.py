@@ -130,7 +130,7 @@ class Completion:
                 "%s accepted a batch of %d records after it had failed here", topic_partition, record_count
             )
         while self.finished:
-            self.finished.popleft().run_waiters()  # one that is interrupted leaves the others for the next call
+            self.finished.popleft().run_waiters()  # an interrupted one leaves the others in place
 
     def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         base_offset = -1 if answer.error_code else answer.base_offset

@@ -225,7 +225,7 @@ async def test_reading_ends_as_trio_has_it() -> None:
         await ours.aclose()
 
 
-async def test_a_descriptor_that_is_somebody_elses_by_now_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_descriptor_that_was_taken_again_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream is closed and its number taken again after the reader was woken and before it runs."""
     ours, theirs = (stream_of(end) for end in socket_pair())
     other, writer = socket_pair()
