@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
-from splashdam.accumulator.open_batches import OpenBatches, PendingRecord
+from splashdam.accumulator.open_batches import BatchLane, OpenBatches, PendingRecord
 from splashdam.accumulator.queues import PartitionQueues
 from splashdam.accumulator.results import (
     BATCH_FULL,
@@ -133,23 +133,59 @@ class RecordAccumulator:
             return self._appended(appended, ticket)
         if abort_on_new_batch:
             return BATCH_FULL
-        least_bytes = self._open.first_capacity(topic_partition, upper_bytes)
+        least_bytes = self._open.first_capacity(lane, upper_bytes)
         likely_bytes = self._open.likely_capacity(lane, least_bytes, expected_bytes)
         capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
         if capacity_bytes is None:
             return Exhausted(ticket or self._memory.queue(self._open.charge(likely_bytes)))
-        batch, future = self._open.open(
-            topic_partition,
-            now_ms,
-            record,
-            future_type,
-            capacity_bytes=capacity_bytes,
-            charged_bytes=self._open.charge(capacity_bytes),
+        return Appended(self._begin(lane, now_ms, record, future_type, capacity_bytes), wake=True)
+
+    def append_new(  # noqa: PLR0917 (as append)
+        self,
+        lane: PartitionLane,
+        now_ms: float,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        future_type: type[FutureT],
+    ) -> FutureT | None:
+        """As ``append``, for a record that needs a new batch and finds memory. None: it is not so, or it is
+        closed; nothing has changed, and ``append`` says what to do.
+
+        Args:
+            lane: of the partition; may be one that was forgotten.
+            now_ms, timestamp_ms, key, value, headers, future_type: as ``append`` has them.
+
+        Raises:
+            MessageTooLargeError, TypeError, OverflowError, UnicodeEncodeError: as ``append``.
+        """
+        own = self._open.lane(lane.topic_partition)
+        if own.batch is not None or self._closed:
+            return None
+        least_bytes = self._open.first_capacity(own, record_size_upper_bound(key, value, headers))
+        capacity_bytes = self._open.reserve(
+            None, least_bytes, self._open.likely_capacity(own, least_bytes, 0)
         )
+        if capacity_bytes is None:
+            return None
+        record = PendingRecord(timestamp_ms, key, value, headers)
+        return self._begin(own, now_ms, record, future_type, capacity_bytes)
+
+    def _begin(
+        self,
+        lane: BatchLane,
+        now_ms: float,
+        record: PendingRecord,
+        future_type: type[FutureT],
+        capacity_bytes: int,
+    ) -> FutureT:
+        """A new batch with its first record, in memory that is reserved."""
+        batch, future = self._open.open(lane.topic_partition, now_ms, record, future_type, capacity_bytes)
         self._queues.append(batch)
         self._incomplete[batch] = None
-        self._open.publish(batch)  # last: from now on others append to it without the guard
-        return Appended(future, wake=True)
+        self._open.publish(lane, batch)  # last: from now on others append to it without the guard
+        return future
 
     def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
         if ticket is not None:

@@ -145,7 +145,7 @@ class OpenBatches:
         buffer.reserve(wanted_bytes)
         return True
 
-    def first_capacity(self, topic_partition: TopicPartition, upper_bytes: int) -> int:
+    def first_capacity(self, lane: BatchLane, upper_bytes: int) -> int:
         """What the buffer of a new batch holds at least, for a record of at most ``upper_bytes``.
 
         Raises:
@@ -155,7 +155,7 @@ class OpenBatches:
         total_bytes = self._memory.total_bytes
         if needed_bytes > total_bytes:
             raise MessageTooLargeError(
-                f"a record for {topic_partition} takes up to {needed_bytes} bytes, "
+                f"a record for {lane.topic_partition} takes up to {needed_bytes} bytes, "
                 f"buffer_memory is {total_bytes} in all"
             )
         return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
@@ -168,6 +168,8 @@ class OpenBatches:
         of the memory, a batch grows as it fills.
         """
         wanted_bytes, capacity_bytes = max(lane.last_bytes, least_bytes + expected_bytes), least_bytes
+        if capacity_bytes >= wanted_bytes:
+            return capacity_bytes
         while capacity_bytes < wanted_bytes:
             capacity_bytes *= 2
         likely_bytes = min(capacity_bytes, self._batch_bytes - 1)
@@ -218,9 +220,7 @@ class OpenBatches:
         now_ms: float,
         record: PendingRecord,
         future_type: type[FutureT],
-        *,
         capacity_bytes: int,
-        charged_bytes: int,
     ) -> tuple[ProducerBatch, FutureT]:
         """A new batch that holds ``record``, in memory that was reserved; given back if this fails.
 
@@ -228,7 +228,8 @@ class OpenBatches:
             IllegalArgumentError: the record does not fit any more: somebody has changed it meanwhile.
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``.
         """
-        lane = BatchLane(topic_partition)  # nobody else sees it: the batch is not published yet
+        lane = PartitionLane(topic_partition)  # nobody else sees it: the batch is not published yet
+        charged_bytes = self.charge(capacity_bytes)
         future = None
         try:
             buffer = self.pool.take(capacity_bytes)
@@ -246,12 +247,11 @@ class OpenBatches:
         self._opened += 1
         return batch, future
 
-    def publish(self, batch: ProducerBatch) -> None:
+    def publish(self, lane: BatchLane, batch: ProducerBatch) -> None:
         """The batch takes records from now on; the last step of its opening. One that is full is closed."""
         if batch.buffer.capacity_bytes >= self._batch_bytes:
             batch.close()
             return
-        lane = self.lane(batch.topic_partition)
         lane.batch = batch
         lane.open(batch.buffer, batch.outcome)
 

@@ -34,9 +34,12 @@ class AliveSet(Generic[T]):
 
     def snapshot(self) -> list[T]:
         """Those that are alive now."""
-        return [
-            member for reference in list(self._references.values()) if (member := reference()) is not None
-        ]
+        members = []
+        for reference in list(self._references.values()):
+            member = reference()
+            if member is not None:
+                members.append(member)
+        return members
 
 
 def _forgetter(references: dict[int, weakref.ref[T]], number: int) -> Callable[[weakref.ref[T]], None]:

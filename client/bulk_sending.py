@@ -190,7 +190,13 @@ class BulkSend:
         self._stamp()
         key = None if records.keys is None else records.keys[row]
         result = self._intake.submit(
-            self._topic, records.values[row], key, self._headers, self._partition, self._stamped_ms
+            self._topic,
+            records.values[row],
+            key,
+            self._headers,
+            self._partition,
+            self._stamped_ms,
+            more_follow=True,
         )
         if type(result) is RecordFuture:
             self.settled(result)

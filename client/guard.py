@@ -67,7 +67,7 @@ def refuse_inside_a_send(call: str) -> None:
         IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
     """
     for guard in _guards.snapshot():
-        if guard.interrupted():
+        if guard.depth and guard.interrupted():
             raise IllegalStateError(
                 f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
             )

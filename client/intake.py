@@ -17,7 +17,12 @@ from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
-from splashdam.client.partitioners import DefaultPartitioner, PartitionFunction, partition_function
+from splashdam.client.partitioners import (
+    DefaultPartitioner,
+    PartitionFunction,
+    hashed_partition,
+    partition_function,
+)
 from splashdam.client.routes import RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
@@ -25,7 +30,8 @@ from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.net.clock import Clock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import StraightPath, record_size_upper_bound
+from splashdam.record.kernel import PartitionLane, StraightPath, record_size_upper_bound
+from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
 from splashdam.sender.metadata import Metadata
 
 logger = logging.getLogger("splashdam.client")
@@ -36,6 +42,15 @@ _FRAMING_BYTES = HEADER_BYTES + 21 + 2 * 5 + 1
 
 class RecordIntake:
     """Takes the records of one producer.
+
+    Args:
+        settings: the producer's.
+        accumulator: where records go.
+        metadata: the cluster.
+        guard: around every use of both.
+        wake: the sender has something to do; waits for its turn where the application is too far ahead.
+        ring: wakes the sender, never waits.
+        clock: the one clock.
 
     Attributes:
         path: where records go that fit as they are.
@@ -52,12 +67,14 @@ class RecordIntake:
         metadata: Metadata,
         guard: Guard,
         wake: Callable[[], None],
+        ring: Callable[[], None],
         clock: Clock,
     ) -> None:
         self.accumulator = accumulator
         self.metadata = metadata
         self.guard = guard
         self.wake = wake
+        self._ring = ring
         self.clock = clock
         self.batch_size = settings.batch_size
         self.max_block_ms = settings.max_block_ms
@@ -122,22 +139,29 @@ class RecordIntake:
         headers: Any,
         partition: int | None,
         timestamp_ms: int | None,
+        *,
+        more_follow: bool = False,
     ) -> RecordFuture | Admission:
-        """Brings the record into the open batch of its partition, or answers an ``Admission`` to go on with.
+        """Brings the record into a batch of its partition, or answers an ``Admission`` to go on with.
 
-        Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order.
+        Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order. Who
+        knows that ``more_follow`` gets an ``Admission`` where a batch has to be opened, and says how much.
         """
         if self._refuse is not None:
             raise self._refuse()
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
         given = (key, value)
-        pairs = header_pairs(headers)
+        pairs = [] if headers is None else header_pairs(headers)
         if self._serialize_key is not None:
             key = self._serialize_key(topic, pairs, key)
         if self._serialize_value is not None:
             value = self._serialize_value(topic, pairs, value)
-        key, value, headers = plain_bytes(key, "key"), plain_bytes(value, "value"), tuple(pairs) or None
+        if type(key) is not bytes:
+            key = plain_bytes(key, "key")
+        if type(value) is not bytes:
+            value = plain_bytes(value, "value")
+        headers = tuple(pairs) or None
         if timestamp_ms is not None:
             timestamp_ms = operator.index(timestamp_ms)
         if not self.path.plain:
@@ -145,8 +169,72 @@ class RecordIntake:
             if future is not None:
                 return future
         if timestamp_ms is None:
-            timestamp_ms = self.clock.wall_ms()
+            timestamp_ms = self.clock.wall_ns() // 1_000_000
+        if not (more_follow or self.path.detour):
+            future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
         return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
+
+    def _open_batch(  # noqa: PLR0917 (as submit)
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> RecordFuture | None:
+        """What most records meet that cannot go straight: topic and partition are known, the partition has no
+        open batch, and there is memory. None, and nothing has changed, where it is not so.
+
+        The sender is woken first: its thread needs as long to come as a batch to be opened.
+        """
+        route = self.path.route(topic)
+        if route is None:
+            return None
+        size_bytes = (0 if key is None else len(key)) + (0 if value is None else len(value))
+        if headers is not None:
+            size_bytes += payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)
+        sticky_bytes = 0
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < len(route.lanes):
+                return None
+            lane = route.lanes[partition]
+        elif key is not None:
+            lane = route.lanes[hashed_partition(key, len(route.lanes))]
+        else:
+            lane, sticky_bytes = route.sticky, size_bytes + RECORD_FRAMING_BYTES
+            if route.sticky_bytes + sticky_bytes >= self.batch_size:
+                return None
+        if lane.buffer is not None or size_bytes > self.fits_bytes:
+            return None
+        self._ring()
+        future = self._append_new(lane, key, value, headers, timestamp_ms)
+        if future is not None:
+            route.sticky_bytes += sticky_bytes
+            self.wake()
+        return future
+
+    def _append_new(
+        self,
+        lane: PartitionLane,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        timestamp_ms: int,
+    ) -> RecordFuture | None:
+        guard = self.guard
+        with guard.lock:
+            if guard.depth:  # a signal handler or a __del__ has interrupted the holder
+                return None
+            guard.depth = 1
+            try:
+                return self.accumulator.append_new(
+                    lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
+                )
+            finally:
+                guard.depth = 0
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""

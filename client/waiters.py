@@ -114,10 +114,13 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
     handle = waitable.subscribe(gate.release)
     if handle is None:
         return True
+    woken = False
     try:
-        return gate.acquire(timeout=-1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        woken = gate.acquire(timeout=-1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX))
     finally:
-        waitable.unsubscribe(handle)
+        if not woken:
+            waitable.unsubscribe(handle)
+    return woken
 
 
 async def wait_in_trio(waitable: Waitable) -> None:
