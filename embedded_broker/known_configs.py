@@ -47,9 +47,6 @@ _REASONS = {
         transaction.abort.timed.out.transaction.cleanup.interval.ms transactional.id.expiration.ms
         transaction.remove.expired.transaction.cleanup.interval.ms
         transaction.partition.verification.enable""",
-    "nothing is compacted yet": """
-        log.cleaner.enable log.cleaner.threads log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.size
-        log.cleaner.io.buffer.load.factor log.cleaner.io.max.bytes.per.second""",
     "fetch sessions are not kept": "max.incremental.fetch.session.cache.slots",
     "nothing is measured for others": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level

@@ -39,7 +39,7 @@ from splashdam.record.damage import damaged
 from splashdam.record.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
 from splashdam.record.outcome_table import Event, takes
-from splashdam.record.record import Record, RecordScan
+from splashdam.record.record import KeptRecords, Record, RecordScan
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -83,6 +83,7 @@ __all__ = [
     "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
+    "OffsetMap",
     "PartitionLane",
     "RunTails",
     "Sends",
@@ -128,3 +129,4 @@ include "c/records.pxi"
 include "c/columns.pxi"
 include "c/arrow.pxi"
 include "c/bulk.pxi"
+include "c/offset_map.pxi"

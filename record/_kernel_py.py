@@ -16,6 +16,7 @@ from splashdam.record.future_cell import FutureCell, uncollected
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
+from splashdam.record.offset_map import OffsetMap
 from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
@@ -30,6 +31,7 @@ __all__ = [
     "ColumnBuffers",
     "FutureCell",
     "NowaitSends",
+    "OffsetMap",
     "PartitionLane",
     "RunTails",
     "Sends",

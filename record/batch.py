@@ -30,6 +30,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
 
 HEADER = Struct(">qiibIhiqqqhii")
 INT16 = Struct(">h")
@@ -118,6 +119,11 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         """Every record has ``max_timestamp``: the broker's append time."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may remove the tombstones or the marker in the batch; None: not set yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def last_sequence(self) -> int:

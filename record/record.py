@@ -1,4 +1,4 @@
-"""One record as readers get it, and what a scan tells of all records of a batch."""
+"""One record as readers get it, and what a scan or a compaction tells of all records of a batch."""
 
 from __future__ import annotations
 
@@ -41,3 +41,21 @@ class RecordScan(NamedTuple):
     misplaced: int
     misplaced_delta: int
     misplaced_position: int
+
+
+class KeptRecords(NamedTuple):
+    """What compaction leaves of the records of a batch.
+
+    Attributes:
+        record_count: how many.
+        base_timestamp: what their timestamps are relative to.
+        max_timestamp_ms: the largest of them, -1 with no record.
+        gets_horizon: ``base_timestamp`` is a delete horizon, and was none before.
+        records: encoded; None where all stay as they are.
+    """
+
+    record_count: int
+    base_timestamp: int
+    max_timestamp_ms: int
+    gets_horizon: bool
+    records: bytes | None

@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 import attrs
 import trio
@@ -24,6 +25,8 @@ from splashdam.embedded_broker.storage.files import (
 from splashdam.embedded_broker.storage.log_file import storage_errors
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer
+
+T = TypeVar("T")
 
 
 class PowerCutError(Exception):
@@ -236,6 +239,16 @@ class MemoryFiles:
         with storage_errors("make directory", path):
             self._change(_Change("make_directory", path))
         return [path, *missing]
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with storage_errors("set the time of", path):
+            self._operate()
+        self._names.files[path].modified_ms = modified_ms
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Inline, so that virtual time stays true."""
+        await trio.lowlevel.checkpoint()
+        return work()
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):

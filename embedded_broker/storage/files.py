@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,8 @@ from splashdam.embedded_broker.storage.log_file import BytesSlice, FileSlice, Lo
 from splashdam.model.values import Buffer
 
 __all__ = ["BytesSlice", "DirectoryEntry", "DiskFiles", "FileSlice", "Files", "LogFile", "StorageLock"]
+
+T = TypeVar("T")
 
 SENDFILE_MIN_BYTES = 256 * 1024
 """Slices from this size on own a descriptor and leave by ``sendfile``; below, reading is as fast."""
@@ -67,6 +69,14 @@ class Files(Protocol):
 
     def make_directory(self, path: str) -> list[str]:
         """Makes a directory and its parents; returns those that were missing, the outermost last."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Makes ``modified_ms`` answer so."""
+        ...
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Has work on files done without holding up the event loop; returns, or raises, what it does."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -216,6 +226,13 @@ class DiskFiles:
                 candidate = os.path.dirname(candidate)
             os.makedirs(path, exist_ok=True)
         return missing
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with storage_errors("set the time of", path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work)
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):

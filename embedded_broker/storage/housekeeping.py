@@ -128,6 +128,10 @@ def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) 
     return (started_ms if done_ms is None else done_ms) + interval_ms
 
 
+def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+    return manager.cleaner.due_ms(done_ms, started_ms)
+
+
 # --- what ---------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +184,10 @@ async def _expire_producers(manager: LogManager, now: Now) -> None:
         log.producers.expire(now.wall_ms, manager.settings.producer_id_expiration_ms)
 
 
+async def _compact(manager: LogManager, now: Now) -> None:
+    await manager.cleaner.work(manager.logs, now)
+
+
 TASKS = (
     ScheduledTask(
         "flushing closed segments", _once(_segments_wait), _for_each_log("flushing a segment", _flush_closed)
@@ -217,5 +225,5 @@ TASKS = (
         _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
         _expire_producers,
     ),
+    ScheduledTask("compacting logs", _compaction, _compact),
 )
-"""Whoever compacts adds a row under ``log.cleaner.backoff.ms``."""

@@ -8,12 +8,14 @@ handed out are ``FileSlice``s, which outlive whatever happens to the log. Readin
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections.abc import Callable
 from functools import partial
 
 from splashdam.embedded_broker.storage.append_checks import check_batch
 from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
+from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog, LogLoader
 from splashdam.embedded_broker.storage.log_flushing import FlushableLog
@@ -37,7 +39,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Log(FlushableLog):
-    """One partition's log; made by ``Log.open``. Its attributes are those of ``ReadableLog``."""
+    """One partition's log; made by ``Log.open``.
+
+    Attributes:
+        swapper: puts the copies that compaction makes into the place of segments.
+        Others are those of ``ReadableLog``.
+    """
 
     def __init__(
         self,
@@ -66,6 +73,7 @@ class Log(FlushableLog):
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
         self._remover = SegmentRemover(files, directory)
+        self.swapper = SegmentSwapper(files, directory, self._segments, self._remover, self._flusher)
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
         self._on_segment_closed = on_segment_closed
 
@@ -281,6 +289,7 @@ class Log(FlushableLog):
         """
         if self.state is not LogState.OPEN:
             return 0
+        self.swapper.finish()
         reasons = expired_segments(self._segment_facts(), self._facts(wall_ms))
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
             del reasons[-1]
@@ -315,16 +324,11 @@ class Log(FlushableLog):
                 segment.base_offset,
                 end,
                 segment.size_bytes,
-                partial(self._largest_timestamp, segment),
+                partial(self.largest_timestamp, segment),
                 segment is self._active,
             )
             for segment, end in zip(segments, ends, strict=True)
         ]
-
-    def _largest_timestamp(self, segment: LogSegment) -> int:
-        if segment is not self._active:
-            self._segments.touch(segment)  # looking opens its files
-        return segment.largest_timestamp
 
     def _facts(self, wall_ms: int) -> LogFacts:
         return LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
@@ -332,15 +336,16 @@ class Log(FlushableLog):
     @property
     def next_unlink_ms(self) -> float:
         """When ``unlink_deleted`` has something to do, on the clock of ``delete_old_segments``."""
-        return self._remover.next_due_ms
+        return -math.inf if self.swapper.is_unfinished else self._remover.next_due_ms
 
     def unlink_deleted(self, now_ms: float) -> None:
-        """Unlinks the files of removed segments whose delay is over.
+        """Unlinks the files of removed segments whose delay is over, and finishes swaps that the disk refused.
 
         Raises:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
         """
         if not self._is_closed():  # its directory may be another topic's by now
+            self.swapper.finish()
             self._remover.unlink_due(now_ms)
 
     # --- end ------------------------------------------------------------------------------------------------

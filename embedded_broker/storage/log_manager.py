@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import trio
 
+from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.data_directory import (
     DirectoryIdentity,
     load_identity,
@@ -62,6 +63,7 @@ class LogManager:
         logs: every partition's log.
         topics: every topic by name.
         settings: when the housekeeping is due.
+        cleaner: compacts the logs of topics that want it.
         checkpoints: the files in the root that say where logs start, what is flushed, and so on.
     """
 
@@ -78,6 +80,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.settings = settings
         self.checkpoints = RootCheckpoints(files, root)
+        self.cleaner = LogCleaner(files, settings, self.checkpoints.cleaner_offsets)
         self._files = files
         self._lock = lock
         self._settings_for = settings_for
@@ -344,6 +347,7 @@ class LogManager:
             return
         self._is_closed = True
         is_clean = True
+        self.cleaner.close()
         try:
             for log in self.logs.values():
                 try:

@@ -78,6 +78,30 @@ class ReadableLog:
         """Bytes of all batches on disk, those below the log's start that share a segment with it included."""
         return sum(segment.size_bytes for segment in self._segments.all)
 
+    def largest_timestamp(self, segment: LogSegment) -> int:
+        """Largest timestamp of one of its segments, or when its file was written, if records have none.
+
+        Raises:
+            KafkaStorageError: it cannot be read.
+        """
+        self._look_at(segment)
+        return segment.largest_timestamp
+
+    def first_timestamp(self, segment: LogSegment) -> int:
+        """Timestamp of the first batch of one of its segments, -1 where it has none.
+
+        Raises:
+            KafkaStorageError: it cannot be read.
+            CorruptMessageError: the batch is damaged.
+        """
+        self._look_at(segment)
+        head = next(segment.heads_from(segment.base_offset), None)
+        return NO_TIMESTAMP if head is None else head.max_timestamp
+
+    def _look_at(self, segment: LogSegment) -> None:
+        if segment is not self._segments.active:
+            self._segments.touch(segment)  # looking opens its files
+
     def read(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, up_to: int | None = None
     ) -> FileSlice:

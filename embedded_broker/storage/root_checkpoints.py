@@ -20,7 +20,7 @@ class RootCheckpoints:
     """All of them; every method but the reading ones raises KafkaStorageError where the disk refuses.
 
     Attributes:
-        cleaner_offsets: where the compaction of each log goes on; written by whoever compacts.
+        cleaner_offsets: where the compaction of each log goes on; written by the cleaner.
     """
 
     def __init__(self, files: Files, root: str) -> None:

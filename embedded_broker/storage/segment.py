@@ -35,24 +35,32 @@ class LogSegment:
     """One segment; offsets are absolute, positions are bytes in its ``.log``."""
 
     def __init__(
-        self, files: Files, directory: str, base_offset: int, settings: LogSettings, created_ms: int
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        settings: LogSettings,
+        created_ms: int,
+        *,
+        suffix: str = "",
     ) -> None:
         self.base_offset = base_offset
         self._created_ms = created_ms
         self._files = files
+        self._directory = directory
         self._settings = settings
-        self._log_path = segment_path(directory, base_offset, LOG)
+        self._log_path = segment_path(directory, base_offset, LOG + suffix)
         self._roll_after_ms = settings.roll_after_ms(self._log_path)
         self._log: LogFile | None = None
         self._closed_size = files.size_bytes(self._log_path) or 0
         limit = settings.segment_index_bytes
         self.offset_index = OffsetIndex(
-            files, segment_path(directory, base_offset, INDEX), base_offset, limit
+            files, segment_path(directory, base_offset, INDEX + suffix), base_offset, limit
         )
         self.time_index = TimeIndex(
-            files, segment_path(directory, base_offset, TIME_INDEX), base_offset, limit
+            files, segment_path(directory, base_offset, TIME_INDEX + suffix), base_offset, limit
         )
-        self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX))
+        self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX + suffix))
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._knows_max_timestamp = self._closed_size == 0
@@ -85,7 +93,12 @@ class LogSegment:
     @property
     def largest_timestamp(self) -> int:
         """What retention goes by: the largest timestamp of a record, of the file where records have none."""
-        return self.max_timestamp if self.max_timestamp >= 0 else self._files.modified_ms(self._log_path) or 0
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When the log was last written, milliseconds since the epoch."""
+        return self._files.modified_ms(self._log_path) or 0
 
     @property
     def is_synced(self) -> bool:
@@ -307,6 +320,26 @@ class LogSegment:
     def paths(self) -> list[str]:
         """Where its files are, the log first; not each of them need exist."""
         return [self._log_path, *(file.path for file in self._index_files())]
+
+    def move_to(self, suffix: str) -> None:
+        """Renames the files so that their names end with ``suffix``; files of those names are replaced.
+
+        Raises:
+            KafkaStorageError: one could not be renamed; the segment works on, and a second call goes on here.
+        """
+        self.release()
+        self._log_path = self._moved(self._log_path, LOG + suffix)
+        for file, kind in zip(self._index_files(), (INDEX, TIME_INDEX, TXN_INDEX), strict=True):
+            file.path = self._moved(file.path, kind + suffix)
+
+    def _moved(self, old: str, suffix: str) -> str:
+        new = segment_path(self._directory, self.base_offset, suffix)
+        if new != old:
+            if self._files.size_bytes(old) is None:
+                self._files.unlink(new)  # what has that name is another's
+            else:
+                self._files.rename(old, new)
+        return new
 
     def delete(self) -> None:
         """Removes the files.

@@ -43,6 +43,13 @@ class SegmentList:
             self._warm.pop(segment, None)
         return removed
 
+    def replace(self, sources: Sequence[LogSegment], segment: LogSegment) -> None:
+        """Puts one segment into the place of neighbours that end before the active one."""
+        start = self._segments.index(sources[0])
+        self._set((*self._segments[:start], segment, *self._segments[start + len(sources) :]))
+        for source in sources:
+            self._warm.pop(source, None)
+
     def walk_from(self, offset: int) -> Iterator[LogSegment]:
         """The segment that may hold ``offset``, then those after it."""
         if offset >= self._bases[-1]:

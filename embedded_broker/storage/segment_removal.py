@@ -61,7 +61,7 @@ class SegmentRemover:
             segment.discard()
             for path in (*segment.paths(), snapshot_path(self._directory, segment.base_offset)):
                 self._removals.append(_Removal(path, due_ms))
-        self._rename()
+        self.rename_all()
 
     def unlink_due(self, now_ms: float) -> None:
         """Unlinks the files whose delay is over.
@@ -69,12 +69,17 @@ class SegmentRemover:
         Raises:
             KafkaStorageError: a file could not be renamed or unlinked; it stays in the queue.
         """
-        self._rename()
+        self.rename_all()
         while self.next_due_ms <= now_ms:
             self._files.unlink(self._removals[0].path + DELETED)
             self._removals.popleft()
 
-    def _rename(self) -> None:
+    def rename_all(self) -> None:
+        """Renames what is not renamed yet.
+
+        Raises:
+            KafkaStorageError: a file could not be renamed; a later call tries again.
+        """
         for removal in self._removals:
             if not removal.is_renamed:
                 if self._files.size_bytes(removal.path) is not None:

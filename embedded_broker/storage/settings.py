@@ -21,7 +21,7 @@ MINUTE_MS = 60 * 1000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-UNTIL_CLEANING = "nothing is compacted yet"
+LARGEST_DOUBLE = 1.7976931348623157e308
 
 
 class Synonym(NamedTuple):
@@ -72,6 +72,10 @@ def _no_limit_or_at_least(minimum: int) -> Callable[[Any], str | None]:
 
 def _ratio(value: Any) -> str | None:
     return None if isinstance(value, int | float) and 0 <= value <= 1 else "must be between 0 and 1"
+
+
+def _above_zero(value: Any) -> str | None:
+    return None if isinstance(value, int | float) and value > 0 else "must be above 0"
 
 
 @attrs.frozen
@@ -175,28 +179,24 @@ class LogSettings:
         "log.cleaner.delete.retention.ms",
         check=whole_number(0),
         doc="Milliseconds a tombstone stays readable",
-        without_effect=UNTIL_CLEANING,
     )
     min_compaction_lag_ms: int = topic_option(
         0,
         "log.cleaner.min.compaction.lag.ms",
         check=whole_number(0),
         doc="Milliseconds a record stays uncompacted at least",
-        without_effect=UNTIL_CLEANING,
     )
     max_compaction_lag_ms: int = topic_option(
         MAX_LONG,
         "log.cleaner.max.compaction.lag.ms",
         check=whole_number(1),
         doc="Milliseconds until compaction is due at the latest",
-        without_effect=UNTIL_CLEANING,
     )
     min_cleanable_dirty_ratio: float = topic_option(
         0.5,
         "log.cleaner.min.cleanable.ratio",
         check=_ratio,
         doc="Share of dirty bytes that starts compaction",
-        without_effect=UNTIL_CLEANING,
     )
 
     # Asked of every append, hence cached.
@@ -230,11 +230,15 @@ class LogSettings:
     def roll_after_ms(self, log_path: str) -> int:
         """The age at which the segment of this path is closed: ``segment.ms`` less its share of the jitter.
 
+        What ``max.compaction.lag.ms`` wants compacted must not stay in the active segment for longer.
         The share comes from the path: partitions that began together end their segments apart, and a
         restart changes nothing. (Kafka draws it anew whenever a segment is opened.)
         """
-        jitter_ms = min(self.segment_jitter_ms, self.segment_ms)
-        return self.segment_ms - (zlib.crc32(log_path.encode()) % jitter_ms if jitter_ms else 0)
+        segment_ms = (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        )
+        jitter_ms = min(self.segment_jitter_ms, segment_ms)
+        return segment_ms - (zlib.crc32(log_path.encode()) % jitter_ms if jitter_ms else 0)
 
     def with_configs(self, configs: Mapping[str, str]) -> LogSettings:
         """These settings with a topic's own values, by Kafka's dotted names, laid over them.
@@ -272,11 +276,32 @@ class DirectorySettings:
     log_retention_check_interval_ms: int = option(
         300_000, check=whole_number(1), doc="Milliseconds between two looks for segments to be removed"
     )
+    log_cleaner_enable: bool = option(True, doc="Whether the logs of compacted topics are compacted")
     log_cleaner_backoff_ms: int = option(
         15_000,
         check=whole_number(1),
-        doc="Milliseconds between two looks for logs to be compacted",
-        notes={"without_effect": UNTIL_CLEANING},
+        doc="Milliseconds until the cleaner looks again when no log was dirty enough to be compacted",
+    )
+    log_cleaner_threads: int = option(
+        1,
+        check=whole_number(0),
+        doc="Logs compacted at the same time",
+        notes={"without_effect": "logs are compacted one after the other, each in short turns"},
+    )
+    log_cleaner_dedupe_buffer_size: int = option(
+        134_217_728,
+        check=whole_number(48),
+        doc="Bytes that the map of keys may have while a log is compacted, 24 for each key; with more keys a "
+        "log is compacted in several rounds",
+    )
+    log_cleaner_io_buffer_load_factor: float = option(
+        0.9, check=_ratio, doc="Share of the map of keys that is filled"
+    )
+    log_cleaner_io_buffer_size: int = option(
+        524_288, check=whole_number(1), doc="Bytes that the cleaner reads and writes in one turn, about"
+    )
+    log_cleaner_io_max_bytes_per_second: float = option(
+        LARGEST_DOUBLE, check=_above_zero, doc="Bytes that the cleaner reads and writes per second at most"
     )
     producer_id_expiration_ms: int = option(
         DAY_MS,
