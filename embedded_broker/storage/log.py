@@ -339,7 +339,7 @@ class Log(FlushableLog):
         return -math.inf if self.swapper.is_unfinished else self._remover.next_due_ms
 
     def unlink_deleted(self, now_ms: float) -> None:
-        """Unlinks the files of removed segments whose delay is over, and finishes swaps that the disk refused.
+        """Unlinks the files of removed segments whose delay is over, and finishes swaps left unfinished.
 
         Raises:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.

@@ -23,8 +23,8 @@ def group_segments(
         first_uncleanable: where the last of ``segments`` ends.
     """
     groups: list[list[LogSegment]] = []
-    ends = [*(segment.base_offset for segment in segments[1:]), first_uncleanable]
-    sizes: tuple[int, ...] = ()
+    ends = [*(segment.base_offset for segment in segments), first_uncleanable][1:]
+    sizes: tuple[int, ...] = (0, 0, 0)
     limits = (settings.segment_bytes, settings.segment_index_bytes, settings.segment_index_bytes)
     for segment, end in zip(segments, ends, strict=True):
         own = (
