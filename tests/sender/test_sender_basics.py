@@ -206,7 +206,7 @@ async def test_throttled_client_waits(make_rig, autojump_clock):
 
 
 async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump_clock):
-    """What is asked while the only broker wants to be left alone is asked right after, with no other event."""
+    """What is to be asked while the only broker wants to be left alone is asked right after that."""
     rig = make_rig(cluster={"topics": {"t": 1, "u": 1}})
     rig.cluster.produce_script.append(Trouble(throttle_ms=700))
     async with rig.running():
