@@ -62,7 +62,7 @@ def _create_missing(
     """Creates what is missing in one go; what is refused is tried once more, and answered, by itself."""
     names = dict.fromkeys(asked.name for asked in topics if asked.name is not None)
     missing = [name for name in names if context.broker.topics.get(name) is None]
-    if len(missing) < 2 or not _may_create(request, context):
+    if not missing or not _may_create(request, context):
         return
     taken = {folded(topic.name) for topic in context.broker.topics.all()}
     legal = []
@@ -70,8 +70,9 @@ def _create_missing(
         if is_topic_name(name) and folded(name) not in taken:
             taken.add(folded(name))
             legal.append(name)
-    with suppress(BrokerResponseError):
-        context.broker.topics.create_all(legal)
+    if len(legal) > 1:
+        with suppress(BrokerResponseError):
+            context.broker.topics.create_all(legal)
 
 
 def _may_create(request: MetadataRequest, context: RequestContext) -> bool:

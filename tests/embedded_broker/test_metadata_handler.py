@@ -121,6 +121,17 @@ async def test_many_missing_topics_cost_one_change_of_the_registry(
     assert answers[4].topic_id == answers[6].topic_id
 
 
+async def test_illegal_names_alone_do_not_touch_the_registry(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: a client could otherwise have the registry written at every request."""
+    created: list[object] = []
+    monkeypatch.setattr(LogManager, "create_topics", lambda *args, **_: created.append(args))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("ö", "a b", "..")])
+    assert {found.error_code for found in (await talk.ask(request, 9)).topics} == {17}
+    assert created == []
+
+
 async def test_all_topics(talk: Talk) -> None:
     """B10: version 0 asks for all with an empty list, later versions with null; empty is none."""
     for name in ("b", "a"):
