@@ -217,7 +217,6 @@ async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump
         assert trio.current_time() - begun == pytest.approx(0.7, abs=0.01)
 
 
-
 async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_clock, monkeypatch):
     """A topic out of use for long comes back at number 0 of a new epoch: its record is written."""
     monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
