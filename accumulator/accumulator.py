@@ -221,10 +221,11 @@ class RecordAccumulator:
         batch has left its queue.
         """
         chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate, close=self._open.close)
-        batches = [batch for of_node in chosen.values() for batch in of_node]
-        for batch in batches:
-            gate.drained(batch)
-        self._queues.take(batches, cluster)
+        for batches in chosen.values():
+            for batch in batches:
+                gate.drained(batch)
+        for batches in chosen.values():  # only now: until all have their numbers, none leaves its queue
+            self._queues.take(batches, cluster)
         return chosen
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:

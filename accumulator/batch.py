@@ -156,7 +156,10 @@ class ProducerBatch:
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
         """
-        self.state = next_state(TRANSITIONS, self.state, event, self)
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            next_state(TRANSITIONS, self.state, event, self)  # which says what is wrong
 
     def __str__(self) -> str:
         return f"a batch for {self.topic_partition}"

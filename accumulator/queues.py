@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import takewhile
 
-from splashdam.accumulator.batch import BatchEvent, ProducerBatch
+from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.accumulator.results import DrainGate, ReadyCheck
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
@@ -109,16 +109,17 @@ class PartitionQueues:
             if leader not in nodes or leader in full or topic_partition in self.muted:
                 continue
             head = queue[0]
-            if self._backoff_ms(head, cluster, now_ms) > 0 or not gate.admits(head):
+            if (head.attempts and self._backoff_ms(head, cluster, now_ms) > 0) or not gate.admits(head):
                 continue
             used_bytes = used.get(leader, 0)
             left_bytes = max_request_size - used_bytes if used_bytes else math.inf
-            if head.size_bytes <= left_bytes:
+            if not used_bytes or head.size_bytes <= left_bytes:
                 close(head)
-            if head.size_bytes > left_bytes:
+            size_bytes = head.size_bytes
+            if size_bytes > left_bytes:
                 full.add(leader)
                 continue
-            used[leader] = used_bytes + head.size_bytes
+            used[leader] = used_bytes + size_bytes
             chosen.setdefault(leader, []).append(head)
         return chosen
 
@@ -160,10 +161,13 @@ class PartitionQueues:
         self, queue: deque[ProducerBatch], cluster: ClusterMetadata, now_ms: float, *, at_once: bool
     ) -> float:
         head = queue[0]
-        backoff_ms = self._backoff_ms(head, cluster, now_ms)
-        if backoff_ms > 0:
-            return backoff_ms
-        if at_once or len(queue) > 1 or not head.open:  # a full batch is not open (`OpenBatches`)
+        if head.attempts:
+            backoff_ms = self._backoff_ms(head, cluster, now_ms)
+            if backoff_ms > 0:
+                return backoff_ms
+        if (
+            at_once or len(queue) > 1 or head.state is not BatchState.OPEN
+        ):  # a full batch is not open (`OpenBatches`)
             return 0
         return head.created_ms + self.linger_ms - now_ms
 

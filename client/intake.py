@@ -157,9 +157,9 @@ class RecordIntake:
             key = self._serialize_key(topic, pairs, key)
         if self._serialize_value is not None:
             value = self._serialize_value(topic, pairs, value)
-        if type(key) is not bytes:
+        if key is not None and type(key) is not bytes:
             key = plain_bytes(key, "key")
-        if type(value) is not bytes:
+        if value is not None and type(value) is not bytes:
             value = plain_bytes(value, "value")
         headers = tuple(pairs) or None
         if timestamp_ms is not None:

@@ -63,8 +63,12 @@ class ClusterMetadata:
 
     def leader_for(self, topic_partition: TopicPartition) -> int:
         """Node id of the leader, or -1 where there is none or it is not among the known nodes."""
-        info = self.partition(topic_partition)
-        return info.leader if info is not None and info.leader in self.nodes else -1
+        name, number = topic_partition
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return -1
+        leader = topic.partitions[number].leader
+        return leader if leader in self.nodes else -1
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         """Epoch of the leader, -1 where unknown."""

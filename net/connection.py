@@ -156,7 +156,8 @@ class Connection:
             self._progress()
 
     def _progress(self) -> None:
-        self._changed.unpark_all()
+        if self._changed:  # somebody waits for room
+            self._changed.unpark_all()
         if self._on_progress is not None:
             self._on_progress()
 

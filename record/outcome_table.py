@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import Enum, IntEnum, auto
+from enum import IntEnum, auto
 
 from splashdam.model import lifecycle
 
@@ -32,7 +32,7 @@ class State(IntEnum):
     SPLIT = 3
 
 
-class Event(Enum):
+class Event(lifecycle.Stage):
     """What can happen to a batch."""
 
     SUCCEED = auto()
@@ -58,7 +58,10 @@ def takes(state: int, event: Event) -> bool:
     Raises:
         IllegalStateError: the event is not legal in this state.
     """
-    return lifecycle.next_state(TABLE, State(state), event, "a batch") is not None
+    try:
+        return TABLE[state, event] is not None  # type: ignore[index]  # an IntEnum's member is found by its number
+    except KeyError:
+        return lifecycle.next_state(TABLE, State(state), event, "a batch") is not None
 
 
 def log_waiter_error(error: Exception) -> None:

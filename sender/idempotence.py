@@ -11,6 +11,7 @@ from collections.abc import Container
 from enum import auto
 
 from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.sequences import NO_SEQUENCE
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.sender.partition_sequences import Identity, PartitionSequences
@@ -90,7 +91,7 @@ class Idempotence:
     def admits(self, batch: ProducerBatch) -> bool:
         """Whether the head of a queue may be sent now."""
         partition = self._partitions.get(batch.topic_partition)
-        if batch.sequenced:
+        if batch.base_sequence != NO_SEQUENCE:
             return partition is not None and partition.admits_retry(batch)
         if partition is None:
             return self.state is IdState.READY
@@ -100,7 +101,7 @@ class Idempotence:
 
     def drained(self, batch: ProducerBatch) -> None:
         """Numbers a new batch; one that was sent before keeps its numbers."""
-        if batch.sequenced:
+        if batch.base_sequence != NO_SEQUENCE:
             return
         partition = self._partitions.get(batch.topic_partition)
         if partition is None:
@@ -166,6 +167,8 @@ class Idempotence:
 
         Called once per turn of the sender, since nobody may be numbered anew while it is on the wire.
         """
+        if not self._troubled:
+            return
         due = []
         for topic_partition, partition in list(self._troubled.items()):
             if partition.settle():

@@ -98,6 +98,7 @@ class BrokerLink:
         self._retry_at_ms = -math.inf
         self._used_at_ms = -math.inf
         self._scope = trio.CancelScope()
+        self._closing = False  # whether `_scope` was cancelled; to ask the scope takes four calls
 
     @property
     def failures(self) -> int:
@@ -117,7 +118,7 @@ class BrokerLink:
     @property
     def sendable(self) -> bool:
         """Whether a request would be written at once."""
-        if self._connection is None or self._scope.cancel_called:
+        if self._connection is None or self._closing:
             return False
         return self._connection.can_send
 
@@ -143,6 +144,7 @@ class BrokerLink:
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
             self._scope = trio.CancelScope()
+            self._closing = False
             nursery.start_soon(self._serve)
 
     def submit(
@@ -184,6 +186,7 @@ class BrokerLink:
 
         The link can be used again once its task has ended.
         """
+        self._closing = True
         self._scope.cancel()
 
     async def _serve(self) -> None:

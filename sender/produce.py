@@ -51,11 +51,11 @@ def check_codec(compression: Compression, version: int) -> None:
 
 def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
     """The answer for each partition that the response names."""
-    return {
-        TopicPartition(topic.name, each.index): each
-        for topic in response.responses
-        for each in topic.partition_responses
-    }
+    answers = {}
+    for topic in response.responses:
+        for each in topic.partition_responses:
+            answers[TopicPartition(topic.name, each.index)] = each
+    return answers
 
 
 def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:

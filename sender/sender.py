@@ -248,10 +248,12 @@ class Sender:
         drained = context.accumulator.drain(
             cluster, sendable, context.settings.max_request_size, now_ms, self._gate
         )
-        for batches in drained.values():
-            context.metadata.touch((batch.topic_partition.topic for batch in batches), now_ms)
+        requests: list[_Request] = []
+        for node_id, batches in drained.items():
             self._completion.begin(batches)
-        return delay_ms, [(sendable[node_id], batches) for node_id, batches in drained.items()]
+            context.metadata.touch([batch.topic_partition.topic for batch in batches], now_ms)
+            requests.append((sendable[node_id], batches))
+        return delay_ms, requests
 
     def _give_up(self, error: BaseException) -> None:
         with self._context.guard:

@@ -86,7 +86,9 @@ class Shipping:
             timeout_ms=settings.request_timeout_ms,
             compression=settings.compression,
         )
-        self._request_bytes = sum(batch.size_bytes for batch in batches)  # sealed, and not yet let go of
+        self._request_bytes = 0
+        for batch in batches:
+            self._request_bytes += batch.size_bytes  # sealed, and not yet let go of
         return request
 
     def _answers(self, batches: Sequence[ProducerBatch], response: ProduceResponse) -> Answers:

@@ -187,7 +187,10 @@ def decode_response(
     correlation_id = decode_correlation_id(frame)
     position = _CORRELATION_ID.size
     if _has_flexible_header(response_cls, version):
-        position = _skip_tagged_fields(memoryview(frame), position, "ResponseHeader")
+        if frame[position : position + 1] == _NO_TAGGED_FIELDS:  # as always, so far
+            position += 1
+        else:
+            position = _skip_tagged_fields(memoryview(frame), position, "ResponseHeader")
     message = decode(response_cls, frame, version, position=position, allow_trailing=allow_trailing)
     return correlation_id, message
 
