@@ -16,7 +16,7 @@ KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
 setup: $(STAMP) view
 
-$(STAMP): pyproject.toml record/_kernel_c.pyx $(wildcard record/c/*.pxi)
+$(STAMP): pyproject.toml record/_kernel_c.pyx net/_writing_c.pyx $(wildcard record/c/*.pxi)
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
@@ -57,4 +57,4 @@ view:  ## the tree of symlinks that shows type checkers one package
 	@sh tools/typing_view.sh
 
 clean:
-	rm -rf $(VENV) build dist typing_view *.egg-info record/_kernel_c.c record/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist typing_view *.egg-info record/_kernel_c.c net/_writing_c.c record/*.so net/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

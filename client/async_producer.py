@@ -66,6 +66,7 @@ class AsyncKafkaProducer(AsyncManySends, ProducerBase):
             addresses=[ADDRESS] if self._local else parse_bootstrap_servers(settings.bootstrap_servers),
             connect=connect or make_tcp_connect(settings),
             clock=clock or SystemClock(),
+            own_loop=False,
         )
         self._path = core.intake.path
         self._resources = AsyncExitStack()

@@ -55,6 +55,7 @@ class ProducerCore:
         addresses: where the cluster is looked for first.
         connect: opens connections.
         clock: the one clock; ``trio.run`` has the same.
+        own_loop: nothing else runs in the loop of ``main``, so that it may stand still for a moment.
 
     Attributes:
         state: see ``lifecycle.py``.
@@ -69,6 +70,7 @@ class ProducerCore:
         addresses: Sequence[tuple[str, int]],
         connect: Connect,
         clock: Clock,
+        own_loop: bool,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -81,7 +83,7 @@ class ProducerCore:
         hand_over = HandOver(self._wakeup, self.accumulator)
         self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
-            settings=sender_settings(settings, addresses),
+            settings=sender_settings(settings, addresses, own_loop=own_loop),
             accumulator=self.accumulator,
             metadata=self.metadata,
             connect=self.connect,

@@ -60,7 +60,7 @@ class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
         local = local_address(settings.bootstrap_servers)
         addresses = [ADDRESS] if local else parse_bootstrap_servers(settings.bootstrap_servers)
         self._core = core = ProducerCore(
-            settings, addresses=addresses, connect=make_tcp_connect(settings), clock=clock
+            settings, addresses=addresses, connect=make_tcp_connect(settings), clock=clock, own_loop=True
         )
         self._path = core.intake.path
         self._lease = lease = None if local is None else Lease(local)

@@ -12,6 +12,9 @@ from splashdam.net.connect import TcpConnect
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 
+WRITE_PATIENCE_MS = 2.0
+"""A request of some MB has gone by then where broker and network are fast; others go on in a task."""
+
 
 def make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
     """Batches and memory as ``settings`` want them."""
@@ -47,7 +50,9 @@ def make_tcp_connect(settings: ProducerSettings) -> TcpConnect:
     )
 
 
-def sender_settings(settings: ProducerSettings, addresses: Iterable[tuple[str, int]]) -> SenderSettings:
+def sender_settings(
+    settings: ProducerSettings, addresses: Iterable[tuple[str, int]], *, own_loop: bool
+) -> SenderSettings:
     """What the sender has to be told."""
     return SenderSettings(
         bootstrap=tuple(addresses),
@@ -70,4 +75,5 @@ def sender_settings(settings: ProducerSettings, addresses: Iterable[tuple[str, i
         allow_auto_create_topics=settings.allow_auto_create_topics,
         compression=compression(settings),
         delivery_timeout_ms=settings.delivery_timeout_ms,
+        write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
     )

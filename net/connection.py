@@ -276,6 +276,7 @@ class Connection:
         on_done: OnDone[R],
         *,
         expect_response: bool = True,
+        patience_ms: float = 0.0,
     ) -> None:
         """Writes a request without waiting; the caller has seen `can_send`.
 
@@ -285,13 +286,14 @@ class Connection:
             on_done: called once with what came of it: from the reader's turn, at the end of the connection,
                 or, where no answer is expected, when it is written, which can be before this returns.
             expect_response: as in `submit`.
+            patience_ms: how long the loop may stand still so that less is left to a task; see `send_now`.
 
         Raises:
             IllegalStateError: the connection is not open.
             ProtocolError: the request cannot be sent; the connection stays open, ``on_done`` is not called.
         """
         pending = self._pend(request, version, None, on_done)
-        rest = self._begin(request, pending, expect_response)
+        rest = self._begin(request, pending, expect_response, patience_ms)
         if rest:
             assert self._tasks is not None  # it is open, so it runs
             self.is_writing = True
@@ -299,7 +301,9 @@ class Connection:
         elif not expect_response:
             pending.written()
 
-    def _begin(self, request: Request[Any], pending: AnyPending, expect_response: bool) -> list[memoryview]:
+    def _begin(
+        self, request: Request[Any], pending: AnyPending, expect_response: bool, patience_ms: float = 0.0
+    ) -> list[memoryview]:
         """Writes what the stream takes now; the answer is awaited from now on. Returns the rest."""
         if self._state is not ConnectionState.OPEN:
             self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
@@ -309,7 +313,7 @@ class Connection:
         if expect_response:
             self._in_flight.append(pending)
             self._watch(pending)
-        return rest_of(parts, send_now(self._stream, parts))
+        return rest_of(parts, send_now(self._stream, parts, patience_ms))
 
     async def _write_rest(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
         try:

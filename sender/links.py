@@ -154,6 +154,7 @@ class BrokerLink:
         on_done: Callable[[PendingResponse[R]], None],
         *,
         expect_response: bool = True,
+        patience_ms: float = 0.0,
     ) -> None:
         """Builds and writes a request; the caller has seen `sendable`. Does not wait.
 
@@ -162,6 +163,7 @@ class BrokerLink:
             build: makes it for the newest version that both sides speak.
             on_done: called once with what came of it; see ``Connection.submit_now``.
             expect_response: False where the broker does not answer (``acks=0``).
+            patience_ms: as for ``Connection.submit_now``.
 
         Raises:
             UnsupportedVersionError: there is no such version.
@@ -173,7 +175,9 @@ class BrokerLink:
             raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
         self._used_at_ms = self._clock.now_ms()
         version = connection.version_for(request_cls)
-        connection.submit_now(build(version), version, on_done, expect_response=expect_response)
+        connection.submit_now(
+            build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
+        )
 
     def idle_in_ms(self, now_ms: float) -> float:
         """How long until the connection counts as idle; infinity if it is in use, or there is none."""

@@ -161,8 +161,9 @@ class Sender:
         requests: list[_Request] = []
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
+            patience_ms = self._patience_ms(requests)
             for link, batches in requests:
-                self._shipping.ship(link, batches)
+                self._shipping.ship(link, batches, patience_ms)
             if not requests or not context.accumulator.has_queued:
                 break
         else:
@@ -170,6 +171,14 @@ class Sender:
         self._completion.run_finished()
         self._on_turn_ended()
         return delay_ms
+
+    def _patience_ms(self, requests: list[_Request]) -> float:
+        """How long a write may keep the loop: not at all if that makes another connection wait."""
+        patience_ms = self._context.settings.write_patience_ms
+        if not patience_ms or len(requests) != 1:
+            return 0.0
+        ((only, _),) = requests
+        return 0.0 if any(link.busy for link in self._links if link is not only) else patience_ms
 
     def _decide(self, nursery: trio.Nursery) -> tuple[float, list[_Request]]:
         context = self._context

@@ -33,6 +33,8 @@ class SenderSettings:
         allow_auto_create_topics: whether the broker may create a topic that is sent to.
         compression: codec and level of the batches.
         delivery_timeout_ms: when a batch fails at the latest, from its creation over all attempts.
+        write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
+            0 where the loop is not its own.
         software_name: who we are, for the broker's metrics (KIP-511).
         software_version: likewise.
     """
@@ -57,5 +59,6 @@ class SenderSettings:
     allow_auto_create_topics: bool = True
     compression: Compression = NO_COMPRESSION
     delivery_timeout_ms: float = 120_000
+    write_patience_ms: float = 0.0
     software_name: str = "splashdam"
     software_version: str = "0.1.0"

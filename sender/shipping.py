@@ -42,8 +42,11 @@ class Shipping:
         self.ended = False
         self._request_bytes = 0
 
-    def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch]) -> None:
-        """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held."""
+    def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
+        """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held.
+
+        The loop stands still for at most ``patience_ms`` to have them written; see ``net.writing.send_now``.
+        """
         context = self._context
         try:
             link.submit(
@@ -51,6 +54,7 @@ class Shipping:
                 partial(self._request, batches),
                 partial(self._answered, batches),
                 expect_response=context.settings.acks != 0,
+                patience_ms=patience_ms,
             )
         except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
             with context.guard:

@@ -49,7 +49,7 @@ def test_nothing_is_left_half_done(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in files(folder, ".py", ".pyx", ".c", ".sh")
-        if path.name not in ("test_house_rules.py", "_kernel_c.c")
+        if path.name not in ("test_house_rules.py", "_kernel_c.c", "_writing_c.c")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if LEFT_OVERS.search(line)
     ]

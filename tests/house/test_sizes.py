@@ -40,7 +40,7 @@ def test_files_are_short(folder: str) -> None:
         str(path.relative_to(ROOT)): line_count(path)
         for path in files(folder, ".py", ".pyx", ".pxi", ".c", ".sh")
     }
-    generated = {"record/_kernel_c.c"}
+    generated = {"record/_kernel_c.c", "net/_writing_c.c"}
     too_long = {
         name: lines
         for name, lines in counts.items()

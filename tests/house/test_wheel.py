@@ -34,7 +34,7 @@ def copy_of_the_tree(target: Path) -> Path:
     target.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
-    products = shutil.ignore_patterns("__pycache__", "*.so", "_kernel_c.c")
+    products = shutil.ignore_patterns("__pycache__", "*.so", "_*_c.c")
     for room in PACKAGE_DIR.values():
         shutil.copytree(ROOT / room, target / room, ignore=products)
     return target
