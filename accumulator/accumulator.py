@@ -135,10 +135,12 @@ class RecordAccumulator:
             return BATCH_FULL
         least_bytes = self._open.first_capacity(lane, upper_bytes)
         likely_bytes = self._open.likely_capacity(lane, least_bytes, expected_bytes)
-        capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
-        if capacity_bytes is None:
-            return Exhausted(ticket or self._memory.queue(self._open.charge(likely_bytes)))
-        return Appended(self._begin(lane, now_ms, record, future_type, capacity_bytes), wake=True)
+        begun = self._begin(lane, now_ms, record, future_type, ticket, least_bytes, likely_bytes)
+        if begun is None:
+            exhausted = Exhausted()  # first: nothing comes between a place in the line and who gets it
+            exhausted.ticket = ticket or self._memory.queue(self._open.charge(likely_bytes))
+            return exhausted
+        return Appended(begun, wake=True)
 
     def append_new(  # noqa: PLR0917 (as append)
         self,
@@ -164,26 +166,37 @@ class RecordAccumulator:
         if own.batch is not None or self._closed:
             return None
         least_bytes = self._open.first_capacity(own, record_size_upper_bound(key, value, headers))
-        capacity_bytes = self._open.reserve(
-            None, least_bytes, self._open.likely_capacity(own, least_bytes, 0)
-        )
-        if capacity_bytes is None:
-            return None
+        likely_bytes = self._open.likely_capacity(own, least_bytes, 0)
         record = PendingRecord(timestamp_ms, key, value, headers)
-        return self._begin(own, now_ms, record, future_type, capacity_bytes)
+        return self._begin(own, now_ms, record, future_type, None, least_bytes, likely_bytes)
 
-    def _begin(
+    def _begin(  # noqa: PLR0917 (once per batch; positional arguments are cheaper)
         self,
         lane: BatchLane,
         now_ms: float,
         record: PendingRecord,
         future_type: type[FutureT],
-        capacity_bytes: int,
-    ) -> FutureT:
-        """A new batch with its first record, in memory that is reserved."""
-        batch, future = self._open.open(lane.topic_partition, now_ms, record, future_type, capacity_bytes)
-        self._queues.append(batch)
-        self._incomplete[batch] = None
+        ticket: MemoryTicket | None,
+        least_bytes: int,
+        likely_bytes: int,
+    ) -> FutureT | None:
+        """A new batch with its first record; None: there is no memory. If it fails, none is kept.
+
+        A signal handler may raise behind any call.
+        """
+        capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
+        if capacity_bytes is None:
+            return None
+        batch = None
+        try:
+            batch, future = self._open.open(lane.topic_partition, now_ms, record, future_type, capacity_bytes)
+            self._queues.append(batch)
+            self._incomplete[batch] = None
+        except BaseException:
+            if batch is not None:
+                batch.charged_bytes = 0  # it may be queued, and would give it back once more
+            self._memory.release(self._open.charge(capacity_bytes))
+            raise
         self._open.publish(lane, batch)  # last: from now on others append to it without the guard
         return future
 
@@ -301,7 +314,7 @@ class RecordAccumulator:
         """
         batch.advance(BatchEvent.ABANDON)
         batch.outcome.fail(error)
-        del self._incomplete[batch]
+        self._incomplete.pop(batch, None)
         return batch.outcome
 
     def begin_flush(self) -> list[BatchOutcome]:
@@ -336,9 +349,9 @@ class RecordAccumulator:
             the batches whose outcomes' waiters the caller runs, outside the guard.
         """
         self._queues.clear()
-        self._open.close_all()
         batches = list(self._incomplete)
         for batch in batches:
+            self._open.close(batch)
             if batch.state is BatchState.IN_FLIGHT:
                 self.abandon(batch, error)
             else:

@@ -167,9 +167,9 @@ class ProducerBatch:
     def close(self) -> None:
         """Takes no more records."""
         if self.state is BatchState.OPEN:
-            self.advance(BatchEvent.CLOSE)
-            self.record_count = self.buffer.record_count
+            self.record_count = self.buffer.record_count  # first: it is counted whenever it is closed
             self.uncompressed_bytes = self.buffer.size_bytes
+            self.advance(BatchEvent.CLOSE)
 
     @property
     def size_bytes(self) -> int:

@@ -107,9 +107,21 @@ class MemoryBudget:
     def queue(self, size_bytes: int) -> MemoryTicket:
         """Joins the line. What is free now is reserved for its front already."""
         ticket = MemoryTicket(size_bytes)
-        self._line.append(ticket)
-        self._serve()
+        try:
+            self._line.append(ticket)
+            self._serve()
+        except BaseException:  # of a signal handler: a ticket that nobody has would stay in the line for ever
+            self.cancel(ticket)
+            raise
         return ticket
+
+    def lower(self, ticket: MemoryTicket, needed_bytes: int) -> None:
+        """Less is enough for a ticket that is ready: the rest goes to the front of the line."""
+        surplus_bytes = ticket.granted_bytes - needed_bytes
+        if surplus_bytes > 0:
+            ticket.needed_bytes = ticket.granted_bytes = needed_bytes
+            self.free_bytes += surplus_bytes
+            self._serve()
 
     def spend(self, ticket: MemoryTicket) -> int:
         """Turns a ready ticket into a reservation of ``ticket.needed_bytes``; the caller gives it back."""
@@ -128,7 +140,7 @@ class MemoryBudget:
         waiting = ticket.state is TicketState.WAITING
         ticket.advance(TicketEvent.CANCEL)
         ticket.on_ready = None
-        if waiting:
+        if waiting and ticket in self._line:
             self._line.remove(ticket)
         granted, ticket.granted_bytes = ticket.granted_bytes, 0
         self.release(granted)

@@ -207,12 +207,9 @@ class OpenBatches:
                 raise IllegalArgumentError(
                     f"the ticket is for {ticket.needed_bytes} bytes, this record needs {charged_bytes}"
                 )
-            surplus_bytes = memory.spend(ticket) - charged_bytes
-            if surplus_bytes:
-                memory.release(surplus_bytes)
-        reused_bytes = capacity_bytes if capacity_bytes == self._batch_bytes - 1 else 0
-        self.pool.shrink(memory.free_bytes + reused_bytes)  # one of those may become this batch's
-        return capacity_bytes
+            memory.lower(ticket, charged_bytes)
+            memory.spend(ticket)
+        return capacity_bytes  # at once: who has not got it cannot give it back
 
     def open(
         self,
@@ -222,7 +219,7 @@ class OpenBatches:
         future_type: type[FutureT],
         capacity_bytes: int,
     ) -> tuple[ProducerBatch, FutureT]:
-        """A new batch that holds ``record``, in memory that was reserved; given back if this fails.
+        """A new batch that holds ``record``, in memory that was reserved.
 
         Raises:
             IllegalArgumentError: the record does not fit any more: somebody has changed it meanwhile.
@@ -230,18 +227,13 @@ class OpenBatches:
         """
         lane = PartitionLane(topic_partition)  # nobody else sees it: the batch is not published yet
         charged_bytes = self.charge(capacity_bytes)
-        future = None
-        try:
-            buffer = self.pool.take(capacity_bytes)
-            place = self._opened * PLACES_PER_BATCH
-            batch = ProducerBatch(
-                topic_partition, buffer, now_ms, charged_bytes, place, recycle=self.pool.give
-            )
-            lane.open(buffer, batch.outcome)
-            future = lane.try_append(*record, future_type)
-        finally:
-            if future is None:
-                self._memory.release(charged_bytes)
+        reused_bytes = capacity_bytes if capacity_bytes == self._batch_bytes - 1 else 0
+        self.pool.shrink(self._memory.free_bytes + reused_bytes)  # one of those may become this batch's
+        buffer = self.pool.take(capacity_bytes)
+        place = self._opened * PLACES_PER_BATCH
+        batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place, recycle=self.pool.give)
+        lane.open(buffer, batch.outcome)
+        future = lane.try_append(*record, future_type)
         if future is None:
             raise IllegalArgumentError(f"a record for {topic_partition} was changed while it was appended")
         self._opened += 1

@@ -19,9 +19,12 @@ class Appended(Generic[FutureT]):
     Attributes:
         future: its delivery future.
         wake: a batch became full or a new one was created; the sender must hear of it.
+        ticket: None; an earlier one is spent or cancelled.
     """
 
     __slots__ = ("future", "wake")
+
+    ticket: ClassVar[None] = None
 
     def __init__(self, future: FutureT, wake: bool) -> None:
         self.future = future
@@ -32,6 +35,7 @@ class BatchFull:
     """Nothing was appended: the record needs a new batch, and the caller wanted to hear of that first."""
 
     wake: ClassVar[bool] = True
+    ticket: ClassVar[None] = None
 
 
 BATCH_FULL: Final = BatchFull()
@@ -48,9 +52,7 @@ class Exhausted:
     __slots__ = ("ticket",)
 
     wake: ClassVar[bool] = True
-
-    def __init__(self, ticket: MemoryTicket) -> None:
-        self.ticket = ticket
+    ticket: MemoryTicket
 
 
 class ReadyCheck(NamedTuple):

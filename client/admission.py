@@ -129,9 +129,7 @@ class Admission:
         if result.wake:
             intake.wake()
         if isinstance(result, Appended):
-            self._ticket = None
             return result.future
-        self._ticket = result.ticket
         if now_ms >= self.deadline_ms:
             self.cancel()
             raise BufferExhaustedError(intake.why_exhausted())
@@ -211,7 +209,7 @@ class Admission:
         self, now_ms: float, *, abort_on_new_batch: bool = False
     ) -> Appended[RecordFuture] | BatchFull | Exhausted:
         assert self.target is not None
-        return self._intake.accumulator.append(
+        result = self._intake.accumulator.append(
             self.target,
             now_ms,
             self.timestamp_ms,
@@ -223,6 +221,8 @@ class Admission:
             abort_on_new_batch=abort_on_new_batch,
             expected_bytes=self.expected_bytes,
         )
+        self._ticket = result.ticket  # before all else: a signal handler may raise, and then it is given back
+        return result
 
     def _failed(self, error: BaseException) -> RecordFuture:
         """A future that has failed already: kafka-python's answer where the cluster refuses a topic."""

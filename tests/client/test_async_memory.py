@@ -95,3 +95,25 @@ async def test_closing_ends_every_wait(away: Any, autojump_clock: Any) -> None:
             await producer.close(0)
         assert trio.current_time() == started
     assert sorted(ends) == ["one: the producer is closed", "unheard-of: the producer is closed"]
+
+
+async def test_ctrl_c_while_the_sender_is_woken_leaves_no_place_in_the_line(
+    away: Any, autojump_clock: Any
+) -> None:
+    """Waking may wait for the sender's turn, so that is where an interrupt comes when memory is full."""
+    async with away.producer(buffer_memory=4_000) as producer:
+        await fill(away, producer)
+        intake = producer._core.intake
+        wake = intake.wake
+
+        def interrupted() -> None:
+            wake()
+            raise KeyboardInterrupt
+
+        intake.wake = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            await producer.send("one", bytes(3_000))
+        intake.wake = wake
+        assert producer.metrics()["producer-metrics"]["waiting-threads"] == 0
+        await producer.close(0)
+        assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 4_000
