@@ -78,7 +78,7 @@ class LogCleaner:
             if self._cleaning is None:
                 break
             moved += await self._turn(self._cleaning, logs, now)
-        self._pause_ms = 1_000 * moved / self._settings.log_cleaner_io_max_bytes_per_second
+        self._pause_ms = 1_000 * moved // self._settings.log_cleaner_io_max_bytes_per_second
 
     def close(self) -> None:
         """Ends the cleaning at hand, if there is one; the next start does it anew."""
