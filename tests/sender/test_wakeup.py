@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 import trio
@@ -74,3 +75,24 @@ async def test_a_late_write_wakes_once(autojump_clock, monkeypatch):
     assert trio.current_time() == 1
     await wakeup.wait(1000)
     assert trio.current_time() == 2
+
+
+async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
+    """Ctrl-C is raised where Python code begins: none does between taking the flag and the write."""
+    wakeup = Wakeup()
+
+    def interrupt(frame, event, _argument):
+        if event == "call" and frame.f_code is not Wakeup.wake.__code__:
+            raise KeyboardInterrupt
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakeup.wait, 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        sys.setprofile(interrupt)
+        try:
+            wakeup.wake()
+        except KeyboardInterrupt:
+            wakeup.wake()
+        finally:
+            sys.setprofile(None)
+    assert trio.current_time() == 0
