@@ -15,6 +15,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SAFE = TopicPartition("safe", 0)
 
@@ -97,6 +98,22 @@ async def test_other_requests_wait_for_their_turn(talk: Talk, syncs: GatedSyncs)
     assert await partition_answer(talk) == (0, 1)
     assert fetched(await talk.answer())[0].high_watermark == 2
     assert await partition_answer(talk) == (0, 2)
+
+
+async def test_what_follows_a_produce_has_no_effect_before_its_answer(
+    talk: Talk, syncs: GatedSyncs, broker: Broker
+) -> None:
+    """Requests of one client take effect in their order; only produces may overlap."""
+    await talk.send_together(
+        produce_request("safe", batch(b"v")),
+        MetadataRequest(topics=[MetadataRequestTopic(name="fresh")]),
+        version=9,
+    )
+    await wait_all_tasks_blocked()
+    assert broker.topics.get("fresh") is None
+    syncs.open()
+    assert await partition_answer(talk) == (0, 0)
+    assert (await talk.answer()).topics[0].name == "fresh"
 
 
 async def test_client_that_leaves_while_it_waits(

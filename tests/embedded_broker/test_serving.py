@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from splashdam.embedded_broker import server
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.dispatch import dispatch
 from splashdam.embedded_broker.registry import Address, CloseConnectionError
@@ -60,6 +61,21 @@ async def test_answers_come_in_order_of_requests(talk: Talk, broker: Broker) -> 
         answer = await talk.answer()
         assert answer.responses[0].partition_responses[0].base_offset == number
         assert (await talk.answer()).brokers
+
+
+async def test_answers_nobody_reads_are_not_made(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hundred large answers asked for together a client that does not read costs the memory of a few."""
+    broker.topics.create("t")
+    await produce(talk, "t", batch(bytes(MIB // 2)))
+    handled: list[object] = []
+    monkeypatch.setattr(server, "dispatch", lambda *args: handled.append(1) or dispatch(*args))
+    await talk.send_together(*[fetch_request("t", 0)] * 100, version=11)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(handled) < 10
+    for _ in range(100):
+        assert fetched(await talk.answer())[0].high_watermark == 1
 
 
 async def test_one_write_for_all_answers_of_a_wake(broker: Broker, nursery: trio.Nursery) -> None:

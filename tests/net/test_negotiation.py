@@ -63,6 +63,15 @@ async def test_the_newest_version_is_tried_first(autojump_clock: MockClock) -> N
         assert connection.version_for(MetadataRequest) == 13
 
 
+async def test_negotiating_again_counts(autojump_clock: MockClock) -> None:
+    """Versions that were chosen before are chosen anew."""
+    older = ApiVersion(api_key=0, min_version=0, max_version=5)
+    async with connected(autojump_clock) as (connection, broker):
+        for offer, version in ((OFFER, 9), ([older], 5)):
+            await negotiate(connection, broker, body(ApiVersionsResponse(api_keys=offer), 4))
+            assert connection.version_for(ProduceRequest) == version
+
+
 async def test_features_without_an_epoch_do_not_count(autojump_clock: MockClock) -> None:
     """The schema says that they are valid only with one."""
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]
