@@ -10,13 +10,14 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker import server
+from splashdam.embedded_broker import server, straight_produce
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import INT16, stamp_crc
 from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.header import encode_request
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest
 
@@ -134,14 +135,31 @@ async def test_acks_that_do_not_exist(talk: Talk, broker: Broker) -> None:
     assert broker.logs.logs[T0].log_end_offset == 0
 
 
-async def test_requests_without_a_form_are_not_studied_for_ever(talk: Talk, broker: Broker) -> None:
+async def test_another_api_with_the_bytes_of_a_form(talk: Talk, broker: Broker) -> None:
+    """A form is one of produce requests: the same bytes under another key mean something else."""
+    broker.topics.create("t")
+    frame = bytearray(framed(produce_request("t", batch(b"v"))))
+    await talk.stream.send_all(frame)
+    await talk.frame()
+    struct.pack_into(">h", frame, 4, ApiVersionsRequest.API_KEY)
+    await talk.stream.send_all(frame)
+    assert struct.unpack_from(">h", await talk.frame(), 4) == (35,)
+    assert broker.logs.logs[T0].log_end_offset == 1
+
+
+async def test_requests_without_a_form_are_not_studied_for_ever(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that always asks for many partitions, or never wants an answer, costs a look and no more."""
+    studied: list[object] = []
+    monkeypatch.setattr(straight_produce, "form_of", lambda *args: studied.append(args[2]))
     broker.topics.create("t", 2)
     request = produce_request("t", batch(b"v"))
     request.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch(b"v")))
     for number in range(200):
         (topic,) = (await talk.ask(request, 9)).responses
         assert [each.base_offset for each in topic.partition_responses] == [number, number]
+    assert 0 < len(studied) < 100
 
 
 async def test_more_partitions_than_forms_are_kept(talk: Talk, broker: Broker) -> None:
