@@ -151,7 +151,6 @@ class BulkSend:
                 return False
             places.begin(0, lane)
             end = records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
-            places.count += end - row
         return end > row
 
     def _spread(self, records: BulkRecords, route: TopicRoute, row: int) -> bool:
@@ -166,7 +165,6 @@ class BulkSend:
             end = records.spread(
                 route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
             )
-            places.count += end - row
         if end > row:
             return True
         slot = memoryview(slots).cast("H")[places.count]

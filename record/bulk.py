@@ -28,19 +28,26 @@ class RunTails:
 
     A run is what went into one batch without a gap; it is written down once, not per record. A slot is a
     partition, or 0 where all records go to one.
+
+    Attributes:
+        record_count: how many records are in batches. The kernels count in the step in which they append, for
+            a signal handler may raise as soon as they return.
     """
 
-    __slots__ = ("_next", "_outcomes")
+    __slots__ = ("_lengths", "_next", "_outcomes", "record_count")
 
     def __init__(self) -> None:
+        self.record_count = 0
         self._outcomes: list[BatchOutcome | None] = []
         self._next: list[int] = []
+        self._lengths: list[int] = []
 
     def reserve(self, slots: int) -> None:
         """Makes room for this many slots; never takes any away."""
         more = slots - len(self._next)
         self._outcomes += [None] * more
         self._next += [0] * more
+        self._lengths += [0] * more
 
     def begin(self, slot: int, lane: PartitionLane) -> tuple[BatchOutcome, int] | None:
         """Begins a run in the lane's open batch: its outcome and the index of the run's first record.
@@ -59,11 +66,17 @@ class RunTails:
         self._check(slot)
         return self._next[slot]
 
-    def went(self, slot: int, outcome: BatchOutcome, index: int) -> None:
-        """A record came in by the slow path."""
+    def length(self, slot: int) -> int:
+        """How many records the slot has."""
+        self._check(slot)
+        return self._lengths[slot]
+
+    def went(self, slot: int, outcome: BatchOutcome, index: int, count: int = 1) -> None:
+        """``count`` records came in by the slow path, the first at ``index``."""
         self._check(slot)
         self._outcomes[slot] = outcome
-        self._next[slot] = index + 1
+        self._next[slot] = index
+        self.advance(slot, count)
 
     def goes_on(self, slot: int, lane: PartitionLane) -> bool:
         """Whether the next record of the lane's open batch continues the slot's last run."""
@@ -74,9 +87,11 @@ class RunTails:
             and self._next[slot] == buffer.record_count
         )
 
-    def advance(self, slot: int) -> None:
-        """The slot's last run is one record longer."""
-        self._next[slot] += 1
+    def advance(self, slot: int, count: int = 1) -> None:
+        """The slot's last run is longer."""
+        self._next[slot] += count
+        self._lengths[slot] += count
+        self.record_count += count
 
     def __len__(self) -> int:
         return len(self._next)

@@ -57,10 +57,6 @@ class SlotRuns:
         self._indexes = array("q")
         self._outcomes: list[BatchOutcome] = []
 
-    def length(self, next_index: int) -> int:
-        """How many records the slot has, if its last run has got to ``next_index``."""
-        return self._firsts[-1] + next_index - self._indexes[-1] if self._firsts else 0
-
     def add(self, first: int, outcome: BatchOutcome, index: int) -> None:
         """A run begins; it may only continue the one before, which is left as it is then."""
         if self._firsts:
@@ -97,21 +93,24 @@ class BulkPlaces:
         spread: whether records go to several partitions at a time.
 
     Attributes:
-        count: how many records are in batches.
         tails: for the kernels.
         slots: for the kernels: two bytes for each record where ``spread``, else None; may be longer.
     """
 
-    __slots__ = ("_slot_runs", "_stamp_firsts", "_stamps_ms", "count", "slots", "tails")
+    __slots__ = ("_slot_runs", "_stamp_firsts", "_stamps_ms", "slots", "tails")
 
     def __init__(self, *, spread: bool) -> None:
-        self.count = 0
         self.tails = RunTails()
         self.slots = bytearray() if spread else None
         self._slot_runs: dict[int, SlotRuns] = {}
         self._stamp_firsts = array("q")
         self._stamps_ms = array("q")
         self.tails.reserve(1)
+
+    @property
+    def count(self) -> int:
+        """How many records are in batches."""
+        return self.tails.record_count
 
     def stamp(self, timestamp_ms: int) -> None:
         """The records that come now have this timestamp."""
@@ -143,7 +142,6 @@ class BulkPlaces:
             memoryview(self.slots).cast("H")[self.count] = slot
         self._slot_runs.setdefault(slot, SlotRuns()).add(self._length(slot), outcome, index)
         self.tails.went(slot, outcome, index)
-        self.count += 1
 
     def add_all(self, outcome: BatchOutcome, count: int) -> None:
         """``count`` records that are in no batch have one fate."""
@@ -151,8 +149,7 @@ class BulkPlaces:
             self.reserve(count)
             self.slots[2 * self.count : 2 * (self.count + count)] = bytes(2 * count)
         self._slot_runs.setdefault(0, SlotRuns()).add(self._length(0), outcome, 0)
-        self.tails.went(0, outcome, count - 1)
-        self.count += count
+        self.tails.went(0, outcome, 0, count)
 
     def reserve(self, rows: int) -> None:
         """Makes room for the slots of this many more records."""
@@ -196,5 +193,4 @@ class BulkPlaces:
             yield from runs.runs(self._length(slot))
 
     def _length(self, slot: int) -> int:
-        runs = self._slot_runs.get(slot)
-        return 0 if runs is None else runs.length(self.tails.next_index(slot))
+        return self.tails.length(slot) if slot in self._slot_runs else 0

@@ -11,32 +11,39 @@ cdef enum:  # bulk.py has the same
     ODD_KEY_SLOT = 0xFFFE
 
 
+cdef struct Tail:
+    int64_t next  # index behind the last record of the slot's last run
+    int64_t length  # records of the slot
+
+
 @cython.final
 cdef class RunTails:
     """See ``bulk.RunTails``."""
 
+    cdef readonly Py_ssize_t record_count
     cdef list _outcomes
-    cdef int64_t *_next
+    cdef Tail *_tails
     cdef Py_ssize_t _count
 
     def __cinit__(self):
+        self.record_count = 0
         self._outcomes = []
-        self._next = NULL
+        self._tails = NULL
         self._count = 0
 
     def __dealloc__(self):
-        PyMem_Free(self._next)
+        PyMem_Free(self._tails)
 
     def reserve(self, Py_ssize_t slots):
         """See ``bulk.RunTails.reserve``."""
         if slots <= self._count:
             return
         cdef list outcomes = self._outcomes + [None] * (slots - self._count)
-        cdef int64_t *larger = <int64_t *>PyMem_Realloc(self._next, slots * sizeof(int64_t))
+        cdef Tail *larger = <Tail *>PyMem_Realloc(self._tails, slots * sizeof(Tail))
         if larger is NULL:
             raise MemoryError()
-        self._next = larger
-        memset(larger + self._count, 0, (slots - self._count) * sizeof(int64_t))
+        self._tails = larger
+        memset(larger + self._count, 0, (slots - self._count) * sizeof(Tail))
         self._outcomes = outcomes
         self._count = slots
 
@@ -55,12 +62,18 @@ cdef class RunTails:
     def next_index(self, Py_ssize_t slot):
         """See ``bulk.RunTails.next_index``."""
         self.check(slot)
-        return self._next[slot]
+        return self._tails[slot].next
 
-    def went(self, Py_ssize_t slot, outcome, int64_t index):
+    def length(self, Py_ssize_t slot):
+        """See ``bulk.RunTails.length``."""
+        self.check(slot)
+        return self._tails[slot].length
+
+    def went(self, Py_ssize_t slot, outcome, int64_t index, Py_ssize_t count=1):
         """See ``bulk.RunTails.went``."""
         self.check(slot)
-        self.put(slot, outcome, index + 1)
+        self.put(slot, outcome, index + count)
+        self.advance(slot, count)
 
     cdef int check(self, Py_ssize_t slot) except -1:
         if not 0 <= slot < self._count:
@@ -70,13 +83,17 @@ cdef class RunTails:
     cdef void put(self, Py_ssize_t slot, object outcome, int64_t index):
         cdef object before = self._outcomes[slot]  # freed last
         self._outcomes[slot] = outcome
-        self._next[slot] = index
+        self._tails[slot].next = index
+
+    cdef inline void advance(self, Py_ssize_t slot, Py_ssize_t count) noexcept:
+        self._tails[slot].length += count
+        self.record_count += count
 
     cdef inline bint goes_on(self, Py_ssize_t slot, PartitionLane lane) noexcept:
         """Whether the next row of the lane's open batch continues the slot's last run."""
         return (
             PyList_GET_ITEM(self._outcomes, slot) == <PyObject *>lane.outcome
-            and self._next[slot] == lane.buffer.record_count
+            and self._tails[slot].next == lane.buffer.record_count
         )
 
 
@@ -122,7 +139,8 @@ cdef class BulkRecords:
             if topic is not None:
                 topic.sticky_bytes += taken
             row += 1
-        tails._next[0] = buffer.record_count
+        tails._tails[0].next = buffer.record_count
+        tails.advance(0, row - start)
         return row
 
     def hash_keys(self, Py_ssize_t partition_count, bytearray slots not None, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop):
@@ -171,7 +189,8 @@ cdef class BulkRecords:
             taken = self.put(lane.buffer, timestamp_ms, row)
             if not taken:
                 break
-            tails._next[slot] += 1
+            tails._tails[slot].next += 1
+            tails.advance(slot, 1)
             if out[row - start] == NULL_KEY_SLOT:
                 out[row - start] = <uint16_t>slot
                 topic.sticky_bytes += taken

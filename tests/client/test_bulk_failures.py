@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from splashdam.client import bulk_sending
 from splashdam.client.bulk import BulkDelivery
 from splashdam.client.partitioners import hashed_partition
 from splashdam.model.broker_errors import (
@@ -265,3 +266,52 @@ def test_two_threads_that_ask_whether_it_is_done() -> None:
     assert not delivery.done()
     second.is_done = True
     assert delivery.done()
+
+
+class Interrupted:
+    """A kernel behind whose third call a signal handler raises."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+        self._calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        end: int = getattr(self._records, name)(*arguments)
+        self._calls += 1
+        if self._calls == 3:
+            raise TimeoutError("SIGALRM")
+        return end
+
+    def append(self, *arguments: Any) -> int:
+        return self._call("append", *arguments)
+
+    def spread(self, *arguments: Any) -> int:
+        return self._call("spread", *arguments)
+
+
+@pytest.mark.parametrize("keys", [None, KEYS], ids=["without keys", "with keys"])
+async def test_a_signal_handler_that_raises_behind_the_kernel(
+    cluster: Any, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, keys: Any
+) -> None:
+    """What the kernel has appended is counted: who goes on from ``index`` sends nothing twice."""
+    async with cluster.producer(linger_ms=1, batch_size=4_000) as producer:
+        await producer.prepare("one")
+        with monkeypatch.context() as patched:
+            make = bulk_sending.BulkRecords
+            patched.setattr(bulk_sending, "BulkRecords", lambda *given: Interrupted(make(*given)))
+            with pytest.raises(BulkSendError, match="SIGALRM") as caught:
+                await producer.send_many("one", VALUES, keys=keys)
+        index, first = caught.value.index, caught.value.delivery
+        assert 0 < index == len(first) < len(VALUES)
+        rest = await producer.send_many("one", VALUES[index:], keys=keys and keys[index:])
+        await first
+        await rest
+        assert first.report().delivered == index
+        assert [future.done() for future in first] == [True] * index
+    assert cluster.values("one") == VALUES
