@@ -233,6 +233,7 @@ CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "sendfile": sendfile,
     "append": lambda folder, scale: storage.append(folder, _mebibytes(scale)),
     "recover": lambda folder, scale: storage.recover(folder, _mebibytes(scale)),
+    "compact": lambda folder, scale: storage.compact(folder, _mebibytes(scale)),
     "read": lambda folder, scale: storage.read(folder, _mebibytes(scale)),
 }
 
@@ -298,6 +299,16 @@ SCENARIOS = (
         title="log: recovery from its first byte",
         contenders=(
             Contender("splashdam log", "splashdam", "recover", 0),
+            _limit("reading and crc32c", "read"),
+        ),
+        kind="machine",
+        note=_ALONE,
+    ),
+    Scenario(
+        name="compact",
+        title="log: compaction, one record in ten is left",
+        contenders=(
+            Contender("splashdam log", "splashdam", "compact", 0),
             _limit("reading and crc32c", "read"),
         ),
         kind="machine",

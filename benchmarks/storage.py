@@ -1,4 +1,4 @@
-"""The log by itself, without broker and network: how fast it takes batches, and how fast it recovers them."""
+"""The log by itself, without broker and network: how fast it takes, recovers and compacts batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from pathlib import Path
 import crc32c
 import talk
 
+from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
+from splashdam.embedded_broker.storage.cleaning.cleaning import Cleaning
 from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.housekeeping import Now
 from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.model.values import TopicPartition
+from splashdam.record.sealing import build_batch
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020
@@ -44,12 +48,36 @@ def recover(folder: Path, count: int) -> dict[str, float]:
     return {"volume_per_second": count * len(batch) / seconds / 1e6}
 
 
-def _open(folder: Path) -> Log:
+def compact(folder: Path, count: int) -> dict[str, float]:
+    """One cleaning of a log in which every key was written ten times, in segments of 64 MiB."""
+    log = _open(folder, LogSettings(cleanup_policy="compact", segment_bytes=64 << 20))
+    keys = max(1, count * RECORDS // 10)
+    value = bytes(RECORD_BYTES)
+    for number in range(count):
+        records = [
+            (NOW_MS, b"key %09d" % (each * 7_919 % keys), value, None)
+            for each in range(number * RECORDS, (number + 1) * RECORDS)
+        ]
+        log.append_as_leader(build_batch(records), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.flush()
+    start = time.perf_counter()
+    cleaning = Cleaning(DiskFiles(), cleanable_of(log, None, NOW_MS), DirectorySettings(), Now(0, NOW_MS))
+    for turn in cleaning.turns():
+        turn()
+    seconds = time.perf_counter() - start
+    if cleaning.figures.records_after != keys:
+        raise SystemExit(f"{cleaning.figures.records_after:,} records are left of {keys:,} keys")
+    log.abandon()
+    return {"volume_per_second": cleaning.figures.bytes_before / seconds / 1e6}
+
+
+def _open(folder: Path, settings: LogSettings | None = None) -> Log:
     return Log.open(
         DiskFiles(),
         str(folder),
         TopicPartition("bench", 0),
-        LogSettings(),
+        settings or LogSettings(),
         topic_id=bytes(16),
         now_ms=NOW_MS,
         clean_shutdown=False,

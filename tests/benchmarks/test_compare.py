@@ -154,7 +154,7 @@ def test_a_small_run_of_cold_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["requests-5", "ingest", "fetch", "append", "recover"])
+@pytest.mark.parametrize("name", ["requests-5", "ingest", "fetch", "append", "recover", "compact"])
 def test_a_small_run_of_the_broker(name: str, tmp_path: Path) -> None:
     """Broker and limits, each with a figure; nothing stays behind in the folder."""
     runs = small_run(tmp_path, name)["runs"]

@@ -12,6 +12,8 @@ from make_golden import GOLDEN
 from oracles import shared
 
 from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.findings import Level
+from splashdam.embedded_broker.storage.verify import Totals, verify_partition
 from splashdam.record.record import Record
 
 FILES = DiskFiles()
@@ -46,7 +48,10 @@ def test_of_each_key_the_newest_is_left(partition: Path, tmp_path: Path) -> None
     log.close()
     log = open_log(FILES, str(directory), settings=COMPACTED, now_ms=LATER_MS)
     assert read_all(log) == expected
+    log.unlink_deleted(LATER_MS)
     log.close()
+    findings = list(verify_partition(str(directory), Totals()))
+    assert [finding for finding in findings if finding.level is Level.ERROR] == []
 
 
 def test_what_kafka_cleaned_before_is_cleaned_on(tmp_path: Path) -> None:
