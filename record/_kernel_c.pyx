@@ -32,7 +32,7 @@ from operator import index as as_int
 from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
-from splashdam.model.values import RecordMetadata
+from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record import future_cell, outcome_table, straight
 from splashdam.record.arrow_column import DAMAGED_ROW
 from splashdam.record.damage import damaged

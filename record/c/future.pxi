@@ -143,8 +143,13 @@ cdef object metadata_of(FutureCell future, BatchOutcome leaf, Py_ssize_t index):
     cdef int64_t timestamp_ms = leaf.log_append_time_ms
     if timestamp_ms < 0:
         timestamp_ms = future.timestamp_ms
-    cdef object topic = place.topic
-    cdef object partition = place.partition
+    cdef object topic, partition
+    if type(place) is TopicPartition:  # by position: the lookup of two attributes costs as much as all the rest
+        topic = <object>PyTuple_GET_ITEM(place, 0)
+        partition = <object>PyTuple_GET_ITEM(place, 1)
+    else:
+        topic = place.topic
+        partition = place.partition
     cdef object metadata = (<CTypeObject *>RecordMetadata).tp_alloc(<void *>RecordMetadata, 9)
     put_item(metadata, 0, topic)
     put_item(metadata, 1, partition)

@@ -14,6 +14,8 @@ cdef class StraightPath:
     cdef public bint detour
     cdef readonly bint plain
     cdef dict _routes
+    cdef object _topic  # published last, and its lanes: most producers have one topic
+    cdef TopicLanes _lanes
     cdef object _wall_ns
     cdef type _future_type
     cdef Py_ssize_t _fits_bytes
@@ -36,7 +38,10 @@ cdef class StraightPath:
         if lanes._sticky is None:
             raise IllegalStateError("these lanes were not initialized")
         if type(topic) is str:  # others may compare in Python
+            before = (self._routes.get(topic), self._topic, self._lanes)  # these go last
             self._routes[topic] = lanes
+            self._topic = topic
+            self._lanes = lanes
 
     def route(self, topic):
         """See ``straight.StraightPath.route``."""
@@ -45,8 +50,12 @@ cdef class StraightPath:
     def clear(self):
         """See ``straight.StraightPath.clear``."""
         cdef dict empty = {}
-        cdef dict before = self._routes  # kept to the end: what it frees may run Python code
+        cdef dict before = self._routes  # kept to the end, like the others: what it frees may run Python code
+        cdef object topic = self._topic
+        cdef TopicLanes lanes = self._lanes
         self._routes = empty
+        self._topic = None
+        self._lanes = None
 
     def try_send(self, topic, value, key=None, headers=None, partition=None, timestamp_ms=None):
         """See ``straight.StraightPath.try_send``."""
@@ -91,7 +100,11 @@ cdef class StraightPath:
             size_bytes += payload_limit(headers)
         if size_bytes > self._fits_bytes or self.closed or self.detour:
             return None
-        cdef PyObject *found = PyDict_GetItemWithError(self._routes, topic)
+        cdef PyObject *found
+        if topic is self._topic:
+            found = <PyObject *>self._lanes
+        else:
+            found = PyDict_GetItemWithError(self._routes, topic)
         if found is NULL:
             return None
         return future if self.place(<TopicLanes>found, future, timestamp, key, value, headers, partition, size_bytes) else None

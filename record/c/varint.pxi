@@ -8,6 +8,10 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
     cdef uint64_t rest = zigzag(value)
     cdef Py_ssize_t size = 1
+    if rest <= 0x7F:  # most are that small: written out, it is no loop
+        return 1
+    if rest <= 0x3FFF:
+        return 2
     while rest > 0x7F:
         rest >>= 7
         size += 1
@@ -16,6 +20,13 @@ cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
 
 cdef inline uint8_t *put_varint(uint8_t *out, int64_t value) noexcept nogil:
     cdef uint64_t rest = zigzag(value)
+    if rest <= 0x7F:
+        out[0] = <uint8_t>rest
+        return out + 1
+    if rest <= 0x3FFF:
+        out[0] = <uint8_t>(0x80 | rest)
+        out[1] = <uint8_t>(rest >> 7)
+        return out + 2
     while rest > 0x7F:
         out[0] = <uint8_t>(0x80 | (rest & 0x7F))
         out += 1

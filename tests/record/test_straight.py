@@ -147,6 +147,24 @@ def test_a_closed_path_takes_nothing(kernel: ModuleType, flag: str) -> None:
     assert road.path.route("t") is None
 
 
+def test_topics_by_name(kernel: ModuleType) -> None:
+    """Each by its text, whichever was published last, and anew where it was published anew."""
+    first, second, third = (Road(kernel) for _ in range(3))
+    path = first.path
+    path.publish("u", second.topic)
+    for name in ("t", "".join(["", "t"]), "u", "".join(["", "u"])):
+        assert path.try_send(name, b"v") is not None
+    assert (first.count(), second.count()) == (2, 2)
+    path.publish("u", third.topic)
+    path.publish("t", second.topic)
+    for name in ("t", "u", "t"):
+        assert path.try_send(name, b"v") is not None
+    assert [road.count() for road in (first, second, third)] == [2, 4, 1]
+    path.clear()
+    assert path.try_send("t", b"v") is None
+    assert path.try_send("u", b"v") is None
+
+
 def test_a_lane_has_one_batch(kernel: ModuleType) -> None:
     """Who opens another has forgotten to withdraw the first."""
     road = Road(kernel)
