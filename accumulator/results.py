@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
-import attrs
-
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.memory import MemoryTicket
 from splashdam.record.kernel import FutureCell
@@ -96,8 +94,7 @@ class OpenGate:
         """Leaves the batch without numbers."""
 
 
-@attrs.frozen
-class AccumulatorStatistics:
+class AccumulatorStatistics(NamedTuple):
     """A look at the accumulator.
 
     Attributes:

@@ -16,7 +16,6 @@ from splashdam.client.driving import Deadline, drive_in_trio
 from splashdam.client.future import RecordFuture, Subscription
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.report import FlushReport
 from splashdam.client.settings_rules import producer_settings
 from splashdam.client.waiters import wait_in_trio
 from splashdam.client.wiring import make_tcp_connect
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
+    from splashdam.client.report import FlushReport
 
 
 class AsyncKafkaProducer(AsyncManySends, ProducerBase):

@@ -14,8 +14,6 @@ from splashdam.client.core import ProducerCore
 from splashdam.client.future import RecordFuture, in_callback
 from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.lookup import TopicLookup
-from splashdam.client.metrics import Metrics, metrics_of
-from splashdam.client.properties import load_properties
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties
 from splashdam.model.errors import WouldBlock
@@ -23,6 +21,7 @@ from splashdam.record.kernel import NowaitSends
 
 if TYPE_CHECKING:
     from splashdam.client.local import Lease
+    from splashdam.client.metrics import Metrics
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -45,6 +44,8 @@ class ProducerBase(NowaitSends[RecordFuture]):
             KafkaConfigurationError: the file cannot be read, or a property is unknown (the nearest right name
                 is given), not supported, or does not parse.
         """
+        from splashdam.client.properties import load_properties
+
         return cls(**{**options_from_properties(load_properties(source)), **options})
 
     @property
@@ -67,6 +68,8 @@ class ProducerBase(NowaitSends[RecordFuture]):
         Raises:
             IllegalStateError: this is a forked child.
         """
+        from splashdam.client.metrics import metrics_of
+
         core = self._core
         core.refuse_if_foreign()
         with core.guard:

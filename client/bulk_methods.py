@@ -1,4 +1,7 @@
-"""``send_many`` and ``send_arrow``: the methods of both producers."""
+"""``send_many`` and ``send_arrow``: the methods of both producers.
+
+What they need is imported at the first call: not every program has many records at once.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from splashdam.client.bulk import BulkDelivery
-from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_thread, drive_bulk_in_trio
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.record.kernel import BlobColumn
 
 if TYPE_CHECKING:
     from splashdam.client.admission import Admission
+    from splashdam.client.bulk import BulkDelivery
+    from splashdam.client.bulk_sending import BulkSend
     from splashdam.client.core import ProducerCore
     from splashdam.client.future import RecordFuture
     from splashdam.record.arrow import ArrowSource
+    from splashdam.record.kernel import BlobColumn
 
 
 class ManySends:
@@ -65,6 +68,8 @@ class ManySends:
             IllegalStateError: the producer is closed, or this is a forked child. Nothing is queued.
             TypeError, ValueError: an argument is not what it must be. Nothing is queued.
         """
+        from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_thread
+
         columns = columns_of(values, keys)
         bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
         bulk.add(*columns)
@@ -100,6 +105,8 @@ class ManySends:
                 columns that are not bytes too.
             KafkaConfigurationError: the producer has a serializer.
         """
+        from splashdam.client.bulk_sending import BulkSend, drive_bulk_in_thread
+
         with _opened(self._core, data, value, key) as source:
             bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
             for columns in _chunks(bulk, source):
@@ -136,6 +143,8 @@ class AsyncManySends:
 
         Arguments, result and errors are those of ``KafkaProducer.send_many``.
         """
+        from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_trio
+
         columns = columns_of(values, keys)
         bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
         bulk.add(*columns)
@@ -159,6 +168,8 @@ class AsyncManySends:
 
         Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
         """
+        from splashdam.client.bulk_sending import BulkSend, drive_bulk_in_trio
+
         with _opened(self._core, data, value, key) as source:
             bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
             for columns in _chunks(bulk, source):
@@ -182,6 +193,8 @@ def _opened(core: ProducerCore, data: Any, value: str, key: str | None) -> Itera
 
 def _chunks(bulk: BulkSend, source: ArrowSource) -> Iterator[tuple[BlobColumn, BlobColumn | None]]:
     """The columns of one chunk after the other; each lets go of its memory when the next one is asked for."""
+    from splashdam.record.kernel import BlobColumn
+
     while True:
         with bulk.naming_the_record():
             chunk = source.next()

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,7 +21,6 @@ from splashdam.client.handover import HandOver
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
 from splashdam.client.lifecycle import TRANSITIONS, Event, State
-from splashdam.client.report import FlushReport, report_on
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
 from splashdam.client.wiring import make_accumulator, make_metadata, sender_settings
@@ -33,6 +33,9 @@ from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from splashdam.client.report import FlushReport
 
 logger = logging.getLogger("splashdam.client")
 
@@ -168,6 +171,8 @@ class ProducerCore:
 
     def flush_report(self, outcomes: Sequence[BatchOutcome], timeout: float | None) -> FlushReport:
         """What became of ``outcomes``; logged if some are pending, since few callers look."""
+        from splashdam.client.report import report_on
+
         report = report_on(outcomes)
         if report.pending_batches:
             name = self.settings.client_id

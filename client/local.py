@@ -9,10 +9,8 @@ import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
-
-import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import nearest_name
@@ -27,8 +25,7 @@ ADDRESS = ("embedded", 9092)
 """Where the cluster seems to be; the connection is a pair of sockets and reaches the broker by any name."""
 
 
-@attrs.frozen
-class LocalAddress:
+class LocalAddress(NamedTuple):
     """``embedded:DIR?port=N``, read.
 
     Attributes:

@@ -18,7 +18,6 @@ from splashdam.client.driving import Deadline, drive_in_thread
 from splashdam.client.future import RecordFuture, Subscription, in_callback
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.report import FlushReport
 from splashdam.client.settings_rules import producer_settings
 from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
 from splashdam.client.wiring import make_tcp_connect
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
+    from splashdam.client.report import FlushReport
 
 
 class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):

@@ -100,7 +100,7 @@ def _socket_options(value: Any) -> str | None:
     return None if fine else "must be a list of (level, option, value) as socket.setsockopt takes them"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
 class ProducerSettings:
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 import attrs
 
 from splashdam.model.values import TopicPartition
 
 
-@attrs.frozen
-class Node:
+class Node(NamedTuple):
     """A broker as clients reach it. ``node_id`` is negative for a bootstrap address."""
 
     node_id: int
@@ -23,8 +23,7 @@ class Node:
         return f"node {self.node_id} at {self.host}:{self.port}"
 
 
-@attrs.frozen
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """One partition. ``leader`` is -1 while it has none; ``leader_epoch`` is -1 where unknown."""
 
     topic: str
@@ -35,8 +34,7 @@ class PartitionInfo:
     isr: tuple[int, ...] = ()
 
 
-@attrs.frozen
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """One topic. ``error_code`` is the broker's (0 = none); partitions are ordered by number from 0."""
 
     name: str

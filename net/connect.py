@@ -29,7 +29,7 @@ def address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)  # what nobody uses takes time to make, at import
 class TcpConnect:
     """Connects by TCP, trying all addresses of a name (happy eyeballs, RFC 8305), without Nagle's delay.
 

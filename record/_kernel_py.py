@@ -19,7 +19,8 @@ from splashdam.record.murmur2 import murmur2
 from splashdam.record.offset_map import OffsetMap
 from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
-from splashdam.record.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
+from splashdam.record.varint import encode_varint, size_of_varint
+from splashdam.record.varint_table import ENCODED, TABLE_SIZE
 from splashdam.record.walk import decode_records, scan_records
 
 __all__ = [

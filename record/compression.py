@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib
 from enum import IntEnum
-
-import attrs
+from typing import NamedTuple
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
@@ -41,8 +40,7 @@ _CODECS = {
 }
 
 
-@attrs.frozen
-class Compression:
+class Compression(NamedTuple):
     """A codec and its level. ``level`` None is the codec's default (gzip 6, lz4 fast, zstd 3)."""
 
     codec: Codec

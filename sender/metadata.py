@@ -164,10 +164,10 @@ class Metadata:
         if topic is None or known is None or leader_epoch <= known.leader_epoch:
             return
         partitions = list(topic.partitions)
-        partitions[topic_partition.partition] = attrs.evolve(
-            known, leader=leader.node_id, leader_epoch=leader_epoch
+        partitions[topic_partition.partition] = known._replace(
+            leader=leader.node_id, leader_epoch=leader_epoch
         )
-        topics = {**self.cluster.topics, topic.name: attrs.evolve(topic, partitions=tuple(partitions))}
+        topics = {**self.cluster.topics, topic.name: topic._replace(partitions=tuple(partitions))}
         nodes = {**self.cluster.nodes, leader.node_id: leader}
         self.cluster = attrs.evolve(self.cluster, nodes=nodes, topics=topics)
 

@@ -28,8 +28,7 @@ def _follow_topic(before: TopicInfo | None, found: TopicInfo) -> TopicInfo:
     if before is None or before.topic_id != found.topic_id:
         return found  # the first, or another topic of the same name: leader epochs start again
     known = before.partitions
-    return attrs.evolve(
-        found,
+    return found._replace(
         partitions=tuple(
             known[each.partition] if each.partition < len(known) and _older(each, known) else each
             for each in found.partitions

@@ -14,9 +14,7 @@ its arguments. Defaults are Kafka's: zero, empty string, empty array, null recor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, overload
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
 from splashdam.model.values import Buffer
 from splashdam.wire.versions import NO_VERSIONS, Versions
@@ -43,8 +41,7 @@ Part: TypeAlias = Buffer | SizedPart
 """What an encoded message consists of."""
 
 
-@attrs.frozen
-class FixedType:
+class FixedType(NamedTuple):
     """A type of fixed width: ``format`` is its letter for ``struct``."""
 
     name: str
@@ -52,22 +49,19 @@ class FixedType:
     size_bytes: int
 
 
-@attrs.frozen
-class SizedType:
+class SizedType(NamedTuple):
     """A type behind a length: ``string`` or ``records``."""
 
     name: str
 
 
-@attrs.frozen
-class StructType:
+class StructType(NamedTuple):
     """A structure with fields of its own."""
 
     cls: type[Struct]
 
 
-@attrs.frozen
-class ArrayType:
+class ArrayType(NamedTuple):
     """An array of any other type."""
 
     element: FixedType | SizedType | StructType
@@ -88,8 +82,7 @@ STRING = SizedType("string")
 RECORDS = SizedType("records")
 
 
-@attrs.frozen(eq=False)
-class Field:
+class Field(NamedTuple):
     """One declared field.
 
     Attributes:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-import attrs
-
 from splashdam.wire.fields import Field
 from splashdam.wire.initializer import compile_initializer
 from splashdam.wire.versions import Versions
@@ -33,7 +31,7 @@ class StructMeta(type):
         throttles: str = "none",
     ) -> StructMeta:
         fields = [
-            attrs.evolve(value, name=attribute)
+            value._replace(name=attribute)
             for attribute, value in namespace.items()
             if isinstance(value, Field)
         ]

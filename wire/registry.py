@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import ModuleType
-from typing import Any, TypeVar, cast
-
-import attrs
+from typing import Any, NamedTuple, TypeVar, cast
 
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.message import Message, Request, Response
@@ -17,8 +15,7 @@ from splashdam.wire.message import Message, Request, Response
 R = TypeVar("R", bound=Response)
 
 
-@attrs.frozen
-class Api:
+class Api(NamedTuple):
     """A request and its response.
 
     Attributes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import NamedTuple
 
 _NEWEST = 32_767  # versions are int16 on the wire
 
 
-@attrs.frozen
-class Versions:
+class Versions(NamedTuple):
     """An inclusive range of versions; empty where ``last`` is below ``first``."""
 
     first: int
@@ -28,8 +27,8 @@ class Versions:
         first, _, last = text.partition("-")
         return cls(int(first), int(last or first))
 
-    def __contains__(self, version: int) -> bool:
-        return self.first <= version <= self.last
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
 
     def __str__(self) -> str:
         if self.last < self.first:

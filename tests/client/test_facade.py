@@ -48,6 +48,28 @@ def test_a_producer_imports_little_beside_trio() -> None:
     }
 
 
+def test_a_producer_imports_bulk_and_reports_when_they_are_used() -> None:
+    script = (
+        "import sys\n"
+        "from splashdam import KafkaProducer\n"
+        "KafkaProducer().close()\n"
+        "print(*sorted(name.removeprefix('splashdam.') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {
+        "client.async_producer",
+        "client.bulk",
+        "client.bulk_sending",
+        "client.metrics",
+        "client.properties",
+        "client.report",
+        "embedded_broker",
+        "record.arrow",
+        "record.bulk_places",
+        "record.columns",
+    }
+
+
 @pytest.mark.parametrize("name", splashdam.__all__)
 def test_every_name_is_there(name: str) -> None:
     """And stays what it was at the second look."""
