@@ -107,7 +107,7 @@ def test_altered_frames_are_read_as_the_decoder_reads_them(
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_what_has_no_form(version: int) -> None:
-    """Requests without an answer, of transactions, without a batch, or for more than one partition."""
+    """Requests for no answer, or one nobody gives, of transactions, not of one batch for one partition."""
     two = request_of()
     two.topic_data = two.topic_data * 2
     both = request_of()
@@ -116,6 +116,7 @@ def test_what_has_no_form(version: int) -> None:
     none.topic_data = []
     for request in (
         request_of(acks=0),
+        request_of(acks=2),
         request_of(transactional_id="x"),
         request_of(records=None),
         request_of(records=b""),
@@ -137,3 +138,7 @@ def test_bytes_that_the_schema_does_not_explain() -> None:
     form = learned(frame_of(request, 9))
     assert form is not None
     assert form.records_of(memoryview(tagged)) is None
+    for position in (-1, -2, -3):
+        frame = bytearray(frame_of(request, 9))
+        frame[position] = 1
+        assert form.records_of(memoryview(frame)) is None
