@@ -87,14 +87,25 @@ async def test_acks(make_rig, autojump_clock, acks, offset):
     assert rig.cluster.requests(InitProducerIdRequest) == []
 
 
+async def test_requests_beyond_those_of_one_turn_do_not_wait(make_rig, autojump_clock):
+    """A turn writes a few requests and lets others go on; with ``acks=0`` no answer brings the next turn."""
+    rig = make_rig(acks=0, enable_idempotence=False, batch_bytes=0, max_request_size=100)
+    async with rig.running():
+        await rig.send_and_wait(b"first")
+        begun = trio.current_time()
+        for number in range(50):
+            rig.send(b"%d" % number)
+        for future in rig.futures:
+            await rig.outcome(future)
+        assert trio.current_time() == begun
+
+
 async def test_acks_0_on_a_broken_connection_is_sent_again(make_rig, autojump_clock):
     """What could not be written goes to the next connection."""
     rig = make_rig(acks=0, enable_idempotence=False)
     async with rig.running():
         await rig.send_and_wait(b"x")
-        await trio.sleep(
-            0.01
-        )  # it counts as delivered once it is written, so the broker has to read it first
+        await trio.sleep(0.01)  # it counts as delivered once it is written; the broker has to read it first
         rig.network.drop("node-1", 9092)
         await rig.send_and_wait(b"y")
         await trio.sleep(0.01)
