@@ -216,6 +216,19 @@ async def test_throttled_client_waits(make_rig, autojump_clock):
         assert rig.clock.now_ms() - start_ms == pytest.approx(700, abs=2)
 
 
+async def test_a_question_is_asked_once_there_is_a_connection(make_rig, autojump_clock):
+    """Also where nobody has sent a record: whoever looks up a topic waits for nothing else."""
+    rig = make_rig()
+    answered = trio.Event()
+    async with rig.running():
+        rig.metadata.add_waiter(answered.set)
+        rig.metadata.request_topic("t", rig.clock.now_ms())
+        rig.wakeup.wake()
+        await answered.wait()
+        assert trio.current_time() == 0
+        assert rig.metadata.cluster.partition_count("t") == 1
+
+
 async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump_clock):
     """What is to be asked while the only broker wants to be left alone is asked right after that."""
     rig = make_rig(cluster={"topics": {"t": 1, "u": 1}})
