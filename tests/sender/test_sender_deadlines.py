@@ -235,3 +235,14 @@ async def test_memory_waiters_make_everything_sendable(make_rig, autojump_clock)
         assert rig.clock.now_ms() < 100
         assert first.done()
         rig.accumulator.cancel(answer.ticket)
+
+
+async def test_each_batch_expires_at_its_own_time(make_rig, autojump_clock):
+    """Also one that was young when an older one expired."""
+    rig = make_rig(delivery_timeout_ms=3000, request_timeout_ms=10_000)
+    rig.cluster.produce_script.extend([Trouble(then="silence")] * 2)
+    async with rig.running():
+        rig.send(b"old")
+        await trio.sleep(2)
+        assert isinstance(await rig.send_and_wait(b"young"), KafkaTimeoutError)
+        assert trio.current_time() == pytest.approx(5, abs=0.01)
