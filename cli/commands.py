@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from importlib import import_module
-from importlib.metadata import version
 
 import click
 
@@ -28,6 +26,9 @@ class Commands(click.Group):
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
+        import platform
+        from importlib.metadata import version  # with half of `email`, for one line of text
+
         from splashdam.record.kernel import IMPL
 
         twin = "compiled" if IMPL == "c" else "pure Python"
