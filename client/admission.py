@@ -115,7 +115,7 @@ class Admission:
         """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            with self._intake.guard:
+            with self._intake.guard.lock:
                 self._intake.accumulator.cancel(ticket)
 
     def size_bytes(self) -> int:
@@ -148,7 +148,7 @@ class Admission:
         if self.key is not None:
             self.target = route.lanes[hashed_partition(self.key, route.count)].topic_partition
             return self._insist(now_ms)
-        with intake.guard:
+        with intake.guard.lock:
             return self._attempt_sticky(route, now_ms)
 
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
@@ -176,7 +176,7 @@ class Admission:
         self._ask_partitioner(route)
         if self.key is not None or intake.on_new_batch is None:
             return self._insist(now_ms)
-        with intake.guard:
+        with intake.guard.lock:
             result = self._try(now_ms, abort_on_new_batch=True)
         if not isinstance(result, BatchFull):
             return result
@@ -200,7 +200,7 @@ class Admission:
         self.target = route.lanes[chosen].topic_partition
 
     def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
-        with self._intake.guard:
+        with self._intake.guard.lock:
             result = self._try(now_ms)
         assert not isinstance(result, BatchFull)  # that is answered only where it was asked for
         return result
@@ -255,7 +255,7 @@ class MemoryWait:
         self._ticket = ticket
 
     def subscribe(self, wake: Wake) -> object | None:
-        with self._guard:
+        with self._guard.lock:
             if self._ticket.ready:
                 return None
             self._ticket.on_ready = wake

@@ -72,7 +72,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
 
         core = self._core
         core.refuse_if_foreign()
-        with core.guard:
+        with core.guard.lock:
             accumulator = core.accumulator.statistics()
         return metrics_of(core.sender.statistics(), accumulator)
 

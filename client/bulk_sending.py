@@ -146,9 +146,9 @@ class BulkSend:
     ) -> bool:
         places = self._places
         guard = self._intake.guard
-        with guard:
-            if guard.depth > 1:  # a signal handler or a __del__ has interrupted the holder
-                return False
+        if guard.interrupted():
+            return False
+        with guard.lock:
             places.begin(0, lane)
             end = records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
         return end > row
@@ -159,9 +159,9 @@ class BulkSend:
             return False
         slots = self._hash(records, route.count, row)
         guard = self._intake.guard
-        with guard:
-            if guard.depth > 1:
-                return False
+        if guard.interrupted():
+            return False
+        with guard.lock:
             end = records.spread(
                 route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
             )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -91,7 +90,7 @@ class ProducerCore:
             metadata=self.metadata,
             connect=self.connect,
             clock=clock,
-            guard=self.guard,
+            guard=self.guard.lock,
             wakeup=self._wakeup,
             on_turn_ended=hand_over.turn_ended,
         )
@@ -164,7 +163,7 @@ class ProducerCore:
         self.refuse_if_foreign()
         refuse_inside_a_send("flush()")
         late = self.late.outcomes()
-        with self.guard:
+        with self.guard.lock:
             outcomes = self.accumulator.begin_flush()
         self._wakeup.wake()
         return outcomes + late
@@ -183,7 +182,7 @@ class ProducerCore:
 
     def end_flush(self) -> None:
         """Ends a ``begin_flush``."""
-        with self.guard:
+        with self.guard.lock:
             self.accumulator.end_flush()
 
     def begin_close(self) -> None:
@@ -211,7 +210,7 @@ class ProducerCore:
             self.sender.initiate_close()
 
     def _wake_metadata_waiters(self) -> None:
-        with self.guard:
+        with self.guard.lock:
             waiters = self.metadata.take_waiters()
         run_waiters(waiters)
 
@@ -257,8 +256,7 @@ class ProducerCore:
 
     def become_foreign(self) -> None:
         """See ``process.Closable``."""
-        self.guard.lock = threading.RLock()  # its holder may be a thread that does not exist here
-        self.guard.depth = 0
+        self.guard.renew()
         self._advance(Event.FORK)
         self.intake.refuse = self._refusal
         self.connect.close_in_child()
@@ -315,7 +313,7 @@ class ProducerCore:
 
     def _give_up(self, why: str) -> None:
         """Ends without a caller who could be told, so it is logged: once, with a count."""
-        with self.guard:
+        with self.guard.lock:
             left = self.accumulator.statistics().incomplete_batches
         left += self.late.waiting
         logger.warning(
@@ -346,7 +344,7 @@ class ProducerCore:
             process.forget(self)
 
     def _abort(self, error: BaseException) -> None:
-        with self.guard:
+        with self.guard.lock:
             self.accumulator.close()
             outcomes = self.accumulator.abort_incomplete(error)
         for outcome in outcomes:

@@ -3,15 +3,14 @@
 Application threads and the sender's thread take it around every call into the accumulator and the metadata.
 Python can interrupt its holder in the middle of such a call: a signal handler, a ``__del__``, a collection
 triggered by an allocation. If that code sends on the same producer, a plain lock would deadlock, and a
-re-entrant one alone would let it into half-changed state. So the lock is re-entrant and counts its depth,
-and who finds himself nested leaves the shared state alone: his record goes the way of the late ones
+re-entrant one alone would let it into half-changed state. So the lock is re-entrant and knows its owner, and
+who finds that he owns it already leaves the shared state alone: his record goes the way of the late ones
 (``late.py``).
 """
 
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 
 from splashdam.client.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
@@ -20,44 +19,28 @@ _guards: AliveSet[Guard] = AliveSet()
 
 
 class Guard:
-    """A re-entrant lock that knows how often its holder is inside.
+    """A lock that tells whether its holder has interrupted itself.
 
     Attributes:
-        lock: the lock itself; ``send`` takes it directly, which saves two Python calls per record.
-        depth: how often the holder is inside. Written by the holder alone, so whoever holds ``lock`` and
-            reads a depth above 0 has interrupted itself.
-
-    The lock is taken before ``depth`` is raised, and released after it was lowered: whoever interrupts the
-    holder between the two finds nothing half changed, and may go on as if he were the outermost.
+        lock: the lock itself, for ``with guard.lock:``. This class has no ``__enter__`` of its own: Ctrl-C
+            strikes where Python code begins or a call returns, there too, and would leave the lock taken for
+            ever. Between a lock written in C and the body of its ``with`` statement it does not.
     """
 
-    __slots__ = ("__weakref__", "depth", "lock")
+    __slots__ = ("__weakref__", "lock")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.depth = 0
+        self.renew()
         _guards.add(self)
 
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        self.depth += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.depth -= 1
-        self.lock.release()
+    def renew(self) -> None:
+        """In a forked child: the lock's holder may be a thread that does not exist there."""
+        self.lock = threading.RLock()
 
     def interrupted(self) -> bool:
-        """Whether the caller is a signal handler or a ``__del__`` that has interrupted the holder."""
-        if not self.depth:
-            return False
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            return self.depth > 0
-        finally:
-            self.lock.release()
+        """Whether the caller, who has not taken it himself, is a signal handler or a ``__del__`` that has
+        interrupted the holder."""
+        return self.lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # threading.Condition asks it so
 
 
 def refuse_inside_a_send(call: str) -> None:
@@ -67,7 +50,7 @@ def refuse_inside_a_send(call: str) -> None:
         IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
     """
     for guard in _guards.snapshot():
-        if guard.depth and guard.interrupted():
+        if guard.interrupted():
             raise IllegalStateError(
                 f"{call} would wait for ever here: this signal handler or __del__ has interrupted a send()"
             )

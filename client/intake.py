@@ -225,16 +225,12 @@ class RecordIntake:
         timestamp_ms: int,
     ) -> RecordFuture | None:
         guard = self.guard
+        if guard.interrupted():
+            return None
         with guard.lock:
-            if guard.depth:  # a signal handler or a __del__ has interrupted the holder
-                return None
-            guard.depth = 1
-            try:
-                return self.accumulator.append_new(
-                    lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
-                )
-            finally:
-                guard.depth = 0
+            return self.accumulator.append_new(
+                lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
+            )
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""
@@ -254,7 +250,7 @@ class RecordIntake:
 
     def why_exhausted(self) -> str:
         """What to tell a caller who has waited for memory in vain."""
-        with self.guard:
+        with self.guard.lock:
             statistics = self.accumulator.statistics()
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"

@@ -64,7 +64,7 @@ class TopicLookup:
         now_ms = intake.clock.now_ms()
         if now_ms >= self.deadline_ms:
             raise KafkaTimeoutError(self._why(route))
-        with intake.guard:
+        with intake.guard.lock:
             intake.metadata.request_topic(self._topic, now_ms)
         intake.wake()
         self.waits_for = MetadataWait(intake, cluster, accepted=self.accepted)
@@ -97,12 +97,12 @@ class MetadataWait:
 
     def subscribe(self, wake: Wake) -> object | None:
         intake = self._intake
-        with intake.guard:
+        with intake.guard.lock:
             over = intake.refuse is not None and not self._accepted
             if intake.metadata.cluster is not self._seen or over:
                 return None
             return intake.metadata.add_waiter(wake)
 
     def unsubscribe(self, handle: Any) -> None:
-        with self._intake.guard:
+        with self._intake.guard.lock:
             self._intake.metadata.remove_waiter(handle)

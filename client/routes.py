@@ -92,7 +92,9 @@ class RouteTable:
         route = self._routes.get(topic)
         if route is not None and route.cluster is self._metadata.cluster:
             return route
-        with self._guard:  # so that the metadata cannot change between a look at them and the publication
+        with (
+            self._guard.lock
+        ):  # so that the metadata cannot change between a look at them and the publication
             return self._refresh(topic, self._metadata.cluster)
 
     def _forget(self) -> None:

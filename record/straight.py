@@ -23,12 +23,12 @@ FutureT = TypeVar("FutureT", bound="FutureCell")
 class Guard(Protocol):
     """What the Python twin needs of the producer's guard."""
 
-    depth: int
-    """Above 0 for the holder himself, if he was interrupted."""
-
     @property
     def lock(self) -> AbstractContextManager[object]:
         """Held around every change."""
+
+    def interrupted(self) -> bool:
+        """Whether the caller is a signal handler or a ``__del__`` that has interrupted the holder."""
 
 
 class StraightPath(Generic[FutureT]):
@@ -130,17 +130,13 @@ class StraightPath(Generic[FutureT]):
         else:
             return None
         guard = self._guard
+        if guard.interrupted():
+            return None
         with guard.lock:
-            if guard.depth:  # a signal handler or a __del__ has interrupted the holder
-                return None
-            guard.depth = 1
-            try:
-                future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
-                if sticky and future is not None:
-                    route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
-                return future
-            finally:
-                guard.depth = 0
+            future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
+            if sticky and future is not None:
+                route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
+            return future
 
 
 def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:

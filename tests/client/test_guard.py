@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 
@@ -12,23 +13,45 @@ from splashdam.client.alive import AliveSet
 from splashdam.client.guard import Guard, refuse_inside_a_send
 
 
-def test_counts_how_often_its_holder_is_inside() -> None:
-    """Re-entrant, and the depth returns to 0."""
+def test_is_re_entrant() -> None:
+    """Free only when its holder has left as often as he entered."""
     guard = Guard()
-    with guard:
-        assert guard.depth == 1
-        with guard:
-            assert guard.depth == 2
-        assert guard.depth == 1
-    assert guard.depth == 0
+    with guard.lock:
+        with guard.lock:
+            assert guard.interrupted()
+        assert guard.interrupted()
+    assert not guard.interrupted()
+
+
+def test_ctrl_c_on_the_way_in_or_out_of_the_guard_left_it_taken_for_ever() -> None:
+    """It strikes wherever Python code can be interrupted; the lock is free after it each time."""
+    guard = Guard()
+    inside = 0
+
+    def strike(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGVTALRM, strike)
+    try:
+        for number in range(300):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0002 + 0.00001 * (number % 20))
+            try:
+                while True:
+                    with guard.lock:
+                        inside += 1
+            except KeyboardInterrupt:
+                assert not guard.interrupted()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert inside
 
 
 def test_is_free_after_an_exception() -> None:
-    """An exception inside leaves lock and depth as they were."""
+    """An exception inside leaves the lock as it was."""
     guard = Guard()
-    with pytest.raises(KeyError), guard:
+    with pytest.raises(KeyError), guard.lock:
         {}["missing"]
-    assert guard.depth == 0
     entered = []
     thread = threading.Thread(target=lambda: entered.append(guard.lock.acquire(blocking=False)))
     thread.start()
@@ -41,7 +64,7 @@ def test_tells_an_interruption_from_another_thread() -> None:
     guard = Guard()
     assert not guard.interrupted()
     seen = []
-    with guard:
+    with guard.lock:
         assert guard.interrupted()
         thread = threading.Thread(target=lambda: seen.append(guard.interrupted()))
         thread.start()
@@ -63,7 +86,7 @@ def test_a_finalizer_inside_is_an_interruption() -> None:
             seen.append(guard.interrupted())
 
     Cycle()
-    with guard:
+    with guard.lock:
         gc.collect()
     assert seen == [True]
 
@@ -76,7 +99,7 @@ def test_keeps_threads_apart() -> None:
     def add() -> None:
         nonlocal total
         for _ in range(2_000):
-            with guard:
+            with guard.lock:
                 before = total
                 total = before + 1
 

@@ -45,7 +45,7 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
         held, fork = threading.Event(), threading.Event()
 
         def hold_the_guard():
-            with producer._core.guard:
+            with producer._core.guard.lock:
                 held.set()
                 fork.wait()
 
@@ -274,7 +274,7 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
 
         signal.signal(signal.SIGALRM, interrupted)
         last = producer.send("one", b"w")
-        with producer._core.guard:
+        with producer._core.guard.lock:
             signal.raise_signal(signal.SIGALRM)
         print(last.get(timeout=30).offset)
         producer.close()

@@ -23,7 +23,7 @@ CAPACITY_BYTES = 4096
 
 
 def a_guard() -> Any:
-    return SimpleNamespace(lock=threading.RLock(), depth=0)
+    return SimpleNamespace(lock=threading.RLock(), interrupted=lambda: False)
 
 
 class Road:
@@ -215,7 +215,7 @@ def test_who_interrupts_the_holder_of_the_guard(twins: tuple[ModuleType, ModuleT
     """The compiled twin needs no guard; an append of the other one is many steps, so it steps aside."""
     for twin in twins:
         road = Road(twin)
-        road.guard.depth = 1
+        road.guard.interrupted = lambda: True
         assert (road.path.try_send("t", b"v") is None) == (twin.IMPL == "python")
 
 
