@@ -82,7 +82,7 @@ class ProducerCore:
         self.accumulator = make_accumulator(settings)
         self.metadata = make_metadata(settings)
         self._wakeup = Wakeup()
-        hand_over = HandOver(self._wakeup, self.accumulator)
+        hand_over = HandOver(self._wakeup, self.accumulator, settings.batch_size)
         self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
             settings=sender_settings(settings, addresses, own_loop=own_loop),

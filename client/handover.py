@@ -19,6 +19,9 @@ HAND_OVER_BYTES = 1024 * 1024
 
 What a request holds in the end. Half of it costs throughput, four times of it changes nothing any more."""
 
+HAND_OVER_BATCHES = 4
+"""At least so many full batches, or with large ones a bulk call would wait after each."""
+
 LONGEST_WAIT_SECONDS = 0.001
 """A turn takes less. It is only a hand-over, not back-pressure: that is ``max_block_ms``."""
 
@@ -44,17 +47,19 @@ class HandOver:
     Args:
         wakeup: the sender's.
         memory: tells how much the application has reserved since the last turn.
+        batch_bytes: of a full batch.
     """
 
-    def __init__(self, wakeup: Wakes, memory: FreeBytes) -> None:
+    def __init__(self, wakeup: Wakes, memory: FreeBytes, batch_bytes: int) -> None:
         self._wakeup = wakeup
         self._memory = memory
+        self._limit_bytes = max(HAND_OVER_BYTES, HAND_OVER_BATCHES * batch_bytes)
         self._free_bytes = memory.free_bytes  # when the last turn ended
         self._gates: deque[threading.Lock] = deque()
 
     def wake(self) -> None:
         """A batch was opened or is full. Called without the guard; in the sender's own thread never waits."""
-        if self._free_bytes - self._memory.free_bytes < HAND_OVER_BYTES or SENDER_THREADS.here():
+        if self._free_bytes - self._memory.free_bytes < self._limit_bytes or SENDER_THREADS.here():
             self._wakeup.wake()
             return
         gate = threading.Lock()

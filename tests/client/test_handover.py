@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from splashdam.client.handover import HAND_OVER_BYTES, HandOver
+from splashdam.client.handover import HAND_OVER_BATCHES, HAND_OVER_BYTES, HandOver
 from splashdam.client.waiters import SENDER_THREADS
 
 
@@ -32,7 +32,7 @@ def ahead() -> Ahead:
 def hand_over(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> HandOver:
     """One that waits as long as it takes, so that a test sees the wait."""
     monkeypatch.setattr("splashdam.client.handover.LONGEST_WAIT_SECONDS", 60)
-    return HandOver(ahead, ahead)
+    return HandOver(ahead, ahead, 16_384)
 
 
 def test_who_is_not_far_ahead_does_not_wait(ahead: Ahead, hand_over: HandOver) -> None:
@@ -58,6 +58,23 @@ def test_who_is_too_far_ahead_waits_for_the_end_of_a_turn(ahead: Ahead, hand_ove
     assert ahead.woken.acquire(blocking=False)
 
 
+def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of them may be opened before somebody waits."""
+    monkeypatch.setattr("splashdam.client.handover.LONGEST_WAIT_SECONDS", 60)
+    hand_over = HandOver(ahead, ahead, HAND_OVER_BYTES)
+    ahead.free_bytes -= HAND_OVER_BATCHES * HAND_OVER_BYTES - 1
+    hand_over.wake()
+    assert ahead.woken.acquire(blocking=False)
+    ahead.free_bytes -= 1
+    thread = threading.Thread(target=hand_over.wake, daemon=True)
+    thread.start()
+    assert ahead.woken.acquire(timeout=30)
+    assert thread.is_alive()
+    hand_over.turn_ended()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: HandOver) -> None:
     """A callback that sends, and everybody under the loop of an AsyncKafkaProducer."""
     ahead.free_bytes -= 2 * HAND_OVER_BYTES
@@ -71,7 +88,7 @@ def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: HandOver) -
 
 def test_a_sender_without_turns_keeps_nobody(ahead: Ahead) -> None:
     """A callback may hold it up, or it has ended: the wait is short, whoever comes."""
-    hand_over = HandOver(ahead, ahead)
+    hand_over = HandOver(ahead, ahead, 16_384)
     ahead.free_bytes -= HAND_OVER_BYTES
     hand_over.wake()
     hand_over.wake()
