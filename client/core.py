@@ -100,7 +100,6 @@ class ProducerCore:
             metadata=self.metadata,
             guard=self.guard,
             wake=hand_over.wake,
-            ring=self._wakeup.wake,
             clock=clock,
         )
         self.intake.refuse = self._refusal

@@ -30,7 +30,7 @@ from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.net.clock import Clock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import PartitionLane, StraightPath, record_size_upper_bound
+from splashdam.record.kernel import StraightPath, record_size_upper_bound
 from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
 from splashdam.sender.metadata import Metadata
 
@@ -49,7 +49,6 @@ class RecordIntake:
         metadata: the cluster.
         guard: around every use of both.
         wake: the sender has something to do; waits for its turn where the application is too far ahead.
-        ring: wakes the sender, never waits.
         clock: the one clock.
 
     Attributes:
@@ -67,14 +66,12 @@ class RecordIntake:
         metadata: Metadata,
         guard: Guard,
         wake: Callable[[], None],
-        ring: Callable[[], None],
         clock: Clock,
     ) -> None:
         self.accumulator = accumulator
         self.metadata = metadata
         self.guard = guard
         self.wake = wake
-        self._ring = ring
         self.clock = clock
         self.batch_size = settings.batch_size
         self.max_block_ms = settings.max_block_ms
@@ -187,8 +184,6 @@ class RecordIntake:
     ) -> RecordFuture | None:
         """What most records meet that cannot go straight: topic and partition are known, the partition has no
         open batch, and there is memory. None, and nothing has changed, where it is not so.
-
-        The sender is woken first: its thread needs as long to come as a batch to be opened.
         """
         route = self.path.route(topic)
         if route is None:
@@ -207,30 +202,16 @@ class RecordIntake:
             lane, sticky_bytes = route.sticky, size_bytes + RECORD_FRAMING_BYTES
             if route.sticky_bytes + sticky_bytes >= self.batch_size:
                 return None
-        if lane.buffer is not None or size_bytes > self.fits_bytes:
+        if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
-        self._ring()
-        future = self._append_new(lane, key, value, headers, timestamp_ms)
+        with self.guard.lock:
+            future = self.accumulator.append_new(
+                lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
+            )
         if future is not None:
             route.sticky_bytes += sticky_bytes
             self.wake()
         return future
-
-    def _append_new(
-        self,
-        lane: PartitionLane,
-        key: bytes | None,
-        value: bytes | None,
-        headers: HeaderPairs | None,
-        timestamp_ms: int,
-    ) -> RecordFuture | None:
-        guard = self.guard
-        if guard.interrupted():
-            return None
-        with guard.lock:
-            return self.accumulator.append_new(
-                lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
-            )
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""

@@ -57,6 +57,9 @@ class Questions:
         metadata_ms = self._metadata_due_ms(now_ms)
         if metadata_ms <= 0:
             metadata_ms = self._ask_metadata(nursery, now_ms)
+        idempotence = self._idempotence
+        if idempotence is None or not idempotence.wants_id:
+            return metadata_ms
         id_ms = self._id_due_ms(now_ms)
         if id_ms <= 0:
             id_ms = self._ask_id(nursery, now_ms)
