@@ -34,6 +34,7 @@ class _EncoderWriter(Source):
         super().__init__(version, flexible, traced)
         self.namespace.update(
             uvarint=primitives.uvarint,
+            SMALL=primitives.SMALL,
             add_records=primitives.add_records,
             records_size=primitives.records_size,
             sixteen=primitives.sixteen,
@@ -106,7 +107,7 @@ class _EncoderWriter(Source):
     def _length(self, length: str, kind: str) -> str:
         """An expression for an encoded length or count."""
         if self.flexible:
-            return f"uvarint({length} + 1)"
+            return f"SMALL[n] if (n := {length} + 1) < 128 else uvarint(n)"
         return f"{self.constant(self.layout('h' if kind == 'string' else 'i').pack, 'P')}({length})"
 
     def _null(self, name: str, kind: str, nullable: bool) -> None:

@@ -21,7 +21,8 @@ MAX_ELEMENTS = 1_000_000
 bytes of the smallest."""
 
 _VARINT_BYTES = 5
-_SMALL = [bytes([value]) for value in range(128)]
+SMALL = [bytes([value]) for value in range(128)]
+"""The varints of one byte; compiled codecs look them up without a call."""
 
 
 class IllegalBytes(Exception):
@@ -31,7 +32,7 @@ class IllegalBytes(Exception):
 def uvarint(value: int) -> bytes:
     """Encodes an unsigned varint."""
     if value < 128:
-        return _SMALL[value]
+        return SMALL[value]
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
