@@ -143,11 +143,12 @@ class MemoryBudget:
         if waiting and ticket in self._line:
             self._line.remove(ticket)
         granted, ticket.granted_bytes = ticket.granted_bytes, 0
-        self.release(granted)
+        self.free_bytes += granted
+        self._serve()
 
     def close(self) -> None:
         """Sends everybody in the line away; their tickets are refused."""
-        refused = list(self._line)
+        refused = [ticket for ticket in self._line if not ticket.ready]
         self._line.clear()
         for ticket in refused:
             ticket.advance(TicketEvent.CLOSE)
@@ -156,18 +157,25 @@ class MemoryBudget:
         _announce(refused)
 
     def _serve(self) -> None:
-        granted = []
-        while self._line and self.free_bytes:
-            ticket = self._line[0]
-            part = min(self.free_bytes, ticket.needed_bytes - ticket.granted_bytes)
-            self.free_bytes -= part
-            ticket.granted_bytes += part
-            if ticket.granted_bytes < ticket.needed_bytes:
-                break
-            self._line.popleft()
-            ticket.advance(TicketEvent.GRANT)
-            granted.append(ticket)
-        _announce(granted)
+        granted: list[MemoryTicket] = []
+        try:
+            while self._line and self.free_bytes:
+                ticket = self._line[0]
+                if not ticket.ready:
+                    part = min(self.free_bytes, ticket.needed_bytes - ticket.granted_bytes)
+                    self.free_bytes -= part
+                    ticket.granted_bytes += part
+                    if ticket.granted_bytes < ticket.needed_bytes:
+                        break
+                    ticket.advance(TicketEvent.GRANT)
+                    granted.append(ticket)
+                self._line.popleft()  # or it was served by somebody whom a signal handler has interrupted
+        finally:
+            try:
+                _announce(granted)
+            except BaseException:
+                _announce(granted)  # who was told already is not told again
+                raise
 
 
 def _announce(tickets: Iterable[MemoryTicket]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from splashdam.accumulator.memory import MemoryBudget
 from splashdam.accumulator.results import Exhausted
 from splashdam.model.errors import KafkaError
 from splashdam.record.kernel import FAILED
@@ -103,6 +105,23 @@ def test_interrupted_append_leaves_batches_that_can_be_aborted(make_bench, prepa
         outcomes = bench.accumulator.abort_incomplete(KafkaError("closed"))
         assert isinstance(answer, Exhausted) or answer.future.outcome in outcomes
         assert all(outcome.state == FAILED for outcome in outcomes)
+
+
+def test_whoever_got_memory_hears_of_it_when_the_giver_is_interrupted():
+    """Else that thread would wait for ``max_block_ms`` with the memory in its hands."""
+    for at in count():
+        budget, heard = MemoryBudget(10), []
+        giver, taker = budget.queue(10), budget.queue(4)
+        taker.on_ready = partial(heard.append, taker)
+        if not interrupted(lambda: budget.cancel(giver), at):  # noqa: B023
+            break
+        assert bool(heard) == taker.ready
+        budget.cancel(giver)
+        assert taker.ready
+        assert heard == [taker]
+        budget.release(budget.spend(taker))
+        assert budget.take(10)
+    assert at > 3
 
 
 @pytest.mark.parametrize("prepare", PLACES)
