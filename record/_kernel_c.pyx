@@ -20,8 +20,7 @@ from cpython.bytearray cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.ref cimport Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -61,7 +60,6 @@ cdef extern from "Python.h":
         Py_ssize_t exports
     ctypedef struct CTypeObject "PyTypeObject":
         object (*tp_new)(void *cls, object arguments, PyObject *keywords)
-        object (*tp_alloc)(void *cls, Py_ssize_t items)
     ctypedef struct PyType_Slot:
         pass
     ctypedef struct PyType_Spec:

@@ -150,24 +150,19 @@ cdef object metadata_of(FutureCell future, BatchOutcome leaf, Py_ssize_t index):
     else:
         topic = place.topic
         partition = place.partition
-    cdef object metadata = (<CTypeObject *>RecordMetadata).tp_alloc(<void *>RecordMetadata, 9)
-    put_item(metadata, 0, topic)
-    put_item(metadata, 1, partition)
-    put_item(metadata, 2, place)
-    put_item(metadata, 3, offset)
-    put_item(metadata, 4, timestamp_ms)
-    put_item(metadata, 5, None)
-    put_item(metadata, 6, future.key_size)
-    put_item(metadata, 7, future.value_size)
-    put_item(metadata, 8, future.header_size)
-    return metadata
-
-
-cdef inline int put_item(object metadata, Py_ssize_t position, object item) except -1:
-    """Into a tuple that nobody else has seen."""
-    Py_INCREF(item)
-    PyTuple_SET_ITEM(metadata, position, item)
-    return 0
+    cdef tuple fields = (
+        topic,
+        partition,
+        place,
+        offset,
+        timestamp_ms,
+        None,
+        future.key_size,
+        future.value_size,
+        future.header_size,
+    )
+    # Not tp_alloc and filled here: that leaves the hash wrong which tuples of Python 3.14 keep.
+    return (<CTypeObject *>tuple).tp_new(<void *>RecordMetadata, (fields,), NULL)
 
 
 def uncollected(cls):

@@ -61,6 +61,7 @@ def test_each_hears_of_its_own_record(kernel: ModuleType, hooks: list[Any]) -> N
     assert heard == [((1, 2, metadata), {"three": 3})]
     assert type(heard[0][0][2]) is RecordMetadata
     assert cell.metadata() == metadata
+    assert hash(cell.metadata()) == hash(metadata)
 
 
 def test_a_record_that_is_done_calls_at_once(kernel: ModuleType, hooks: list[Any]) -> None:
