@@ -31,32 +31,32 @@ _NO_LOW_WATERMARK = -1
 
 @handles(DeleteRecordsRequest, versions=range(3))
 def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse | Parked:
-    """One result for each partition; a start that was moved is written down before the answer."""
-    moved: list[tuple[Log, DeleteRecordsPartitionResult]] = []
+    """One result for each partition; where they start is written down before the answer."""
+    kept: list[tuple[Log, DeleteRecordsPartitionResult]] = []
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _partition(TopicPartition(topic.name, asked.partition_index), asked, context, moved)
+                    _partition(TopicPartition(topic.name, asked.partition_index), asked, context, kept)
                     for asked in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
-    return Parked(partial(_kept, response, moved, context)) if moved else response
+    return Parked(partial(_keep, response, kept, context)) if kept else response
 
 
-async def _kept(
+async def _keep(
     response: DeleteRecordsResponse,
-    moved: list[tuple[Log, DeleteRecordsPartitionResult]],
+    kept: list[tuple[Log, DeleteRecordsPartitionResult]],
     context: RequestContext,
 ) -> DeleteRecordsResponse:
     try:
-        await context.broker.logs.keep_log_starts(log for log, _ in moved)
+        await context.broker.logs.keep_log_starts(log for log, _ in kept)
     except BrokerResponseError as error:
-        for _, answer in moved:
+        for _, answer in kept:
             answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
     return response
 
@@ -65,7 +65,7 @@ def _partition(
     topic_partition: TopicPartition,
     asked: DeleteRecordsPartition,
     context: RequestContext,
-    moved: list[tuple[Log, DeleteRecordsPartitionResult]],
+    kept: list[tuple[Log, DeleteRecordsPartitionResult]],
 ) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
@@ -82,8 +82,9 @@ def _partition(
         before = log.log_start_offset
         offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
         answer.low_watermark = log.advance_log_start(offset)
+        if answer.low_watermark > 0:  # one that an earlier request moved may not be kept yet
+            kept.append((log, answer))
         if answer.low_watermark > before:
-            moved.append((log, answer))
             context.broker.parking.changed(topic_partition)
     except BrokerResponseError as error:
         answer.error_code = error.code

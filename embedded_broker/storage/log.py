@@ -183,6 +183,8 @@ class Log(FlushableLog):
         appended = self._write(batch, header, now_ms, leader_epoch)
         ended = self.producers.end_transaction(marker, appended.base_offset, now_ms, now_ms)
         if ended is not None and ended.is_aborted:
+            if self._active.txn_index.file.size_bytes is None:
+                self._flusher.add_name()
             self._active.txn_index.append(AbortedTransaction(*ended[:4]))
         return appended
 

@@ -77,6 +77,10 @@ class LogFlusher:
     def add_closed(self, segment: LogSegment) -> None:
         """Notes that a segment was closed, and its successor made."""
         self._closed.append(segment)
+        self.add_name()
+
+    def add_name(self) -> None:
+        """Notes that a file was made: the next flush syncs the directory, too."""
         self._names_made += 1
 
     def forget(self, removed: Collection[LogSegment]) -> None:

@@ -121,6 +121,7 @@ class LogSegment:
                 self._log.truncate(0)
             self.offset_index.reset()
             self.time_index.reset()
+            self.txn_index.reset()
         except BaseException:
             self.delete()
             raise

@@ -36,6 +36,7 @@ class SegmentRemover:
         self._files = files
         self._directory = directory
         self._removals: deque[_Removal] = deque()
+        self._has_unsynced_names = False
 
     @property
     def next_due_ms(self) -> float:
@@ -44,8 +45,8 @@ class SegmentRemover:
 
     @property
     def keeps_names(self) -> bool:
-        """Whether a file of a removed segment still has its old name, so that a start would take it in."""
-        return any(not removal.is_renamed for removal in self._removals)
+        """Whether a start might find a file of a removed segment by its old name, and take it in."""
+        return self._has_unsynced_names or any(not removal.is_renamed for removal in self._removals)
 
     def add(self, segments: Sequence[LogSegment], due_ms: float) -> None:
         """Takes segments that are out of the log's list, and renames their files.
@@ -55,7 +56,7 @@ class SegmentRemover:
             due_ms: when their files may be unlinked.
 
         Raises:
-            KafkaStorageError: a file could not be renamed; ``unlink_due`` tries again.
+            KafkaStorageError: a file could not be renamed for good; ``unlink_due`` tries again.
         """
         for segment in segments:
             segment.discard()
@@ -75,13 +76,16 @@ class SegmentRemover:
             self._removals.popleft()
 
     def rename_all(self) -> None:
-        """Renames what is not renamed yet.
+        """Renames what is not renamed yet, for good.
 
         Raises:
-            KafkaStorageError: a file could not be renamed; a later call tries again.
+            KafkaStorageError: a file could not be renamed, or that would not last; a later call tries again.
         """
         for removal in self._removals:
             if not removal.is_renamed:
                 if self._files.size_bytes(removal.path) is not None:
                     self._files.rename(removal.path, removal.path + DELETED)
-                removal.is_renamed = True
+                removal.is_renamed = self._has_unsynced_names = True
+        if self._has_unsynced_names:
+            self._files.sync_directory(self._directory)  # or a power cut would undo it
+            self._has_unsynced_names = False

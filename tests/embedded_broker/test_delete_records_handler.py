@@ -134,6 +134,18 @@ async def test_a_start_that_cannot_be_kept_is_an_error(talk: Talk, files: Memory
     assert (code, low_watermark) == (56, -1)
 
 
+async def test_a_start_that_could_not_be_kept_is_kept_by_the_second_try(
+    talk: Talk, files: MemoryFiles
+) -> None:
+    """The log starts there already, but that was nowhere on the disk, and the second answer said it was."""
+    await filled(talk)
+    files.inject(Fault(errno.ENOSPC, after=8, times=None))
+    assert await delete(talk, 3) == (56, -1)
+    files.heal()
+    assert await delete(talk, 3) == (0, 3)
+    assert files.read_bytes(LOG_STARTS) == b"0\n1\nt 0 3\n"
+
+
 async def test_segments_below_the_start_are_removed_by_the_next_look(
     talk: Talk, broker: Broker, files: MemoryFiles, autojump_clock: MockClock
 ) -> None:
