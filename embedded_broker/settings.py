@@ -18,7 +18,7 @@ from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.storage.settings import DirectorySettings, Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import kafka_name, nearest_name, option, parse_value, whole_number
+from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
 
 
 @attrs.frozen(kw_only=True)
@@ -32,11 +32,11 @@ class BrokerSettings(DirectorySettings):
     node_id: int = option(
         1,
         doc="The id of this broker in metadata answers.",
-        check=whole_number(0),
+        check=whole_number(0, MAX_INT),
         notes={"broker": (Synonym("broker.id"),)},
     )
     num_partitions: int = option(
-        1, doc="Partitions of a topic that is created without a number.", check=whole_number(1)
+        1, doc="Partitions of a topic that is created without a number.", check=whole_number(1, MAX_INT)
     )
     auto_create_topics_enable: bool = option(
         True, doc="Whether asking for the metadata of a missing topic creates it."
@@ -45,7 +45,7 @@ class BrokerSettings(DirectorySettings):
     socket_request_max_bytes: int = option(
         104_857_600,
         doc="Largest request in bytes; a larger one closes its connection.",
-        check=whole_number(1),
+        check=whole_number(1, MAX_INT),
     )
     connections_max_idle_ms: int = option(
         600_000,
@@ -53,7 +53,9 @@ class BrokerSettings(DirectorySettings):
         check=whole_number(1),
     )
     fetch_max_bytes: int = option(
-        57_671_680, doc="Most bytes one fetch answers with, whatever it asks for.", check=whole_number(1024)
+        57_671_680,
+        doc="Most bytes one fetch answers with, whatever it asks for.",
+        check=whole_number(1024, MAX_INT),
     )
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""
@@ -105,17 +107,11 @@ class BrokerSettings(DirectorySettings):
                 raise KafkaConfigurationError(f"{name}={given[name]!r}: this broker has no TLS and no SASL")
         own: dict[str, Any] = {}
         for field in own_fields():
-            own.update(_chosen(field, (Synonym(kafka_name(field)), *synonyms_of(field)), given, texts))
+            names = (Synonym(kafka_name(field)), *synonyms_of(field))
+            own.update(_chosen(cls, field, names, given, texts))
         topic: dict[str, Any] = {}
         for field in attrs.fields(TopicSettings):
-            topic.update(_chosen(field, synonyms_of(field), given, texts))
-        for name, value in topic.items():
-            try:
-                TopicSettings(**{name: value})
-            except KafkaConfigurationError as error:
-                raise KafkaConfigurationError(
-                    f"broker option {_as_given(name, given, texts)!r}: {error}"
-                ) from error
+            topic.update(_chosen(TopicSettings, field, synonyms_of(field), given, texts))
         return cls(**own, topic_defaults=TopicSettings(**topic), given=frozenset(given))
 
     def without_effect(self) -> dict[str, str]:
@@ -143,13 +139,6 @@ def own_fields() -> list[attrs.Attribute[Any]]:
     return [field for field in attrs.fields(BrokerSettings) if "doc" in field.metadata]
 
 
-def _as_given(option_name: str, given: Mapping[str, Any], texts: Iterable[str]) -> str:
-    """The name under which the value of a topic's option was set."""
-    field = next(field for field in attrs.fields(TopicSettings) if field.name == option_name)
-    dotted = next(each.name for each in synonyms_of(field) if each.name in given)
-    return dotted if dotted in texts else dotted.replace(".", "_")
-
-
 def synonyms_of(field: attrs.Attribute[Any]) -> tuple[Synonym, ...]:
     """What a broker can be set to in an option's stead, the one that counts first."""
     synonyms: tuple[Synonym, ...] = field.metadata.get("broker", ())
@@ -157,16 +146,25 @@ def synonyms_of(field: attrs.Attribute[Any]) -> tuple[Synonym, ...]:
 
 
 def _chosen(
-    field: attrs.Attribute[Any], names: Iterable[Synonym], given: Mapping[str, Any], texts: Iterable[str]
+    cls: type[Any],
+    field: attrs.Attribute[Any],
+    names: Iterable[Synonym],
+    given: Mapping[str, Any],
+    texts: Iterable[str],
 ) -> dict[str, Any]:
-    """The value of the first name that is given, if one is; the others must make sense, too."""
-    values = [
-        each.value(
-            parse_value(field, each.name, given[each.name]) if each.name in texts else given[each.name]
-        )
-        for each in names
-        if each.name in given
-    ]
+    """The value of the first name that is given, if one is; those of the others must be legal, too."""
+    values = []
+    for each in names:
+        if each.name not in given:
+            continue
+        value, name = given[each.name], each.name.replace(".", "_")
+        if each.name in texts:
+            value, name = parse_value(field, each.name, value), each.name
+        values.append(each.value(value))
+        try:
+            cls(**{field.name: values[-1]})
+        except KafkaConfigurationError as error:
+            raise KafkaConfigurationError(f"broker option {name!r}: {error}") from error
     return {field.name: values[0]} if values else {}
 
 

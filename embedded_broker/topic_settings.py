@@ -11,14 +11,15 @@ from typing import Any
 import attrs
 
 from splashdam.embedded_broker.storage.settings import LogSettings, topic_option
-from splashdam.model.options import one_of, whole_number
+from splashdam.model.options import MAX_INT, one_of, whole_number
 
 _ONE_BROKER = "there is one broker, so nothing is replicated"
 
 
 def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
-        if value in more or (isinstance(value, int) and lowest <= value <= highest):
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if is_number and (value in more or lowest <= value <= highest):
             return None
         return f"must be {lowest} to {highest}" + "".join(f" or {each}" for each in more)
 
@@ -50,7 +51,7 @@ class TopicSettings(LogSettings):
     min_insync_replicas: int = topic_option(
         1,
         "min.insync.replicas",
-        check=whole_number(1),
+        check=whole_number(1, MAX_INT),
         doc="Replicas that must have a write before acks=all is answered",
         without_effect=_ONE_BROKER,
     )

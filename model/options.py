@@ -6,6 +6,7 @@ dots. Unknown names are refused with the nearest right one, so that a typing err
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,11 @@ import attrs
 from splashdam.model.errors import KafkaConfigurationError
 
 T = TypeVar("T")
+
+MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
+"""The largest values of Kafka's INT and LONG settings."""
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 def option(
@@ -35,6 +41,9 @@ def option(
         check: returns what is wrong with a value, or None.
         notes: whatever else the owner of the class wants to find in the field's metadata.
     """
+
+    if isinstance(default, bool):
+        check = _both(_true_or_false, check)
 
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         problem = check(value) if check is not None else None
@@ -58,14 +67,26 @@ def at_least(minimum: float) -> Callable[[Any], str | None]:
     return check
 
 
-def whole_number(minimum: int) -> Callable[[Any], str | None]:
-    """A check that the value is an integer not below ``minimum``."""
+def _both(
+    first: Callable[[Any], str | None], second: Callable[[Any], str | None] | None
+) -> Callable[[Any], str | None]:
+    return first if second is None else lambda value: first(value) or second(value)
+
+
+def _true_or_false(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be True or False"  # 'false' would count as true
+
+
+def whole_number(minimum: int, maximum: int = MAX_LONG) -> Callable[[Any], str | None]:
+    """A check that the value is an integer from ``minimum`` to ``maximum``."""
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
             return (
                 f"must be a whole number, not {value!r}" if isinstance(value, float) else _not_a_number(value)
             )
+        if value > maximum:
+            return f"must be at most {maximum}"
         return None if value >= minimum else f"must be at least {minimum}"
 
     return check
@@ -151,10 +172,16 @@ def _parser_for(default: Any) -> Callable[[str], Any]:
     if isinstance(default, bool):
         return _parse_bool
     if isinstance(default, int):
-        return int
+        return _parse_int
     if isinstance(default, float):
         return float
     return str
+
+
+def _parse_int(text: str) -> int:
+    if not _WHOLE_NUMBER.fullmatch(text):  # int() takes 1_000 and digits of any script, too
+        raise ValueError("must be a whole number")
+    return int(text)
 
 
 def _parse_bool(text: str) -> bool:

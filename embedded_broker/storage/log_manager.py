@@ -36,7 +36,7 @@ from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, deleted_directory_name, folded
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
+from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME, NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import (
     KafkaStorageError,
     TopicAlreadyExistsError,
@@ -44,6 +44,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
@@ -244,7 +245,7 @@ class LogManager:
             self._files,
             self._directory(topic_partition),
             topic_partition,
-            self._settings_for(topic.configs),
+            self._settings_of(topic),
             topic_id=topic.topic_id,
             now_ms=now_ms,
             clean_shutdown=clean_shutdown,
@@ -253,6 +254,15 @@ class LogManager:
             on_segment_closed=self._rouse,
         )
         self._rouse()  # its flush.ms may be the shortest
+
+    def _settings_of(self, topic: Topic) -> LogSettings:
+        try:
+            return self._settings_for(topic.configs)
+        except (BrokerResponseError, KafkaConfigurationError) as error:
+            raise KafkaStorageError(
+                f"an option of topic {topic.name!r} in {self.root}/{REGISTRY_NAME} is illegal ({error}); "
+                "correct it there"
+            ) from error
 
     def _directory(self, topic_partition: TopicPartition) -> str:
         return f"{self.root}/{topic_partition}"

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from splashdam.model.options import from_properties, one_of, option, whole_number
+from splashdam.model.options import MAX_INT, MAX_LONG, from_properties, one_of, option, whole_number
 
-MAX_LONG = 2**63 - 1
 MINUTE_MS = 60 * 1000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -58,8 +57,8 @@ def topic_option(
     return option(default, doc=doc, check=check, notes=notes)
 
 
-def _cleanup_policy(value: str) -> str | None:
-    policies = [part.strip() for part in value.split(",")]
+def _cleanup_policy(value: Any) -> str | None:
+    policies = [part.strip() for part in value.split(",")] if isinstance(value, str) else [""]
     return None if set(policies) <= {"delete", "compact"} else "must be of delete and compact"
 
 
@@ -71,7 +70,8 @@ def _no_limit_or_at_least(minimum: int) -> Callable[[Any], str | None]:
 
 
 def _ratio(value: Any) -> str | None:
-    return None if isinstance(value, int | float) and 0 <= value <= 1 else "must be between 0 and 1"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if is_number and 0 <= value <= 1 else "must be a number between 0 and 1"
 
 
 def _above_zero(value: Any) -> str | None:
@@ -85,7 +85,7 @@ class LogSettings:
     segment_bytes: int = topic_option(
         1024**3,
         "log.segment.bytes",
-        check=whole_number(14),
+        check=whole_number(14, MAX_INT),
         doc="Bytes a segment may have before the next one is begun",
     )
     segment_ms: int = topic_option(
@@ -105,17 +105,20 @@ class LogSettings:
     segment_index_bytes: int = topic_option(
         10 * 1024**2,
         "log.index.size.max.bytes",
-        check=whole_number(24),
+        check=whole_number(24, MAX_INT),
         doc="Bytes an index may have; a segment whose index is full is closed",
     )
     index_interval_bytes: int = topic_option(
         4096,
         "log.index.interval.bytes",
-        check=whole_number(0),
+        check=whole_number(0, MAX_INT),
         doc="Bytes of log between two entries of the offset index",
     )
     max_message_bytes: int = topic_option(
-        1_048_588, "message.max.bytes", check=whole_number(0), doc="Bytes of the largest batch accepted"
+        1_048_588,
+        "message.max.bytes",
+        check=whole_number(0, MAX_INT),
+        doc="Bytes of the largest batch accepted",
     )
     cleanup_policy: str = topic_option(
         "delete",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attrs
@@ -10,7 +11,8 @@ from house_tree import ROOT
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.config_table import Scope, as_markdown, known_configs
-from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
+from splashdam.embedded_broker.settings import BrokerSettings, broker_names
 from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MAX_LONG, MINUTE_MS
 from splashdam.embedded_broker.topic_configs import config_entries, topic_settings
 from splashdam.embedded_broker.topic_settings import TopicSettings
@@ -86,6 +88,29 @@ def test_mistakes_are_told(config: dict[str, str], text: str) -> None:
     """With the right name where there is one, and the name that was written."""
     with pytest.raises(KafkaConfigurationError, match=text):
         BrokerSettings.from_properties(config)
+
+
+@pytest.mark.parametrize("name", sorted(set(broker_names()) - set(WITHOUT_EFFECT)))
+def test_no_setting_takes_what_it_is_not(name: str) -> None:
+    """Each is refused by its name: 'false' where True or False belongs counted as true before."""
+    for value in (None, b"x", [], 1.5, 10**30, object()):
+        with pytest.raises(KafkaConfigurationError, match=re.escape(name)):
+            BrokerSettings.from_options({}, {name: value})
+        with pytest.raises(KafkaConfigurationError, match=name.replace(".", "_")):
+            BrokerSettings.from_options({name.replace(".", "_"): value})
+    for text in ("", "1_000_000", "\u0661\u0662", "9" * 5000, "yes", "1e3"):
+        with pytest.raises(KafkaConfigurationError, match=re.escape(name)):
+            BrokerSettings.from_properties({name: text})
+
+
+@pytest.mark.parametrize(
+    "name", ["log.segment.bytes", "log.index.size.max.bytes", "log.index.interval.bytes", "message.max.bytes"]
+)
+def test_positions_in_a_segment_fit_into_its_index(name: str) -> None:
+    """They are of 32 bits: a segment of 3 GiB took a batch that its index could not, and stayed damaged."""
+    BrokerSettings.from_properties({name: str(2**31 - 1)})
+    with pytest.raises(KafkaConfigurationError, match="must be at most 2147483647"):
+        BrokerSettings.from_properties({name: str(2**31)})
 
 
 def test_both_ways_to_write_a_name() -> None:

@@ -1,4 +1,4 @@
-"""Files that were made, renamed or removed: their directory is synced before anything rests on their names."""
+"""Files that were made, renamed or removed: directories are synced before anything rests on their names."""
 
 from __future__ import annotations
 
