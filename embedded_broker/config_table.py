@@ -13,9 +13,9 @@ import attrs
 
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.settings import own_fields, synonyms_of
-from splashdam.embedded_broker.storage.settings import MAX_LONG, Synonym
+from splashdam.embedded_broker.storage.settings import Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
-from splashdam.model.options import kafka_name
+from splashdam.model.options import MAX_LONG, kafka_name
 
 
 class Scope(Enum):

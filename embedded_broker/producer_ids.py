@@ -7,8 +7,10 @@ lost. Kafka keeps the same promise with blocks of 1,000 from its controller. The
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.storage.checkpoints import whole_number_of
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.options import MAX_LONG
 
 FILE_NAME = "producer-ids-checkpoint"
 
@@ -53,6 +55,7 @@ class ProducerIds:
             return 0
         version, _, rest = data.decode(errors="replace").partition("\n")
         text = rest.removesuffix("\n")
-        if version != _VERSION or not text.isascii() or not text.isdigit():
-            raise KafkaStorageError(f"{self._path} does not hold a version and a number")
-        return int(text)
+        reserved = whole_number_of(text, MAX_LONG - _BLOCK)
+        if version != _VERSION or reserved is None:
+            raise KafkaStorageError(f"{self._path} does not hold a version and a number; move it away")
+        return reserved

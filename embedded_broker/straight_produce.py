@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.dispatch import Dispatched
 from splashdam.embedded_broker.handlers.produce import append_batch, check_attributes, refuse
-from splashdam.embedded_broker.storage.settings import MAX_LONG
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.options import MAX_LONG
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.produce import (

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
@@ -15,6 +16,7 @@ LOG_START_NAME = "log-start-offset-checkpoint"
 CLEANER_OFFSET_NAME = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
+_MAX_DIGITS = 20  # of an offset in a file's name
 _logger = logging.getLogger(__name__)
 
 
@@ -83,8 +85,15 @@ class OffsetCheckpoint:
 
 def parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:
     fields = line.split()
-    try:
-        topic, partition, offset = fields
-        return TopicPartition(topic, int(partition)), int(offset)
-    except ValueError as error:
-        raise KafkaStorageError(f"{path}: {line!r} is not 'topic partition offset'") from error
+    if len(fields) == 3:
+        partition, offset = whole_number_of(fields[1], MAX_INT), whole_number_of(fields[2])
+        if partition is not None and offset is not None:
+            return TopicPartition(fields[0], partition), offset
+    raise KafkaStorageError(f"{path}: {line!r} is not 'topic partition offset'")
+
+
+def whole_number_of(text: str, maximum: int = MAX_LONG) -> int | None:
+    """The number that plain digits stand for; None where they do not, or for more than ``maximum``."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        return None
+    return number if (number := int(text)) <= maximum else None

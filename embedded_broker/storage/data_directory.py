@@ -9,11 +9,13 @@ from splashdam.embedded_broker.storage.checkpoints import (
     HIGH_WATERMARK_NAME,
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
+    whole_number_of,
 )
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME
+from splashdam.model.options import MAX_INT
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
@@ -59,11 +61,12 @@ def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity
     if version not in ("0", "1"):
         raise unusable_file(path, f"is of version {version}, known are 0 and 1")
     node = values.get("node.id" if version == "1" else "broker.id", "")
-    if not node.isdigit():
+    found_id = whole_number_of(node, MAX_INT)
+    if found_id is None:
         raise unusable_file(path, "names no node id")
     return DirectoryIdentity(
         values.get("cluster.id") or format_uuid(new_uuid()),
-        int(node),
+        found_id,
         values.get("directory.id") or format_uuid(new_uuid()),
     )
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from splashdam.embedded_broker.storage.append_result import LogState
-from splashdam.embedded_broker.storage.settings import MAX_LONG, DirectorySettings
+from splashdam.embedded_broker.storage.settings import DirectorySettings
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.options import MAX_LONG
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log import Log

@@ -11,6 +11,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 
+from splashdam.embedded_broker.storage.checkpoints import whole_number_of
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.producer_state import (
     MAX_SEQUENCE,
@@ -158,7 +159,9 @@ def offset_of_name(name: str, directory: str) -> int:
     Raises:
         KafkaStorageError: there is no number; as Kafka, the log then refuses to load.
     """
-    number = name.partition(".")[0]
-    if not number.isascii() or not number.isdigit():
-        raise KafkaStorageError(f"{directory}/{name} is no file of a log: its name begins with no offset")
-    return int(number)
+    offset = whole_number_of(name.partition(".")[0])
+    if offset is None:
+        raise KafkaStorageError(
+            f"{directory}/{name} is no file of a log: its name begins with no offset; move it away"
+        )
+    return offset

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from splashdam.model.broker_errors import InvalidTopicError
+from splashdam.model.options import MAX_INT
 from splashdam.model.values import TopicPartition
 
 MAX_NAME_CHARACTERS = 249
@@ -16,7 +17,7 @@ DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MOVED_ASIDE = re.compile(rf"[a-zA-Z0-9._-]+-[0-9]+\.[0-9a-f]{{32}}({DELETE}|{STRAY}|{FUTURE})")
-_PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
 
 
 def folded(name: str) -> str:
@@ -54,11 +55,12 @@ def is_topic_name(name: str) -> bool:
 
 
 def partition_of_directory(name: str) -> TopicPartition | None:
-    """The partition whose directory bears this name, or None where it is no partition's."""
+    """The partition whose directory bears exactly this name, or None where it is no partition's."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or not _LEGAL.fullmatch(match["topic"]) or match["topic"] in (".", ".."):
         return None
-    return TopicPartition(match["topic"], int(match["partition"]))
+    partition = int(match["partition"])
+    return TopicPartition(match["topic"], partition) if partition <= MAX_INT else None
 
 
 def ending_of_moved_directory(name: str) -> str | None:

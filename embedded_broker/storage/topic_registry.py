@@ -16,6 +16,9 @@ import attrs
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
+from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.model.broker_errors import InvalidTopicError
+from splashdam.model.options import MAX_INT
 
 REGISTRY_NAME = "splashdam-topics.json"
 _VERSION = 1
@@ -106,9 +109,9 @@ class TopicRegistry:
             content = json.loads(data)
             if content["version"] != _VERSION:
                 raise unusable_file(self._path, f"is of version {content['version']}, known is {_VERSION}")
-            self.topics = {name: _topic(name, fields) for name, fields in content["topics"].items()}
-            self.deleting = frozenset(content["deleting"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.topics = _topics(content["topics"])
+            self.deleting = frozenset(map(_checked_name, content["deleting"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
             raise unusable_file(self._path, f"makes no sense ({error!r})") from error
 
 
@@ -124,5 +127,28 @@ def _fields(topic: Topic) -> dict[str, object]:
     }
 
 
+def _topics(content: Mapping[str, Any]) -> dict[str, Topic]:
+    topics = {name: _topic(name, fields) for name, fields in content.items()}
+    if len({topic.topic_id for topic in topics.values()}) < len(topics):
+        raise ValueError("two topics have the same id")
+    return topics
+
+
 def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
-    return Topic(name, parse_uuid(fields["topic_id"]), tuple(fields["partitions"]), dict(fields["configs"]))
+    """One topic of the file, which anybody may have written: its name becomes that of directories.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, InvalidTopicError: it cannot be one.
+    """
+    partitions = sorted(set(fields["partitions"]))
+    if any(type(number) is not int or not 0 <= number <= MAX_INT for number in partitions):
+        raise ValueError(f"{name} has partitions {partitions}")
+    configs = dict(fields["configs"].items())
+    if not all(isinstance(value, str) for value in configs.values()):
+        raise ValueError(f"an option of {name} is no text")
+    return Topic(_checked_name(name), parse_uuid(fields["topic_id"]), tuple(partitions), configs)
+
+
+def _checked_name(name: str) -> str:
+    check_topic_name(name)
+    return name

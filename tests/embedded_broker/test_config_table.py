@@ -13,10 +13,11 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.config_table import Scope, as_markdown, known_configs
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.settings import BrokerSettings, broker_names
-from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MAX_LONG, MINUTE_MS
+from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS
 from splashdam.embedded_broker.topic_configs import config_entries, topic_settings
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.options import MAX_LONG
 from splashdam.testing.memory_files import MemoryFiles
 
 

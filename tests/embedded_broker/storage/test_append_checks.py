@@ -10,7 +10,7 @@ from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
 from splashdam.embedded_broker.storage.append_checks import RecordErrors, check_batch
 from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import MAX_LONG, LogSettings
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -21,6 +21,7 @@ from splashdam.model.broker_errors import (
     UnsupportedCompressionTypeError,
 )
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import INT16, INT32, stamp_crc
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.sealing import build_batch

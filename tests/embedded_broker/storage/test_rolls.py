@@ -13,7 +13,8 @@ from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.producer_snapshot import decode_snapshot
-from splashdam.embedded_broker.storage.settings import HOUR_MS, MAX_LONG, LogSettings
+from splashdam.embedded_broker.storage.settings import HOUR_MS, LogSettings
+from splashdam.model.options import MAX_LONG
 from splashdam.testing.memory_files import MemoryFiles
 
 ONE_BATCH = len(batch(b"00"))
