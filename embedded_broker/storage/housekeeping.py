@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,6 @@ import trio
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.settings import DirectorySettings
 from splashdam.model.errors import BrokerResponseError
-from splashdam.model.options import MAX_LONG
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log import Log
@@ -27,6 +26,10 @@ _logger = logging.getLogger(__name__)
 
 _PAUSE_MS = 1_000
 """Between two turns of a task that is due by what happens and not by the clock: a disk may go on refusing."""
+
+
+_SHORTEST_INTERVAL_MS = 20
+"""Between two looks at every log: with thousands of them one takes milliseconds."""
 
 
 class Now(NamedTuple):
@@ -66,6 +69,8 @@ class Housekeeping:
                 self._done_ms[task.name] = now_ms
                 with logged(task.name):
                     await task.run(self._manager, Now(now_ms, wall_ms))
+        work = self._manager.logs_with_work
+        work.difference_update([log for log in work if not _has_work(log)])
         due = (task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) for task in TASKS)
         return max(0.0, min(due) - now_ms)
 
@@ -108,7 +113,7 @@ def _once(event_ms: Callable[[LogManager], float]) -> Callable[[LogManager, floa
 
 
 def _segments_wait(manager: LogManager) -> float:
-    return -math.inf if any(_waits_for_flush(log) for log in manager.logs.values()) else math.inf
+    return -math.inf if any(map(_waits_for_flush, manager.logs_with_work)) else math.inf
 
 
 def _waits_for_flush(log: Log) -> bool:
@@ -116,7 +121,11 @@ def _waits_for_flush(log: Log) -> bool:
 
 
 def _first_unlink(manager: LogManager) -> float:
-    return min((log.next_unlink_ms for log in manager.logs.values()), default=math.inf)
+    return min((log.next_unlink_ms for log in manager.logs_with_work), default=math.inf)
+
+
+def _has_work(log: Log) -> bool:
+    return log.state is not LogState.CLOSED and (_waits_for_flush(log) or log.next_unlink_ms < math.inf)
 
 
 def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
@@ -124,8 +133,8 @@ def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) 
 
     (Kafka goes by the former alone, whose default is never, so that a topic's ``flush.ms`` does nothing.)
     """
-    smallest_ms = min((log.settings.flush_ms for log in manager.logs.values()), default=MAX_LONG)
-    interval_ms = max(1, min(smallest_ms, manager.settings.log_flush_scheduler_interval_ms))
+    interval_ms = min(manager.smallest_flush_ms, manager.settings.log_flush_scheduler_interval_ms)
+    interval_ms = max(_SHORTEST_INTERVAL_MS, interval_ms)
     return (started_ms if done_ms is None else done_ms) + interval_ms
 
 
@@ -137,26 +146,34 @@ def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -
 
 
 def _for_each_log(
-    what: str, act: Callable[[Log, Now], Awaitable[object]]
+    what: str,
+    act: Callable[[Log, Now], Awaitable[object]],
+    among: Callable[[LogManager, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
 ) -> Callable[[LogManager, Now], Awaitable[None]]:
     """One log after the other; one that fails keeps no other from its turn."""
 
     async def run(manager: LogManager, now: Now) -> None:
-        for log in list(manager.logs.values()):
+        for log in list(among(manager, now)):
             with logged(f"{what} of {log.topic_partition}"):
                 await act(log, now)
 
     return run
 
 
-async def _flush_closed(log: Log, now: Now) -> None:
-    if _waits_for_flush(log):
-        await log.sync(now.wall_ms)
+async def _flush(log: Log, now: Now) -> None:
+    await log.sync(now.wall_ms)
 
 
-async def _flush_if_due(log: Log, now: Now) -> None:
-    if log.is_due(now.wall_ms):
-        await log.sync(now.wall_ms)
+def _waiting(manager: LogManager, _now: Now) -> Iterable[Log]:
+    return filter(_waits_for_flush, manager.logs_with_work)
+
+
+def _flush_due(manager: LogManager, now: Now) -> Iterable[Log]:
+    return (log for log in manager.logs.values() if log.is_due(now.wall_ms))
+
+
+def _with_work(manager: LogManager, _now: Now) -> Iterable[Log]:
+    return manager.logs_with_work
 
 
 async def _delete_old_segments(log: Log, now: Now) -> None:
@@ -191,10 +208,14 @@ async def _compact(manager: LogManager, now: Now) -> None:
 
 TASKS = (
     ScheduledTask(
-        "flushing closed segments", _once(_segments_wait), _for_each_log("flushing a segment", _flush_closed)
+        "flushing closed segments",
+        _once(_segments_wait),
+        _for_each_log("flushing a segment", _flush, among=_waiting),
     ),
     ScheduledTask(
-        "looking for logs to flush", _flush_check, _for_each_log("flushing the log", _flush_if_due)
+        "looking for logs to flush",
+        _flush_check,
+        _for_each_log("flushing the log", _flush, among=_flush_due),
     ),
     ScheduledTask(
         "looking for old segments",
@@ -204,7 +225,7 @@ TASKS = (
     ScheduledTask(
         "unlinking removed segments",
         _once(_first_unlink),
-        _for_each_log("unlinking removed segments", _unlink_deleted),
+        _for_each_log("unlinking removed segments", _unlink_deleted, among=_with_work),
     ),
     ScheduledTask(
         "checkpointing recovery points",

@@ -57,7 +57,7 @@ class Log(FlushableLog):
         topic_id: bytes,
         recovery_point: int,
         now_ms: int,
-        on_segment_closed: Callable[[], None],
+        on_work: Callable[[Log], None],
     ) -> None:
         super().__init__(
             files,
@@ -72,10 +72,10 @@ class Log(FlushableLog):
         self._files = files
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
-        self._remover = SegmentRemover(files, directory)
+        self._on_work = partial(on_work, self)
+        self._remover = SegmentRemover(files, directory, self._on_work)
         self.swapper = SegmentSwapper(files, directory, self._segments, self._remover, self._flusher)
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
-        self._on_segment_closed = on_segment_closed
 
     @classmethod
     def open(
@@ -90,7 +90,7 @@ class Log(FlushableLog):
         clean_shutdown: bool,
         recovery_point: int,
         log_start_offset: int = 0,
-        on_segment_closed: Callable[[], None] = lambda: None,
+        on_work: Callable[[Log], None] = lambda _: None,
     ) -> Log:
         """Opens the log in ``directory``, which exists, repairing what a crash left.
 
@@ -104,7 +104,7 @@ class Log(FlushableLog):
             clean_shutdown: the files were closed in order; nothing but the tail is checked.
             recovery_point: everything below was flushed; used after a crash.
             log_start_offset: as checkpointed, 0 where it is not.
-            on_segment_closed: called when a segment waits for its flush.
+            on_work: called when a segment waits for its flush, or files for their end.
 
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
@@ -122,7 +122,7 @@ class Log(FlushableLog):
             topic_id=topic_id,
             recovery_point=end if clean_shutdown else min(recovery_point, end),
             now_ms=now_ms,
-            on_segment_closed=on_segment_closed,
+            on_work=on_work,
         )
 
     # --- append ---------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Log(FlushableLog):
         self._flusher.add_closed(self._active)
         self._segments.add(segment)
         self._active = segment
-        self._on_segment_closed()
+        self._on_work()
         if self._flusher.is_overdue:
             self.flush()
 

@@ -11,6 +11,7 @@ from splashdam.embedded_broker.storage.log_flush import FlushRound, LogFlusher
 from splashdam.embedded_broker.storage.log_reading import ReadableLog
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 
 
@@ -51,11 +52,15 @@ class FlushableLog(ReadableLog):
         return self.log_end_offset - self._flusher.recovery_point >= self.settings.flush_messages
 
     def is_due(self, wall_ms: int) -> bool:
-        """Whether ``flush.ms`` has passed since the last flush, and something was written."""
+        """Whether ``flush.ms`` has passed since the last flush, and something was written.
+
+        A clock that was put back says nothing of how long that was, so it counts as passed.
+        """
         return (
-            self.state is LogState.OPEN
-            and wall_ms - self._flushed_ms >= self.settings.flush_ms
-            and self.log_end_offset > self.recovery_point
+            self.log_end_offset > self.recovery_point
+            and not 0 <= wall_ms - self._flushed_ms < self.settings.flush_ms
+            and self.settings.flush_ms < MAX_LONG
+            and self.state is LogState.OPEN
         )
 
     def flush(self) -> None:

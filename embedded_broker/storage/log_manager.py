@@ -45,6 +45,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
@@ -62,6 +63,9 @@ class LogManager:
         root: absolute path of the data directory.
         identity: cluster id, node id and directory id.
         logs: every partition's log.
+        logs_with_work: those in which closed segments may wait for a flush, or files for their end; the
+            housekeeping looks at no others for that, and takes out those that need nothing more.
+        smallest_flush_ms: the smallest ``flush.ms`` of all logs.
         topics: every topic by name.
         settings: when the housekeeping is due.
         cleaner: compacts the logs of topics that want it.
@@ -79,6 +83,8 @@ class LogManager:
         self.root = root
         self.identity: DirectoryIdentity
         self.logs: dict[TopicPartition, Log] = {}
+        self.logs_with_work: set[Log] = set()
+        self.smallest_flush_ms = MAX_LONG
         self.settings = settings
         self.checkpoints = RootCheckpoints(files, root)
         self.cleaner = LogCleaner(files, settings, self.checkpoints.cleaner_offsets)
@@ -251,9 +257,10 @@ class LogManager:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            on_segment_closed=self._rouse,
+            on_work=self._note_work,
         )
-        self._rouse()  # its flush.ms may be the shortest
+        self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
+        self._work.set()
 
     def _settings_of(self, topic: Topic) -> LogSettings:
         try:
@@ -277,6 +284,7 @@ class LogManager:
     def _abandon_logs(self, name: str) -> None:
         for topic_partition in [tp for tp in self.logs if tp.topic == name]:
             self.logs.pop(topic_partition).abandon()
+        self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
     def _finish_deletions(self) -> None:
         """Moves the directories of deleted topics aside, then removes them."""
@@ -333,7 +341,8 @@ class LogManager:
         """Returns when something happened since the last turn that may ask for another one at once."""
         await self._work.wait()
 
-    def _rouse(self) -> None:
+    def _note_work(self, log: Log) -> None:
+        self.logs_with_work.add(log)
         self._work.set()
 
     async def keep_log_starts(self, logs: Iterable[Log]) -> None:

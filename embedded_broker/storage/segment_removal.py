@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -30,9 +30,16 @@ class _Removal:
 
 
 class SegmentRemover:
-    """The files of one log that are on their way out, the oldest first."""
+    """The files of one log that are on their way out, the oldest first.
 
-    def __init__(self, files: Files, directory: str) -> None:
+    Args:
+        files: the file system.
+        directory: of the log.
+        on_work: called when there will be something to do.
+    """
+
+    def __init__(self, files: Files, directory: str, on_work: Callable[[], None]) -> None:
+        self.on_work = on_work
         self._files = files
         self._directory = directory
         self._removals: deque[_Removal] = deque()
@@ -58,6 +65,7 @@ class SegmentRemover:
         Raises:
             KafkaStorageError: a file could not be renamed for good; ``unlink_due`` tries again.
         """
+        self.on_work()
         for segment in segments:
             segment.discard()
             for path in (*segment.paths(), snapshot_path(self._directory, segment.base_offset)):

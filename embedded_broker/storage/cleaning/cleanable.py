@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.embedded_broker.storage.segment import LogSegment
-from splashdam.embedded_broker.storage.settings import MAX_LONG
+from splashdam.model.options import MAX_LONG
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log import Log

@@ -54,6 +54,7 @@ class SegmentSwapper:
             KafkaStorageError: the disk refuses. Either the sources are still in place, or ``cleaned`` is, and
                 ``is_unfinished`` says that something is left to do.
         """
+        self._remover.on_work()  # should the disk refuse, the rest is to be done later
         self._given_up = cleaned
         cleaned.move_to(SWAP)
         self._files.sync_directory(self._directory)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.model.values import TopicPartition
@@ -109,3 +112,53 @@ def test_a_whole_life_on_a_real_disk(tmp_path: Path) -> None:
     assert values_of(manager.logs[A0]) == [b"%d" % number for number in range(30)]
     assert sorted(manager.topics) == ["a"]
     manager.close()
+
+
+async def test_a_turn_without_work_looks_at_no_log() -> None:
+    """It comes up to twenty times a second where segments fill fast, and there may be thousands of logs."""
+
+    class Unlooked(dict[TopicPartition, Log]):
+        def values(self) -> Any:
+            raise AssertionError
+
+    manager = open_manager(MemoryFiles())
+    configs = {"segment.bytes": "200", "retention.bytes": "0", "file.delete.delay.ms": "40"}
+    manager.create_topic("a", 50, configs, now_ms=NOW_MS)
+    await manager.step(0, NOW_MS)
+    for _ in range(5):
+        append(manager, A0, b"x" * 50)
+    log, logs = manager.logs[A0], manager.logs
+    manager.logs = Unlooked()
+    await manager.step(10, NOW_MS)
+    assert (log.recovery_point, manager.logs_with_work) == (5, set())
+    assert await manager.step(20, NOW_MS) == 4_980
+    log.delete_old_segments(wall_ms=NOW_MS, now_ms=30)
+    assert manager.logs_with_work == {log}
+    await manager.step(1_080, NOW_MS)
+    assert (log.next_unlink_ms, manager.logs_with_work) == (math.inf, set())
+    manager.logs = logs
+    manager.close()
+
+
+async def test_flush_ms_is_not_forgotten_when_the_clock_is_put_back() -> None:
+    """By a day: the log was not flushed for a day."""
+    manager = open_manager(MemoryFiles())
+    manager.create_topic("a", 1, {"flush.ms": "1000"}, now_ms=NOW_MS)
+    manager.create_topic("b", 1, now_ms=NOW_MS)
+    day_ms = 24 * 60 * 60 * 1000
+    append(manager, A0, b"x")
+    append(manager, TopicPartition("b", 0), b"x")
+    await manager.step(0, NOW_MS - day_ms)
+    await manager.step(1_000, NOW_MS - day_ms + 1_000)
+    assert manager.logs[A0].recovery_point == 1
+    assert manager.logs[TopicPartition("b", 0)].recovery_point == 0
+
+
+async def test_the_flush_ms_of_a_deleted_topic_wakes_nobody() -> None:
+    """The smallest of those that are left counts."""
+    manager = open_manager(MemoryFiles())
+    manager.create_topic("a", 1, {"flush.ms": "30"}, now_ms=NOW_MS)
+    manager.create_topic("b", 1, {"flush.ms": "3000"}, now_ms=NOW_MS)
+    assert await manager.step(0, NOW_MS) == 30
+    manager.delete_topic("a")
+    assert await manager.step(1, NOW_MS) == 2_999
