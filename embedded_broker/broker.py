@@ -22,6 +22,7 @@ from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topics import Topics
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
@@ -49,6 +50,7 @@ class Broker:
         topics: what may be asked about topics.
         parking: fetches that wait for data.
         producer_ids: hands out producer ids.
+        failure: why it ended by itself, if it did.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Broker:
         self.topics = Topics(logs, settings, self.parking, clock)
         self.producer_ids = producer_ids
         self.addresses: list[Address] = []
+        self.failure: KafkaStorageError | None = None
         self._nursery = nursery
         self._sockets: set[trio.socket.SocketType] = set()
         guard(self)
@@ -122,12 +125,20 @@ class Broker:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     async def keep_house(self) -> None:
-        """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, …."""
+        """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, ….
+
+        Where the log manager cannot go on, the broker ends; ``open_broker`` then raises ``failure``.
+        """
         while True:
-            delay_ms = await self.logs.step(self.clock.now_ms(), self.clock.wall_ms())
+            try:
+                delay_ms = await self.logs.step(self.clock.now_ms(), self.clock.wall_ms())
+            except KafkaStorageError as error:
+                self.failure = error
+                self._nursery.cancel_scope.cancel()
+                return
             with trio.move_on_after(delay_ms / 1000):
                 await self.logs.wait_for_work()
-                await trio.sleep(_SHORTEST_TURN_S)  # a turn looks at every log, and segments may fill fast
+                await trio.sleep(_SHORTEST_TURN_S)  # segments may fill fast, and flushes be shared
 
     def close_in_child(self) -> None:
         """Closes sockets in a forked child."""
@@ -177,7 +188,8 @@ async def open_broker(
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
         IllegalStateError: the directory is in use; the text names by which process.
-        KafkaStorageError: the directory cannot be used.
+        KafkaStorageError: the directory cannot be used; or, at the end of the block, it is gone, or could not
+            be left in order and the next start has to recover it.
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options, config)
@@ -209,6 +221,7 @@ async def open_broker(
                 failure = error
             nursery.cancel_scope.cancel()
     finally:
-        logs.close()
+        unclean = logs.close()
+    failure = broker.failure or failure or unclean
     if failure is not None:
         raise failure

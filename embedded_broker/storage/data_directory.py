@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import attrs
 
 from splashdam.embedded_broker.storage.checkpoints import (
@@ -15,6 +17,7 @@ from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_INT
 
 META_NAME = "meta.properties"
@@ -69,6 +72,22 @@ def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity
         found_id,
         values.get("directory.id") or format_uuid(new_uuid()),
     )
+
+
+def check_is_there(files: Files, root: str) -> None:
+    """Looks whether a data directory in use is where it was; a disk that does not say counts as yes.
+
+    Raises:
+        KafkaStorageError: it was removed.
+    """
+    is_there = True
+    with suppress(KafkaStorageError):
+        is_there = files.size_bytes(f"{root}/{META_NAME}") is not None
+    if not is_there:
+        raise KafkaStorageError(
+            f"{root} was removed while the broker used it; what it took since then is lost. "
+            "Stop a broker before its directory is moved or removed"
+        )
 
 
 def take_clean_shutdown(files: Files, root: str) -> bool:

@@ -18,6 +18,7 @@ import trio
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.data_directory import (
     DirectoryIdentity,
+    check_is_there,
     load_identity,
     mark_clean_shutdown,
     remove_half_written,
@@ -322,7 +323,8 @@ class LogManager:
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
 
-        A failure is logged and tried again when it is due next.
+        A failure is logged and tried again when it is due next. Without its directory alone the broker cannot
+        go on: appends would be taken and lost.
 
         Args:
             now_ms: monotonic clock.
@@ -331,9 +333,13 @@ class LogManager:
         Returns:
             Milliseconds until the next turn is due, unless ``wait_for_work`` returns before; infinity in a
             forked child, whose directory it is not.
+
+        Raises:
+            KafkaStorageError: the data directory was removed.
         """
         if os.getpid() != self._pid:
             return math.inf
+        check_is_there(self._files, self.root)
         self._work = trio.Event()
         return await self._housekeeping.step(now_ms, wall_ms)
 
@@ -356,30 +362,50 @@ class LogManager:
                 await log.sync()
         self.checkpoints.write_log_starts(self.logs)
 
-    def close(self) -> None:
+    def close(self) -> KafkaStorageError | None:
         """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
 
         What fails is logged; the marker is then missing, and the next start recovers. In a forked child
         nothing happens: the directory is its parent's.
+
+        Returns:
+            Why the directory is not in order, None where it is.
         """
         if self._is_closed or os.getpid() != self._pid:
-            return
+            return None
         self._is_closed = True
-        is_clean = True
-        self.cleaner.close()
         try:
+            self.cleaner.close()
+            check_is_there(self._files, self.root)
+            failed = self._close_all()
+        except KafkaStorageError as error:
+            failed = error
+        finally:
             for log in self.logs.values():
-                try:
-                    log.close()
-                except KafkaStorageError as error:
-                    _logger.warning("closing the log of %s: %s", log.topic_partition, error)
-                    is_clean = False
+                log.abandon()
+            self._lock.release()
+        return failed
+
+    def _close_all(self) -> KafkaStorageError | None:
+        """Closes every log, and marks the directory if that went well; returns the first failure."""
+        failed: KafkaStorageError | None = None
+        for log in self.logs.values():
+            try:
+                log.close()
+            except KafkaStorageError as error:
+                _logger.warning("closing the log of %s: %s", log.topic_partition, error)
+                failed = failed or error
+        try:
             self.checkpoints.write_high_watermarks(self.logs)
             self.checkpoints.write_recovery_points(self.logs)
             self.checkpoints.write_log_starts(self.logs)
-            if is_clean:
+            if failed is None:
                 mark_clean_shutdown(self._files, self.root)
         except KafkaStorageError as error:
             _logger.warning("closing %s: %s", self.root, error)
-        finally:
-            self._lock.release()
+            failed = failed or error
+        if failed is None:
+            return None
+        return KafkaStorageError(
+            f"{self.root} is not left in order, the next start checks it: {failed.message}"
+        )

@@ -143,7 +143,7 @@ async def test_topic_that_is_deleted_meanwhile(talk: Talk, syncs: GatedSyncs, br
 
 
 async def test_sync_that_fails(
-    talk: Talk, syncs: GatedSyncs, files: MemoryFiles, caplog: pytest.LogCaptureFixture
+    talk: Talk, syncs: GatedSyncs, broker: Broker, files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every batch that waited for it is refused: what the disk has of them is unknown."""
     await send_together(talk, 3)
@@ -155,6 +155,7 @@ async def test_sync_that_fails(
     await send_together(talk, 1)
     assert await partition_answer(talk) == refused
     assert caplog.records
+    assert "failed earlier" in str(broker.logs.close())
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -169,6 +170,7 @@ async def test_acks_0(talk: Talk, syncs: GatedSyncs, broker: Broker, files: Memo
         await talk.send(produce_request("safe", batch(b"v"), acks=0), 9, answered=False)
         assert await talk.is_closed()
         assert log.recovery_point == 1
+        assert "failed earlier" in str(broker.logs.close())
         return
     await talk.send(produce_request("safe", batch(b"v"), acks=0), 9, answered=False)
     await send_together(talk, 1)

@@ -309,3 +309,4 @@ async def test_a_flush_that_fails_is_the_answer(talk: Talk, broker: Broker, file
     answer = await produce(talk, "safe", batch(b"a"))
     assert (answer.error_code, answer.base_offset) == (56, -1)
     assert (await produce(talk, "safe", batch(b"b"))).error_code == 56
+    assert "failed earlier" in str(broker.logs.close())

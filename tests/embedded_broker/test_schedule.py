@@ -20,6 +20,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.storage import housekeeping
 from splashdam.embedded_broker.storage.housekeeping import TASKS, ScheduledTask
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import Fault, MemoryFiles
@@ -192,3 +193,43 @@ async def test_a_disk_that_refuses_is_asked_again_with_a_pause(
         assert caplog.text.count("unlinking removed segments of t-0") <= 5
         await trio.sleep(2)
         assert log.next_unlink_ms == float("inf")
+
+
+@pytest.mark.parametrize("seconds", [6, 0], ids=["while it runs", "right before its end"])
+async def test_a_broker_whose_directory_is_removed_ends_with_an_error(
+    autojump_clock: MockClock, opened: Open, files: MemoryFiles, seconds: float
+) -> None:
+    """It went on, took records that nobody could read again, and ended as if nothing was."""
+
+    async def use() -> None:
+        async with opened() as broker:
+            append(broker)
+            files.rename("/data", "/elsewhere")
+            await trio.sleep(seconds)
+            assert not seconds
+
+    with pytest.raises(KafkaStorageError, match="/data was removed while the broker used it"):
+        await use()
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [(None, KafkaStorageError), (ZeroDivisionError("x"), ZeroDivisionError)], ids=str
+)
+async def test_an_end_that_is_not_clean_is_an_error(
+    autojump_clock: MockClock,
+    opened: Open,
+    files: MemoryFiles,
+    own: Exception | None,
+    expected: type[Exception],
+) -> None:
+    """Whoever ran the broker hears of it; what the block itself raised counts more."""
+
+    async def use() -> None:
+        async with opened() as broker:
+            append(broker)
+            files.inject(Fault(errno.EIO, times=None))
+            if own is not None:
+                raise own
+
+    with pytest.raises(expected, match=r"/data is not left in order.*could not truncate|x"):
+        await use()
