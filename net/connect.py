@@ -48,12 +48,14 @@ class TcpConnect:
         """Connects.
 
         Raises:
-            KafkaConnectionError: the name is unknown, every address refused, or time is over.
+            KafkaConnectionError: the name is unknown or impossible, every address refused, or time is over.
         """
         where = address_text(host, port)
         with trio.move_on_after(self.timeout_ms / 1000):
             try:
                 stream = await trio.open_tcp_stream(_encoded(host), port)
+            except UnicodeError as error:  # from the IDNA codecs, also for what a broker says of another one
+                raise KafkaConnectionError(f"cannot connect to {where}: no name of a host: {error}") from error
             except OSError as error:
                 raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
             self._set_options(stream)
