@@ -7,7 +7,6 @@ record that cannot go the fast way: the first of every batch, for one. Whoever d
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from splashdam.client.bulk import BulkDelivery
 from splashdam.client.future import RecordFuture
 from splashdam.client.headers import header_pairs
 from splashdam.client.intake import RecordIntake
+from splashdam.client.numbers import check_partition, check_timestamp_ms
 from splashdam.client.routes import TopicRoute
 from splashdam.client.topics import check_topic_name
 from splashdam.model.errors import BulkSendError
@@ -57,10 +57,8 @@ class BulkSend:
             raise intake.refuse()
         self._intake = intake
         self._topic = check_topic_name(topic)
-        self._partition = None if partition is None else operator.index(partition)
-        if self._partition is not None and self._partition < 0:
-            raise ValueError(f"partition must be 0 or more, not {partition}")
-        self._timestamp_ms = None if timestamp_ms is None else operator.index(timestamp_ms)
+        self._partition = None if partition is None else check_partition(partition)
+        self._timestamp_ms = None if timestamp_ms is None else check_timestamp_ms(timestamp_ms)
         self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
         self._places = BulkPlaces(spread=self._partition is None and (keyed or intake.partition is not None))

@@ -8,7 +8,6 @@ records of a producer with serializers.
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
+from splashdam.client.numbers import check_timestamp_ms
 from splashdam.client.partitioners import (
     DefaultPartitioner,
     PartitionFunction,
@@ -160,7 +160,7 @@ class RecordIntake:
             value = plain_bytes(value, "value")
         headers = tuple(pairs) or None
         if timestamp_ms is not None:
-            timestamp_ms = operator.index(timestamp_ms)
+            timestamp_ms = check_timestamp_ms(timestamp_ms)
         if not self.path.plain:
             future = self.path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from splashdam.client.numbers import check_partition
 from splashdam.client.topics import check_topic_name
 from splashdam.client.waiters import Wake
 from splashdam.model.broker_errors import error_class, error_for
@@ -32,13 +32,11 @@ class TopicLookup:
 
         Raises:
             TypeError: the topic is not a str, or the partition not an int.
-            ValueError: the topic's name is not legal, or the partition is negative.
+            ValueError: the topic's name is not legal, or there is no partition of that number anywhere.
         """
         self._intake = intake
         self._topic = check_topic_name(topic)
-        self._partition = -1 if partition is None else operator.index(partition)
-        if partition is not None and self._partition < 0:
-            raise ValueError(f"partition must be 0 or more, not {partition}")
+        self._partition = -1 if partition is None else check_partition(partition)
         self.accepted = False
         self.deadline_ms = deadline_ms
         self.waits_for: MetadataWait | None = None

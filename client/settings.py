@@ -90,7 +90,13 @@ def _optional_whole_number(minimum: int) -> Any:
 
 
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None or isinstance(value, str) else f"must be str, not {type(value).__name__}"
+    if value is not None and not isinstance(value, str):
+        return f"must be str, not {type(value).__name__}"
+    try:
+        size_bytes = len((value or "").encode())
+    except UnicodeEncodeError as error:
+        return f"cannot be sent: {error}"
+    return None if size_bytes < 1 << 15 else f"takes {size_bytes} bytes; the protocol has room for 32767"
 
 
 def _socket_options(value: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from splashdam.model.errors import KafkaConfigurationError
 
@@ -17,7 +18,12 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int
     Raises:
         KafkaConfigurationError: nothing is named, or an entry is not an address.
     """
-    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    given: object = servers.split(",") if isinstance(servers, str) else servers
+    texts: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        raise KafkaConfigurationError(
+            f"bootstrap_servers={servers!r} is no str and no list of str; try 'localhost:9092'"
+        )
     addresses = [_parse(text.strip(), servers) for text in texts if text.strip()]
     if not addresses:
         raise KafkaConfigurationError(f"bootstrap_servers={servers!r} names no address; try 'localhost:9092'")

@@ -54,8 +54,10 @@ class TcpConnect:
         with trio.move_on_after(self.timeout_ms / 1000):
             try:
                 stream = await trio.open_tcp_stream(_encoded(host), port)
-            except UnicodeError as error:  # from the IDNA codecs, also for what a broker says of another one
-                raise KafkaConnectionError(f"cannot connect to {where}: no name of a host: {error}") from error
+            except UnicodeError as error:  # the IDNA codecs; a broker can name such a host, too
+                raise KafkaConnectionError(
+                    f"cannot connect to {where}: no host has this name: {error}"
+                ) from error
             except OSError as error:
                 raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
             self._set_options(stream)

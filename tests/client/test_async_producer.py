@@ -193,9 +193,23 @@ async def test_a_partition_above_the_count_is_waited_for(cluster: Any, autojump_
         ({"topic": b"one", "value": b"v"}, TypeError, "topic must be str"),
         ({"topic": "a b", "value": b"v"}, ValueError, "no legal topic name"),
         ({"topic": "one", "value": b"v", "partition": -1}, ValueError, "partition must be 0 or more"),
-        ({"topic": "one", "value": b"v", "partition": "0"}, TypeError, "integer"),
+        ({"topic": "one", "value": b"v", "partition": "0"}, TypeError, "partition must be an int, not str"),
+        (
+            {"topic": "one", "value": b"v", "partition": 2**31},
+            ValueError,
+            "partition must be at most 2147483647",
+        ),
         ({"topic": "one", "value": bytes(2_000_000)}, MessageTooLargeError, "max_request_size is 1048576"),
-        ({"topic": "one", "value": b"v", "timestamp_ms": 1.5}, TypeError, "integer"),
+        (
+            {"topic": "one", "value": b"v", "timestamp_ms": 1.5},
+            TypeError,
+            "timestamp_ms must be an int, not float",
+        ),
+        (
+            {"topic": "one", "value": b"v", "timestamp_ms": 2**63},
+            OverflowError,
+            "timestamp_ms=.* fit 64 bits",
+        ),
     ],
 )
 async def test_send_checks_its_arguments(

@@ -211,6 +211,8 @@ async def test_arguments(cluster: Any, autojump_clock: Any) -> None:
             ("keys must be a list", TypeError, {"values": [b"a"], "keys": "k"}),
             ("2 values, but 1 keys", ValueError, {"values": [b"a", b"b"], "keys": [b"k"]}),
             ("partition must be 0 or more", ValueError, {"values": [b"a"], "partition": -1}),
+            ("partition must be an int, not float", TypeError, {"values": [b"a"], "partition": 1.0}),
+            ("timestamp_ms=.* does not fit", OverflowError, {"values": [b"a"], "timestamp_ms": -(2**63) - 1}),
             ("headers must be", TypeError, {"values": [b"a"], "headers": 1}),
         ):
             with pytest.raises(error, match=problem):

@@ -83,6 +83,8 @@ def test_kafka_pythons_defaults_pass() -> None:
         ({"key_serializer": "json"}, "neither a Serializer nor callable"),
         ({"partitioner": RoundRobinPartitioner}, "is no partitioner; give an instance"),
         ({"client_id": 7}, "client_id=7: must be str, not int"),
+        ({"client_id": "\ud800"}, "client_id=.*cannot be sent: .*surrogates"),
+        ({"client_id": "é" * 16_384}, "client_id=.*takes 32768 bytes; the protocol has room for 32767"),
         ({"socket_options": [(1, 2)]}, r"socket_options=.*must be a list of \(level, option, value\)"),
     ],
 )

@@ -33,6 +33,10 @@ def test_addresses(servers: str | list[str], expected: list[tuple[str, int]]) ->
     [
         ("", "names no address"),
         ([], "names no address"),
+        (None, "is no str and no list of str"),
+        (9092, "is no str and no list of str"),
+        ([("a", 1)], "is no str and no list of str"),
+        ([b"a:1"], "is no str and no list of str"),
         (" , ", "names no address"),
         ("a:b", "has port 'b'"),
         ("a:0", "has port '0'"),
