@@ -37,7 +37,7 @@ from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, deleted_directory_name, folded
-from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME, NewTopic, Topic, TopicRegistry
+from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import (
     KafkaStorageError,
     TopicAlreadyExistsError,
@@ -45,7 +45,6 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 
@@ -252,7 +251,7 @@ class LogManager:
             self._files,
             self._directory(topic_partition),
             topic_partition,
-            self._settings_of(topic),
+            self._registry.settings_of(topic, self._settings_for),
             topic_id=topic.topic_id,
             now_ms=now_ms,
             clean_shutdown=clean_shutdown,
@@ -262,15 +261,6 @@ class LogManager:
         )
         self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
         self._work.set()
-
-    def _settings_of(self, topic: Topic) -> LogSettings:
-        try:
-            return self._settings_for(topic.configs)
-        except (BrokerResponseError, KafkaConfigurationError) as error:
-            raise KafkaStorageError(
-                f"an option of topic {topic.name!r} in {self.root}/{REGISTRY_NAME} is illegal ({error}); "
-                "correct it there"
-            ) from error
 
     def _directory(self, topic_partition: TopicPartition) -> str:
         return f"{self.root}/{topic_partition}"
@@ -396,9 +386,7 @@ class LogManager:
                 _logger.warning("closing the log of %s: %s", log.topic_partition, error)
                 failed = failed or error
         try:
-            self.checkpoints.write_high_watermarks(self.logs)
-            self.checkpoints.write_recovery_points(self.logs)
-            self.checkpoints.write_log_starts(self.logs)
+            self.checkpoints.write_all(self.logs)
             if failed is None:
                 mark_clean_shutdown(self._files, self.root)
         except KafkaStorageError as error:

@@ -37,6 +37,12 @@ class RootCheckpoints:
         """Where logs start, of those that do not start with their first segment."""
         return self._log_starts.read()
 
+    def write_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """All that are written here, as they are now."""
+        self.write_high_watermarks(logs)
+        self.write_recovery_points(logs)
+        self.write_log_starts(logs)
+
     def write_high_watermarks(self, logs: Mapping[TopicPartition, Log]) -> None:
         """As they are now."""
         self._high_watermarks.write({tp: log.high_watermark for tp, log in logs.items()})

@@ -8,7 +8,7 @@ the next start finishes what a crash interrupted.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -16,8 +16,10 @@ import attrs
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.topic_names import check_topic_name
-from splashdam.model.broker_errors import InvalidTopicError
+from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 
 REGISTRY_NAME = "splashdam-topics.json"
@@ -66,6 +68,21 @@ class TopicRegistry:
         data = files.read_bytes(self._path)
         if data is not None:
             self._load(data)
+
+    def settings_of(
+        self, topic: Topic, settings_for: Callable[[Mapping[str, str]], LogSettings]
+    ) -> LogSettings:
+        """What ``settings_for`` makes of the options of one of the topics.
+
+        Raises:
+            KafkaStorageError: it takes one of them for illegal.
+        """
+        try:
+            return settings_for(topic.configs)
+        except (BrokerResponseError, KafkaConfigurationError) as error:
+            raise KafkaStorageError(
+                f"an option of topic {topic.name!r} in {self._path} is illegal ({error}); correct it there"
+            ) from error
 
     def put(self, *topics: Topic) -> None:
         """Adds or replaces topics.
