@@ -7,10 +7,11 @@ are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container
 from typing import TypeVar
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
+from splashdam.accumulator.endings import BatchEndings
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
 from splashdam.accumulator.open_batches import BatchLane, OpenBatches, PendingRecord
 from splashdam.accumulator.queues import PartitionQueues
@@ -36,7 +37,7 @@ FutureT = TypeVar("FutureT", bound=FutureCell)
 _OPEN_GATE = OpenGate()
 
 
-class RecordAccumulator:
+class RecordAccumulator(BatchEndings):
     """Batches per TopicPartition within one memory budget.
 
     A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts as
@@ -73,18 +74,17 @@ class RecordAccumulator:
         retry_backoff_max_ms: float,
         random: Callable[[], float],
     ) -> None:
+        super().__init__(MemoryBudget(buffer_memory))
         self.batch_bytes = batch_bytes
         self.compression = compression
         self.delivery_timeout_ms = delivery_timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_backoff_max_ms = retry_backoff_max_ms
         self._random = random
-        self._memory = MemoryBudget(buffer_memory)
         self._queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
         self._open = OpenBatches(batch_bytes, self._memory)
         self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
         self.forget_lanes: Callable[[Container[str]], None] = self._open.forget_lanes
-        self._incomplete: dict[ProducerBatch, None] = {}
         self._flushes = 0
         self._closed = False
 
@@ -283,40 +283,6 @@ class RecordAccumulator:
         """Ends ``mute``."""
         self._queues.muted.discard(topic_partition)
 
-    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
-        """The broker has the batch. The caller runs the outcome's waiters, outside the guard."""
-        batch.advance(BatchEvent.SUCCEED)
-        batch.outcome.succeed(base_offset, log_append_time_ms)
-        self._finish(batch)
-        return batch.outcome
-
-    def fail(
-        self,
-        batch: ProducerBatch,
-        error: BaseException,
-        record_errors: Mapping[int, BaseException] | None = None,
-    ) -> BatchOutcome:
-        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters.
-
-        Raises:
-            IllegalStateError: the batch still takes records, or had its answer. Nothing has changed.
-        """
-        batch.advance(BatchEvent.FAIL)
-        batch.outcome.fail(error, record_errors)
-        self._finish(batch)
-        return batch.outcome
-
-    def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
-        """Fails a batch in flight for the application; its memory stays reserved until ``complete`` or
-        ``fail``.
-
-        A request may still be reading its bytes, and the broker may still accept it.
-        """
-        batch.advance(BatchEvent.ABANDON)
-        batch.outcome.fail(error)
-        self._incomplete.pop(batch, None)
-        return batch.outcome
-
     def begin_flush(self) -> list[BatchOutcome]:
         """Cuts linger until ``end_flush`` and names what is incomplete now. Flushes may overlap."""
         self._flushes += 1
@@ -394,16 +360,6 @@ class RecordAccumulator:
         return self._memory.waiting
 
     @property
-    def incomplete(self) -> Iterable[ProducerBatch]:
-        """The batches whose outcome is open."""
-        return self._incomplete.keys()
-
-    @property
-    def has_incomplete(self) -> bool:
-        """Whether any batch's outcome is open."""
-        return bool(self._incomplete)
-
-    @property
     def has_queued(self) -> bool:
         """Whether any batch waits in a queue. Needs no guard, unlike ``queued_topics``."""
         return self._queues.any_waiting
@@ -425,12 +381,6 @@ class RecordAccumulator:
             queued_batches=sum(1 for _ in self._queues),
             incomplete_batches=len(self._incomplete),
         )
-
-    def _finish(self, batch: ProducerBatch) -> None:
-        self._incomplete.pop(batch, None)
-        released_bytes = batch.let_go()
-        if released_bytes:
-            self._memory.release(released_bytes)
 
     def _backoff_ms(self, attempts: int) -> float:
         factor = 0.8 + 0.4 * self._random()
