@@ -15,6 +15,7 @@ from splashdam.embedded_broker.storage.verify import (
     verify_partition,
     verify_root,
 )
+from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
 
 
 @click.command("verify-log")
@@ -26,7 +27,7 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
     snapshots, checkpoints, and files that do not belong.
 
     Nothing is changed. The status is 0 where all is sound, 1 where there is damage. Preallocated zeros, empty
-    segments and gaps between offsets are notes.
+    segments and gaps between offsets are notes; so is how far a partition was compacted, and what came since.
     """
     errors = notes = 0
     totals = Totals()
@@ -38,6 +39,7 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
                 verify_partition(partition, totals, contiguous=contiguous, on_bytes=on_bytes)
                 for partition in partitions
             ]
+            found.append(cleaning_notes(partitions))
             for findings in found:
                 for finding in findings:
                     errors += finding.level is Level.ERROR

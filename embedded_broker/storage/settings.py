@@ -124,7 +124,7 @@ class LogSettings:
         "delete",
         "log.cleanup.policy",
         check=_cleanup_policy,
-        doc="delete, compact, or both with a comma; compact demands keys, and compacts nothing yet",
+        doc="delete, compact, or both with a comma; compact keeps the newest record of each key",
     )
     message_timestamp_type: str = topic_option(
         "CreateTime",

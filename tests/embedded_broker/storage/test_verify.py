@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from cleaning_kit import COMPACTED, clean, put, roll
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_kit import NOW_MS, batch, open_log
 from log_workload import append_random, append_transactions
 from make_golden import GOLDEN
 
+from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
 from splashdam.embedded_broker.storage.dump import dump_file
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.findings import Finding, Level
@@ -28,6 +30,7 @@ from splashdam.embedded_broker.storage.verify import (
     verify_partition,
     verify_root,
 )
+from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 
@@ -88,6 +91,31 @@ def test_kafkas_checkpoints_are_sound() -> None:
     for root in GOLDEN.glob("kafka-*"):
         assert list(verify_root(str(root))) == []
         assert len(partition_directories(str(root))) >= 3
+
+
+def test_what_compaction_has_done_is_told(tmp_path: Path) -> None:
+    """Up to which offset, and how much has come since; by Kafka's measure, and of a single partition, too."""
+    directory = tmp_path / "t-0"
+    log = open_log(DiskFiles(), str(directory), settings=COMPACTED)
+    for number in range(6):
+        put(log, (b"k", b"%d" % number))
+        if number % 2:
+            roll(log)
+    end = clean(DiskFiles(), log)
+    assert list(cleaning_notes([str(directory)])) == []  # no checkpoint says so
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n2\nt 0 {end}\nu 3 9\n")
+    put(log, (b"k", b"new"))
+    roll(log)
+    put(log, (b"k", b"active"))
+    target = cleanable_of(log, end, NOW_MS)
+    log.close()
+    (told,) = cleaning_notes([str(directory)])
+    assert (told.level, told.path) == (Level.NOTE, str(directory))
+    sizes = f"of {target.clean_bytes + target.dirty_bytes} bytes in closed segments {target.dirty_bytes} are"
+    assert told.text == f"compacted up to offset 6; {sizes} dirty ({target.dirty_ratio:.0%})"
+    (tmp_path / "cleaner-offset-checkpoint").write_text("rubbish")
+    assert list(cleaning_notes([str(directory)])) == []
+    assert [finding.level for finding in verify_root(str(tmp_path))] == [Level.ERROR]
 
 
 def changed(name: str, at: int, data: bytes) -> Damage:
