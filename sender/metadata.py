@@ -1,14 +1,15 @@
 """What the sender knows of the cluster, which topics it has to know, and when to ask again. Pure.
 
 Semantics are those of Java's ``ProducerMetadata``: refresh by age, a topic is forgotten when it was not used
-for a while (KIP-526), and repeated questions that bring nothing new come at growing intervals (KIP-580).
+for a while (KIP-526), missing topics are asked for alone, and repeated questions that bring nothing new come at
+growing intervals (KIP-580).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 import attrs
 
@@ -63,10 +64,11 @@ class Metadata:
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
         self._last_used_ms: dict[str, float] = {}
         self._requested: frozenset[str] | None = None  # of the question that is on its way
+        self._missing: set[str] = set()  # the snapshot does not show what a caller needs of them
         self._wanted = False  # somebody asked, and the question has not been sent yet
         self._stale = False  # the last answer did not help, or none came
         self._not_before_ms = -math.inf
-        self._asked_at_ms = -math.inf
+        self._asked_at_ms = -math.inf  # for all topics in use
         self._waiters: list[MetadataWaiter] = []
 
     def request_topic(self, topic: str, now_ms: float) -> None:
@@ -76,6 +78,7 @@ class Metadata:
         """
         known = topic in self._last_used_ms
         self._last_used_ms[topic] = now_ms
+        self._missing.add(topic)
         self._wanted = True
         if not known:
             self._not_before_ms = now_ms
@@ -86,14 +89,20 @@ class Metadata:
 
     def request_missing(self, topics: Iterable[str], now_ms: float) -> None:
         """Batches wait for these topics, whose partitions have no known leader."""
-        self.touch(topics, now_ms)
-        if self._requested is None:  # else the answer may bring it
-            self._stale = True
+        for topic in topics:
+            self._last_used_ms[topic] = now_ms
+            if self._requested is None or topic not in self._requested:  # else the answer may bring it
+                self._stale = True
 
     def touch(self, topics: Iterable[str], now_ms: float) -> None:
         """These topics are in use."""
         for topic in topics:
             self._last_used_ms[topic] = now_ms
+
+    @property
+    def topics_in_use(self) -> Set[str]:
+        """Those a question for all is for; a view that follows."""
+        return self._last_used_ms.keys()
 
     @property
     def has_waiters(self) -> bool:
@@ -115,17 +124,27 @@ class Metadata:
         return max(0.0, max(asked_for_ms, self._not_before_ms) - now_ms)
 
     def begin(self, now_ms: float, in_use: Iterable[str]) -> list[str]:
-        """A question is being sent now; idle topics are forgotten, but not those ``in_use``.
+        """A question is being sent now.
+
+        Missing topics are asked for alone. When what we know is out of date, or old, all topics in use are
+        asked for, and idle ones are forgotten, but not those ``in_use``.
 
         Returns:
             the topics to ask for, sorted.
         """
         self.touch(in_use, now_ms)
-        oldest_ms = now_ms - self._max_idle_ms
-        self._last_used_ms = {topic: at for topic, at in self._last_used_ms.items() if at > oldest_ms}
-        self._requested = frozenset(self._last_used_ms)
-        self._wanted = self._stale = False
-        self._asked_at_ms = now_ms
+        missing = self._missing | (self._last_used_ms.keys() - self.cluster.topics.keys())
+        aged = now_ms >= self._asked_at_ms + self._max_age_ms
+        if self._wanted and missing and not self._stale and not aged:
+            self._requested = frozenset(missing)
+        else:
+            oldest_ms = now_ms - self._max_idle_ms
+            self._last_used_ms = {topic: at for topic, at in self._last_used_ms.items() if at > oldest_ms}
+            self._requested = frozenset(self._last_used_ms)
+            self._stale = False
+            self._asked_at_ms = now_ms
+        self._wanted = False
+        self._missing.clear()
         return sorted(self._requested)
 
     def apply(self, found: ClusterMetadata, now_ms: float) -> None:
@@ -136,7 +155,7 @@ class Metadata:
         self.on_change()
         self._requested = None
         self.last_failure = self._complaints(requested)
-        if self._last_used_ms.keys() - requested:
+        if self._last_used_ms.keys() - requested - self.cluster.topics.keys():
             self._wanted = True  # a topic came into use while the question was on its way
         if self.cluster != before and not self.last_failure:
             self._backoff.reset()

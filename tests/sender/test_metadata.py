@@ -61,7 +61,52 @@ def test_new_topic_is_asked_for_at_once(metadata):
     metadata.apply(answer(1), 1)
     metadata.request_topic("u", 2)
     assert due(metadata, 2) == 0
-    assert metadata.begin(2, ()) == ["t", "u"]
+    assert metadata.begin(2, ()) == ["u"]
+
+
+def test_many_new_topics_do_not_cost_a_question_for_all_each(metadata):
+    """As in Java: a missing topic is asked for alone, and what is known of the others stays."""
+    names = [f"t{number}" for number in range(50)]
+    for now_ms, name in enumerate(names):
+        metadata.request_topic(name, now_ms)
+        assert metadata.begin(now_ms, ()) == [name]
+        metadata.apply(answer(1, topic=name), now_ms)
+    assert sorted(metadata.cluster.topics) == sorted(metadata.topics_in_use) == sorted(names)
+    assert due(metadata, 50, needed=False) == 300_000 - 50  # such questions do not put off the one for all
+    metadata.request_topic("t1", 50)  # a partition of it that is not there yet
+    assert metadata.begin(50, ()) == ["t1"]
+    metadata.apply(answer(1, 1, topic="t1"), 50)
+    metadata.request_update()
+    assert metadata.begin(100, ()) == sorted(names)
+
+
+def test_question_for_all_comes_by_age_also_while_topics_are_new(metadata):
+    """And the new one is in it; a failed question for new topics is repeated for all."""
+    metadata.request_topic("t", 0)
+    metadata.begin(0, ())
+    metadata.apply(answer(1), 0)
+    metadata.request_topic("u", 1)
+    assert metadata.begin(1, ()) == ["u"]
+    metadata.failed("connection refused", 2)
+    assert metadata.begin(200, ()) == ["t", "u"]
+    metadata.apply(answer(1), 200)
+    metadata.touch(["t", "u"], 300_000)
+    metadata.request_topic("v", 300_200)
+    assert metadata.begin(300_200, ()) == ["t", "u", "v"]
+
+
+def test_batches_without_a_leader_do_not_rely_on_a_question_for_other_topics(metadata):
+    """The answer on its way is for the new topic alone."""
+    metadata.request_topic("t", 0)
+    metadata.begin(0, ())
+    metadata.apply(answer(-1), 0)
+    metadata.request_topic("u", 1)
+    assert metadata.begin(1, ()) == ["u"]
+    metadata.request_missing(["u"], 1)
+    metadata.request_missing(["t"], 1)
+    metadata.apply(answer(1, topic="u"), 2)
+    assert due(metadata, 1000) == 0
+    assert metadata.begin(1000, ()) == ["t", "u"]
 
 
 def test_topic_requested_during_a_question_is_asked_for_next(metadata):
@@ -71,7 +116,7 @@ def test_topic_requested_during_a_question_is_asked_for_next(metadata):
     metadata.request_topic("u", 0)
     metadata.apply(answer(1), 1)
     assert due(metadata, 500, needed=False) == 0
-    assert metadata.begin(500, ()) == ["t", "u"]
+    assert metadata.begin(500, ()) == ["u"]
 
 
 def test_same_question_comes_at_growing_intervals(metadata):
