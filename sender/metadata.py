@@ -1,8 +1,8 @@
 """What the sender knows of the cluster, which topics it has to know, and when to ask again. Pure.
 
 Semantics are those of Java's ``ProducerMetadata``: refresh by age, a topic is forgotten when it was not used
-for a while (KIP-526), missing topics are asked for alone, and repeated questions that bring nothing new come at
-growing intervals (KIP-580).
+for a while (KIP-526), missing topics are asked for alone, and repeated questions that bring nothing new come
+at growing intervals (KIP-580).
 """
 
 from __future__ import annotations
