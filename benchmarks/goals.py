@@ -30,6 +30,8 @@ Measured: TypeAlias = Callable[[Results], Sequence[float]]
 """The figure in each round that has it."""
 
 BROKER = machine.SCENARIOS[0].contenders[0]
+_LIMITED = {each.name: each.contenders[:2] for each in machine.SCENARIOS}
+"""By scenario: ours, and the plain system call beside it."""
 
 
 @attrs.frozen
@@ -138,6 +140,11 @@ GOALS = (
     ),
     Goal("broker: ingest of 1 MiB requests, MB/s", value("ingest", BROKER, VOLUME), VOLUME, 400, 1_000),
     Goal("broker: fetch, MB/s", value("fetch", BROKER, VOLUME), VOLUME, 1_500, 3_000),
+    Goal("broker: fetch vs a loop of os.sendfile", ratio("fetch", *_LIMITED["fetch"], VOLUME), TIMES, 0.8, 1),
+    Goal("log: 1 MiB batches vs os.write", ratio("append", *_LIMITED["append"], VOLUME), TIMES, 0.6, 0.8),
+    Goal("log: recovery, MB/s", value("recover", _LIMITED["recover"][0], VOLUME), VOLUME, 1_000, 2_000),
+    Goal("log: compaction, MB/s", value("compact", _LIMITED["compact"][0], VOLUME), VOLUME, 200, 400),
+    Goal("log: compaction, peak MB", value("compact", _LIMITED["compact"][0], MEMORY), MEMORY, 250e6, 120e6),
 )
 
 _STYLES = {"goal": "green", "floor": "yellow", "missed": "bold red"}

@@ -292,6 +292,7 @@ SCENARIOS = (
         title="log: batches of 1 MiB, checked and written",
         contenders=(Contender("splashdam log", "splashdam", "append", 0), _limit("os.write", "write")),
         kind="machine",
+        short=2,
         note=_ALONE,
     ),
     Scenario(
@@ -302,6 +303,7 @@ SCENARIOS = (
             _limit("reading and crc32c", "read"),
         ),
         kind="machine",
+        short=1,
         note=_ALONE,
     ),
     Scenario(
@@ -312,6 +314,7 @@ SCENARIOS = (
             _limit("reading and crc32c", "read"),
         ),
         kind="machine",
+        short=1,
         note=_ALONE,
     ),
 )

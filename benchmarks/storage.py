@@ -8,6 +8,7 @@ from pathlib import Path
 import crc32c
 import talk
 
+from splashdam.cli.measuring.clock import peak_rss_bytes
 from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
 from splashdam.embedded_broker.storage.cleaning.cleaning import Cleaning
 from splashdam.embedded_broker.storage.files import DiskFiles
@@ -49,7 +50,10 @@ def recover(folder: Path, count: int) -> dict[str, float]:
 
 
 def compact(folder: Path, count: int) -> dict[str, float]:
-    """One cleaning of a log in which every key was written ten times, in segments of 64 MiB."""
+    """One cleaning of a log in which every key was written ten times, in segments of 64 MiB.
+
+    The peak of memory is the whole process's.
+    """
     log = _open(folder, LogSettings(cleanup_policy="compact", segment_bytes=64 << 20))
     keys = max(1, count * RECORDS // 10)
     value = bytes(RECORD_BYTES)
@@ -69,7 +73,10 @@ def compact(folder: Path, count: int) -> dict[str, float]:
     if cleaning.figures.records_after != keys:
         raise SystemExit(f"{cleaning.figures.records_after:,} records are left of {keys:,} keys")
     log.abandon()
-    return {"volume_per_second": cleaning.figures.bytes_before / seconds / 1e6}
+    return {
+        "volume_per_second": cleaning.figures.bytes_before / seconds / 1e6,
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
 
 
 def _open(folder: Path, settings: LogSettings | None = None) -> Log:

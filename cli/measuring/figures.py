@@ -57,7 +57,7 @@ COLUMNS: dict[Kind, tuple[Figure, ...]] = {
     "throughput": (RATE, BYTES, CPU, MEMORY, BATCH),
     "latency": (P50, P99, CPU_SHARE, MEMORY),
     "cold start": (FIRST_ACK, IMPORT),
-    "machine": (REQUESTS, VOLUME),
+    "machine": (REQUESTS, VOLUME, MEMORY),
 }
 """What the table of each kind shows; the first figure is the one that ratios are taken of."""
 

@@ -15,7 +15,7 @@ from log_kit import NOW_MS, open_log, read_all
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
 CHANGES = {
     "cleanup_policy": "compact,delete",
@@ -197,6 +197,15 @@ class CompactedLogMachine(RuleBasedStateMachine):
         else:
             self.files.heal()
             self.first_dirty = cleaning.next_dirty
+
+    @rule(after=st.integers(0, 40), seed=st.none() | st.integers(0, 2**16))
+    def compact_until_the_power_goes(self, after: int, seed: int | None) -> None:
+        self.files.inject(Fault(None, after=after))
+        try:
+            self.compact(False, 10_000, None)
+        except PowerCutError:
+            self.cut_power(seed, True)
+        self.files.heal()
 
     @rule(fault=FAULTS)
     def retention(self, fault: Fault | None) -> None:
