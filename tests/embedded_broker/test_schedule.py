@@ -14,6 +14,8 @@ import pytest
 import trio
 import trio.lowlevel
 from broker_talk import batch
+from cleaning_kit import put
+from log_kit import read_headers
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -109,6 +111,22 @@ async def test_old_segments_are_removed_and_their_files_unlinked(
         assert any(name.endswith(".log.deleted") for name, _ in files.list_directory("/data/t-0"))
         await trio.sleep(3)
         assert not any(name.endswith(".deleted") for name, _ in files.list_directory("/data/t-0"))
+
+
+async def test_compacted_topics_are_compacted(
+    autojump_clock: MockClock, opened: Open, files: MemoryFiles
+) -> None:
+    """log.cleaner.backoff.ms; the checkpoint is written when it is done."""
+    configs = {"cleanup.policy": "compact", "segment.bytes": "150"}
+    async with opened(configs, log_cleaner_backoff_ms=20_000) as broker:
+        log = broker.logs.logs[T0]
+        for _ in range(4):
+            put(log, (b"k", b"x" * 50))
+        await trio.sleep(19)
+        assert len(read_headers(log)) == 4
+        await trio.sleep(2)
+        assert [header.base_offset for header in read_headers(log)] == [2, 3]  # the active segment stays
+        assert checkpoint(files, "cleaner-offset") == b"0\n1\nt 0 3\n"
 
 
 async def test_checkpoints_are_written(autojump_clock: MockClock, opened: Open, files: MemoryFiles) -> None:
