@@ -133,14 +133,23 @@ class Callback(Handle):
         error = future.outcome.error_of(future.index)
         if not self._kinds & (ON_SUCCESS if error is None else ON_FAILURE):
             return
-        before = outcome_table.enter_callbacks()
+        inside = before = False
         try:
-            result = future.metadata() if error is None else fresh(error)
+            try:
+                before = outcome_table.enter_callbacks()
+                inside = True
+            finally:  # also if that was interrupted: a callback is called once
+                self._tell(error)
+        finally:
+            if inside:
+                outcome_table.leave_callbacks(before)
+
+    def _tell(self, error: BaseException | None) -> None:
+        try:
+            result = self._future.metadata() if error is None else fresh(error)
             self._function(*self._args, result, **self._kwargs)
         except BaseException as raised:
             outcome_table.on_callback_error(raised)
-        finally:
-            outcome_table.leave_callbacks(before)
 
 
 def uncollected(cls: type[FutureT]) -> type[FutureT]:

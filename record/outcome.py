@@ -155,16 +155,19 @@ class BatchOutcome:
         """Takes each waiter once and calls it. Call it after completion, outside every lock.
 
         A waiter that raises does not keep the others from being called; its exception goes to
-        ``outcome_table.on_waiter_error``. ``KeyboardInterrupt`` and the like are raised at the end.
+        ``outcome_table.on_waiter_error``. ``KeyboardInterrupt`` and the like are raised at the end, and so is
+        whatever that hook raises itself.
         """
         interrupt: BaseException | None = None
         for waiter in self._take_waiters():
             try:
-                waiter()
-            except Exception as error:
-                outcome_table.on_waiter_error(error)
+                try:
+                    waiter()
+                except Exception as error:
+                    outcome_table.on_waiter_error(error)
             except BaseException as error:
-                interrupt = error
+                if interrupt is None or not isinstance(error, Exception):
+                    interrupt = error
         if interrupt is not None:
             raise interrupt
 

@@ -93,6 +93,8 @@ cdef class Callback(Handle):
 cdef int call_back(FutureCell future, int kinds, object function, tuple arguments, dict keywords) except -1:
     """Stands in line, or calls at once if the record is done."""
     cdef Callback callback = Callback.__new__(Callback)
+    cdef object before = None
+    cdef bint inside = False
     if future.outcome is None:
         raise IllegalStateError("a future that was not initialized")
     callback.is_callback = True
@@ -104,11 +106,15 @@ cdef int call_back(FutureCell future, int kinds, object function, tuple argument
     callback.keywords = keywords if keywords else None
     if future.outcome.enqueue(callback):
         return 0
-    before = outcome_table.enter_callbacks()
     try:
-        run_callback(callback)
+        try:
+            before = outcome_table.enter_callbacks()
+            inside = True
+        finally:  # also if that was interrupted: a callback is called once
+            run_callback(callback)
     finally:
-        outcome_table.leave_callbacks(before)
+        if inside:
+            outcome_table.leave_callbacks(before)
     return 0
 
 

@@ -88,21 +88,28 @@ cdef class BatchOutcome:
         cdef list taken = self.take_waiters()  # freed at the end: a finalizer is in no callback any more
         for handle in taken:
             try:
-                if handle.is_callback:
-                    if not inside:
-                        before = outcome_table.enter_callbacks()
-                        inside = True
-                    run_callback(<Callback>handle)
-                elif handle.waiter is not None:
-                    handle.waiter()
-            except Exception as error:
-                outcome_table.on_waiter_error(error)
+                try:
+                    if handle.is_callback and not inside:
+                        try:
+                            before = outcome_table.enter_callbacks()
+                            inside = True
+                        finally:  # also if that was interrupted: a callback is called once
+                            run_callback(<Callback>handle)
+                    elif handle.is_callback:
+                        run_callback(<Callback>handle)
+                    elif handle.waiter is not None:
+                        handle.waiter()
+                except Exception as error:
+                    outcome_table.on_waiter_error(error)
             except BaseException as error:
-                interrupt = error
-        if inside:
-            outcome_table.leave_callbacks(before)
-        if interrupt is not None:
-            raise interrupt
+                if interrupt is None or not isinstance(error, Exception):
+                    interrupt = error
+        try:
+            if inside:
+                outcome_table.leave_callbacks(before)
+        finally:
+            if interrupt is not None:
+                raise interrupt
 
     cdef list take_waiters(self):
         cdef list nobody = []  # made before the swap: an allocation may run a finalizer

@@ -114,6 +114,34 @@ def test_they_follow_a_split(kernel: ModuleType, hooks: list[Any]) -> None:
     assert heard[1].offset == 7
 
 
+def test_an_interrupt_before_the_callbacks_keeps_none_from_being_called(
+    kernel: ModuleType, hooks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control-C in ``enter_callbacks`` dropped the next callback; it is raised when all were called."""
+    interrupts = [KeyboardInterrupt()]
+
+    def enter() -> bool:
+        if interrupts:
+            raise interrupts.pop()
+        hooks.append("in")
+        return False
+
+    monkeypatch.setattr(outcome_table, "enter_callbacks", enter)
+    outcome, (first, second) = cells(kernel, 2)
+    for cell in (first, second):
+        cell.add_callback(lambda metadata: hooks.append(metadata.offset))
+    outcome.add_waiter(lambda: hooks.append("awake"))
+    outcome.succeed(10, -1)
+    with pytest.raises(KeyboardInterrupt):
+        outcome.run_waiters()
+    assert hooks in ([10, "in", 11, "awake", "out"], [10, "in", 11, "out", "awake"])
+    del hooks[:]
+    interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        first.add_callback(lambda metadata: hooks.append(metadata.offset))
+    assert hooks == [10]
+
+
 def test_nothing_is_left_of_a_callback_that_was_called(kernel: ModuleType, hooks: list[Any]) -> None:
     """Not the function, though it refers to its own future; no collector is needed for it."""
 

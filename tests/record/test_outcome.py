@@ -237,6 +237,43 @@ def test_an_interrupt_waits_for_the_others(kernel: ModuleType) -> None:
     assert calls == ["next"]
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, LookupError])
+def test_a_hook_that_raises_does_not_leave_the_others_asleep(
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """Control-C in ``on_waiter_error`` ended the round: who stood behind was never called."""
+
+    def interrupted(_error: Exception) -> None:
+        raise raised
+
+    monkeypatch.setattr(outcome_table, "on_waiter_error", interrupted)
+    outcome, calls = kernel.BatchOutcome(TP), Calls()
+    outcome.add_waiter(lambda: 1 // 0)
+    outcome.add_waiter(calls.waiter("next"))
+    outcome.succeed(0, -1)
+    with pytest.raises(raised):
+        outcome.run_waiters()
+    assert calls == ["next"]
+
+
+def test_an_interrupt_outlasts_what_a_hook_raises(
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several, Control-C is what is raised."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outcome_table, "on_waiter_error", lambda _error: [].pop())
+    for order in (1, -1):
+        outcome = kernel.BatchOutcome(TP)
+        for waiter in [interrupted, lambda: 1 // 0][::order]:
+            outcome.add_waiter(waiter)
+        outcome.succeed(0, -1)
+        with pytest.raises(KeyboardInterrupt):
+            outcome.run_waiters()
+
+
 def test_only_handles_are_removed(kernel: ModuleType) -> None:
     """What is no handle is a mistake of the caller."""
     with pytest.raises((TypeError, AttributeError)):
