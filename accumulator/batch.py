@@ -21,7 +21,7 @@ _NO_BUFFER = BatchBuffer(HEADER_BYTES)
 """Stands where a batch has let go of its append buffer; nothing fits into it."""
 
 
-def _forget(_buffer: BatchBuffer) -> None:
+def _forget(_buffer: BatchBuffer, _released_bytes: int) -> None:
     """For batches whose memory nobody uses again."""
 
 
@@ -126,7 +126,7 @@ class ProducerBatch:
         charged_bytes: int,
         place: int = 0,
         *,
-        recycle: Callable[[BatchBuffer], None] = _forget,
+        recycle: Callable[[BatchBuffer, int], None] = _forget,
     ) -> None:
         self.topic_partition = topic_partition
         self.outcome = BatchOutcome(topic_partition)
@@ -211,7 +211,7 @@ class ProducerBatch:
             )
             self.buffer = _NO_BUFFER
             if compression.codec is not Codec.NONE:
-                self._give_back()  # the sealed bytes are others
+                self._give_back(0)  # the sealed bytes are others, and take its charge
         elif stamp != self._stamp:
             restamp_producer(self._sealed, *stamp)
         self._stamp = stamp
@@ -226,12 +226,12 @@ class ProducerBatch:
         """Drops the bytes and returns what to give back to the budget: once its charge, then 0."""
         self.buffer = _NO_BUFFER
         self._sealed = None
-        self._give_back()
+        self._give_back(self.charged_bytes)
         self.last_error = None
         charged_bytes, self.charged_bytes = self.charged_bytes, 0
         return charged_bytes
 
-    def _give_back(self) -> None:
+    def _give_back(self, released_bytes: int) -> None:
         buffer, self._memory = self._memory, None
         if buffer is not None:
-            self._recycle(buffer)
+            self._recycle(buffer, released_bytes)

@@ -81,7 +81,7 @@ class OpenBatches:
         self._batch_bytes = batch_bytes
         self._memory = memory
         self._opened = 0
-        self.pool = BufferPool(batch_bytes - 1, memory.total_bytes // POOLED_PART)
+        self.pool = BufferPool(batch_bytes - 1, memory.total_bytes // POOLED_PART, memory)
 
     def lane(self, topic_partition: TopicPartition) -> BatchLane:
         """The partition's one lane."""
@@ -141,7 +141,7 @@ class OpenBatches:
         if grown_bytes <= 0 or not self._memory.take(grown_bytes):
             return False
         batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
-        self.pool.shrink(self._memory.free_bytes)
+        self.pool.shrink()
         buffer.reserve(wanted_bytes)
         return True
 
@@ -228,7 +228,7 @@ class OpenBatches:
         lane = PartitionLane(topic_partition)  # nobody else sees it: the batch is not published yet
         charged_bytes = self.charge(capacity_bytes)
         reused_bytes = capacity_bytes if capacity_bytes == self._batch_bytes - 1 else 0
-        self.pool.shrink(self._memory.free_bytes + reused_bytes)  # one of those may become this batch's
+        self.pool.shrink(reused_bytes)  # one of those may become this batch's
         buffer = self.pool.take(capacity_bytes)
         place = self._opened * PLACES_PER_BATCH
         batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place, recycle=self.pool.give)

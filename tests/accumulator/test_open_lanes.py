@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from splashdam.accumulator.results import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
-from splashdam.record.compression import NO_COMPRESSION
+from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
 from splashdam.record.kernel import FAILED, SUCCEEDED, FutureCell
 from splashdam.record.reader import read_records
 
@@ -207,3 +208,31 @@ def test_pooled_memory_counts_as_free(make_bench, make_cluster, free_part):
     large = bench.accumulator.free_bytes - 1200 - 1000 * free_part
     assert isinstance(bench.append(partition=1, value=b"x" * large), Appended)
     assert len(pool._buffers) * 999 <= bench.accumulator.free_bytes
+
+
+def test_buffers_of_compressed_batches_pass_no_limit(make_bench, make_cluster):
+    """A sealed batch has its charge still: its buffer was kept beside it where no memory was free."""
+    bench, cluster = make_bench(batch_bytes=1000, buffer_memory=16_000), make_cluster(1)
+    accumulator, noise = bench.accumulator, Random(1)
+    while isinstance(bench.append(value=noise.randbytes(100)), Appended):
+        pass
+    pool = accumulator._open.pool
+    batches = accumulator.drain(cluster, {1}, 1_000_000, 0)[1]
+    batches += accumulator.drain(cluster, {1}, 1_000_000, 0).get(1, ())
+    assert accumulator.free_bytes < 999
+    for batch in batches:
+        batch.seal(Compression(Codec.GZIP))
+        assert not pool._buffers
+    accumulator.complete(batches[0], 0, -1)
+    assert not pool._buffers
+
+
+def test_buffers_of_a_full_memory_are_used_again(make_bench, make_cluster):
+    """What a batch gives back with its buffer is free for that: nobody sends faster where all is new."""
+    bench, cluster = make_bench(batch_bytes=1000, buffer_memory=16_000), make_cluster(1)
+    while isinstance(bench.append(), Appended):
+        pass
+    assert bench.accumulator.free_bytes < 999
+    (batch,) = bench.drain(cluster)[1]
+    bench.accumulator.complete(batch, 0, -1)
+    assert len(bench.accumulator._open.pool._buffers) == 1
