@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Generator
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
@@ -98,6 +98,12 @@ class RecordFuture(FutureCell):
         if not self.done():
             yield from wait_in_task(Subscription(self.outcome, self.index))
         return self.metadata()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        raise TypeError(
+            "a delivery future cannot be pickled or copied: pass its metadata, `future.get()`,"
+            " or within this process the future itself"
+        )
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "failed" if self.failed() else "delivered"

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
 """The hot kernels compiled. ``_kernel_py.py`` and ``outcome.py`` say what each class does; the bytes are equal.
 
 Two rules keep this safe without a lock:

@@ -143,7 +143,6 @@ cdef class StraightPath:
         )
 
 
-@cython.auto_pickle(False)
 cdef class NowaitSends:
     """See ``straight.NowaitSends``."""
 
@@ -169,7 +168,6 @@ cdef class NowaitSends:
         return self._send_nowait_slowly(topic, value, key, headers, partition, timestamp_ms)
 
 
-@cython.auto_pickle(False)
 cdef class Sends(NowaitSends):
     """See ``straight.Sends``."""
 

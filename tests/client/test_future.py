@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import logging
+import pickle
 import threading
 import weakref
 from contextlib import suppress
@@ -312,3 +314,13 @@ def test_raising_leaves_no_cycle() -> None:
         assert caller()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_future_that_is_pickled_names_what_can_be(attempt: Any) -> None:
+    """The compiled one spoke of a missing ``__reduce__``, the other one gave a copy that is never done."""
+    future = make_future()
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied: pass its metadata, `future\.get\(\)`"):
+        attempt(future)
+    future.outcome.succeed(40, -1)
+    assert pickle.loads(pickle.dumps(future.get())) == future.get()

@@ -120,3 +120,11 @@ def test_appending_keeps_no_reference(kernel: ModuleType) -> None:
     with pytest.raises(TypeError):
         buffer.try_append(0, key, value, [*headers, ("bad", 5)])
     assert [sys.getrefcount(thing) for thing in (key, value, header, headers)] == before
+
+
+def test_no_compiled_class_carries_generated_pickling(twins: tuple[ModuleType, ModuleType]) -> None:
+    """Cython's makes objects without what their methods count on."""
+    _, compiled = twins
+    for name, thing in vars(compiled).items():
+        assert not name.startswith("__pyx_unpickle")
+        assert not hasattr(thing, "__setstate_cython__")
