@@ -1,7 +1,7 @@
-"""Builds the compiled kernel with gcc's address and undefined-behaviour sanitizers and runs tests with it.
+"""Builds the compiled twins with gcc's address and undefined-behaviour sanitizers and runs tests with it.
 
 ``make sanitize``, or ``python tools/sanitize.py tests/record -k columns`` for other tests than the usual
-ones. The build goes to ``build/sanitize``; the installed kernel stays as it is. An error ends the run with
+ones. The build goes to ``build/sanitize``; the installed twins stay as they are. An error ends the run with
 a report of the memory at fault. Leaks are not looked for: the interpreter itself leaves too much behind at
 its end.
 """
@@ -17,31 +17,37 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/sanitize"
-MODULE = "splashdam.record._kernel_c"
-KERNEL = BUILD / f"_kernel_c{sysconfig.get_config_var('EXT_SUFFIX')}"
+SOURCES = {
+    "splashdam.record._kernel_c": "record/_kernel_c.pyx",
+    "splashdam.net._writing_c": "net/_writing_c.pyx",
+}
 SANITIZERS = "-fsanitize=address,undefined"
 TESTS = ["tests/record", "tests/accumulator", "tests/client"]
 THREADS = "record or accumulator or thread or bulk or arrow or straight or intake or late or future or fork"
+WRITING_TESTS = "tests/net/test_writing.py"
 FUZZ_SECONDS = "30"
 
 
 def main() -> None:
     """Builds, tests, fuzzes; ends with the status of what failed."""
     libraries = [_library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
-    _build()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for module, source in SOURCES.items():
+        _build(module, source)
     environment = os.environ | {
         "LD_PRELOAD": " ".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
         "PYTHONMALLOC": "malloc",  # else the sanitizer sees arenas, not objects
         "PYTHONPATH": str(ROOT / "tools/sanitized"),
-        "SPLASHDAM_SANITIZED_KERNEL": str(KERNEL),
+        "SPLASHDAM_SANITIZED": os.pathsep.join(f"{module}={_built(module)}" for module in SOURCES),
     }
     environment.pop("SPLASHDAM_PURE", None)
-    used = f"import {MODULE} as kernel; assert kernel.__file__ == {str(KERNEL)!r}, kernel.__file__"
-    _run([sys.executable, "-c", used], environment)
-    chosen = sys.argv[1:] or [*TESTS, "-k", THREADS]
-    _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *chosen], environment)
+    for module in SOURCES:
+        used = f"import {module} as twin; assert twin.__file__ == {str(_built(module))!r}, twin.__file__"
+        _run([sys.executable, "-c", used], environment)
+    for chosen in [sys.argv[1:]] if sys.argv[1:] else [[*TESTS, "-k", THREADS], [WRITING_TESTS]]:
+        _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *chosen], environment)
     _run([sys.executable, "tests/fuzz_records.py", "--seconds", FUZZ_SECONDS], environment)
 
 
@@ -57,25 +63,16 @@ def _library(name: str) -> str:
     return path
 
 
-def _build() -> None:
-    BUILD.mkdir(parents=True, exist_ok=True)
-    source = BUILD / "_kernel_c.c"
-    _run(
-        [
-            sys.executable,
-            "-m",
-            "cython",
-            "-3",
-            "--module-name",
-            MODULE,
-            "record/_kernel_c.pyx",
-            "-o",
-            str(source),
-        ]
-    )
+def _built(module: str) -> Path:
+    return BUILD / f"{module.rpartition('.')[2]}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def _build(module: str, source: str) -> None:
+    made = BUILD / f"{module.rpartition('.')[2]}.c"
+    _run([sys.executable, "-m", "cython", "-3", "--module-name", module, source, "-o", str(made)])
     flags = ["-O1", "-g", "-fno-omit-frame-pointer", SANITIZERS, "-fno-sanitize-recover=all", "-fPIC"]
     include = sysconfig.get_paths()["include"]
-    _run(["gcc", "-shared", *flags, f"-I{include}", str(source), "-o", str(KERNEL)])
+    _run(["gcc", "-shared", *flags, f"-I{include}", str(made), "-o", str(_built(module))])
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Puts the sanitized kernel in the place of the usual one, in every Python that ``make sanitize`` starts."""
+"""Puts the sanitized twins in the place of the usual ones, in every Python that ``make sanitize`` starts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 
+_BUILT = dict(entry.split("=", 1) for entry in os.environ["SPLASHDAM_SANITIZED"].split(os.pathsep))
 
-class _SanitizedKernel:
+
+class _SanitizedTwins:
     """Found before the finder of the editable installation."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if name == "splashdam.record._kernel_c":
-            return spec_from_file_location(name, os.environ["SPLASHDAM_SANITIZED_KERNEL"])
-        return None
+        return spec_from_file_location(name, _BUILT[name]) if name in _BUILT else None
 
 
-sys.meta_path.insert(0, _SanitizedKernel)  # type: ignore[arg-type]  # typeshed wants an instance
+sys.meta_path.insert(0, _SanitizedTwins)  # type: ignore[arg-type]  # typeshed wants an instance
