@@ -43,7 +43,8 @@ class RequestContext(NamedTuple):
 class Parked:
     """An answer that is not ready yet: the connection first sends what it owes, then awaits ``wait()``.
 
-    The frame's memory is reused meanwhile: whoever parks keeps no ``memoryview`` of the request.
+    The frame's memory stays until the answer is sent, and is reused then: whoever goes on with the request
+    for longer keeps no ``memoryview`` of it.
     """
 
     wait: Callable[[], Awaitable[Response | None]]

@@ -18,10 +18,8 @@ Three class attributes sort every error: ``retriable`` (the same call may succee
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from splashdam.client.bulk import BulkDelivery
+from collections.abc import Generator, Iterator
+from typing import Any, ClassVar, Protocol
 
 
 class KafkaError(Exception):
@@ -93,6 +91,30 @@ class WouldBlock(KafkaError):
         return type(self), (self.what, str(self))
 
 
+class _Counts(Protocol):
+    """What a ``BulkReport`` has to say at least."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+
+
+class _Delivery(Protocol):
+    """A ``BulkDelivery``, as far as an error has to know it: this room knows none above it."""
+
+    def get(self, timeout: float | None = None) -> _Counts: ...
+    def report(self) -> _Counts: ...
+    def done(self) -> bool: ...
+    def __await__(self) -> Generator[object, None, _Counts]: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[object]: ...
+
+
 class BulkSendError(KafkaError):
     """``send_many`` or ``send_arrow`` has ended before its last record.
 
@@ -101,10 +123,10 @@ class BulkSendError(KafkaError):
 
     Attributes:
         index: number of the record at fault, from 0; so many are queued.
-        delivery: of those.
+        delivery: the ``BulkDelivery`` of those; None in a copy that was pickled.
     """
 
-    def __init__(self, message: str, index: int, delivery: BulkDelivery | None) -> None:
+    def __init__(self, message: str, index: int, delivery: _Delivery | None) -> None:
         super().__init__(message)
         self.index = index
         self.delivery = delivery
