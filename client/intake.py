@@ -242,7 +242,8 @@ class RecordIntake:
 
     def last_failure(self) -> str:
         """Why the cluster did not answer, as far as that is known."""
-        return self.metadata.last_failure or "no connection has failed, but what was asked is not answered"
+        reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
+        return "; ".join(reasons) or "no connection has failed, but what was asked is not answered"
 
     def close_serializers(self) -> None:
         """Calls ``close`` of those that have one; what they raise is logged."""

@@ -266,6 +266,10 @@ class Completion:
         return error
 
     def _present_trouble(self, batch: ProducerBatch) -> str:
+        obstacle = self._metadata.obstacle()
+        return (f"{obstacle}; " if obstacle else "") + self._trouble_of(batch)
+
+    def _trouble_of(self, batch: ProducerBatch) -> str:
         if batch.state is BatchState.IN_FLIGHT:
             return "the broker has not answered the last one; "
         leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0

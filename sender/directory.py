@@ -90,6 +90,16 @@ class LinkDirectory:
         best.want(nursery, now_ms)
         return min(best.delay_ms(now_ms), sendable_in_ms)
 
+    def obstacle(self) -> str:
+        """Which brokers throttle us and for how long, in words; empty if none does. Any thread may ask."""
+        throttled = [(link.node, link.throttled_ms) for link in list(self._links.values())]
+        return "; ".join(
+            f"the broker at {node.host}:{node.port} asked to be left alone"
+            f" for another {left_ms / 1000:,.1f} s (throttled)"
+            for node, left_ms in throttled
+            if left_ms > 0
+        )
+
     def close_idle(self, now_ms: float) -> float:
         """Closes connections that nobody used for long.
 

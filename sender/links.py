@@ -135,9 +135,13 @@ class BrokerLink:
         """How long until time alone makes it usable; infinity if an event has to come first."""
         if self.state is LinkState.IDLE:
             return max(0.0, self._retry_at_ms - now_ms)
-        if self._connection is not None and self._connection.throttled_ms > 0:
-            return self._connection.throttled_ms
-        return math.inf
+        return self.throttled_ms or math.inf
+
+    @property
+    def throttled_ms(self) -> float:
+        """How long the broker still wants to be left alone; 0 if it does not."""
+        connection = self._connection  # read once: any thread may ask
+        return 0.0 if connection is None else connection.throttled_ms
 
     def want(self, nursery: trio.Nursery, now_ms: float) -> None:
         """Somebody wants to send: connects, unless that is under way or backing off."""

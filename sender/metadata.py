@@ -44,6 +44,7 @@ class Metadata:
     Attributes:
         cluster: the present snapshot; another object after every answer.
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
+        obstacle: says what keeps open connections from being used now; empty if nothing does.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
     """
 
@@ -59,6 +60,7 @@ class Metadata:
         self.cluster = ClusterMetadata()
         self.last_failure = ""
         self.on_change: Callable[[], None] = lambda: None
+        self.obstacle: Callable[[], str] = str
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)

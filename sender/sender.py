@@ -84,6 +84,7 @@ class Sender:
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
         self._links = LinkDirectory(settings.bootstrap, self._make_link, settings.connections_max_idle_ms)
+        metadata.obstacle = self._links.obstacle
         self._shipping = Shipping(self._context, self._completion)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._nursery: trio.Nursery | None = None

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.model.errors import BufferExhaustedError, IllegalStateError
+from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaTimeoutError
 from splashdam.testing.scripted_broker import Trouble
 
 
@@ -28,6 +28,19 @@ async def test_full_memory_blocks_and_then_says_why(away: Any, autojump_clock: A
         assert 0 <= figures["buffer-available-bytes"] < 4_000
         await producer.close(0)
         assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 4_000
+
+
+async def test_full_memory_and_a_topic_in_vain_name_the_throttling(cluster: Any, autojump_clock: Any) -> None:
+    """A broker that asked to be left alone is obeyed, and named to those who wait in vain."""
+    cluster.scripted.produce_script.append(Trouble(throttle_ms=2_000_000_000))
+    async with cluster.producer(buffer_memory=4_000, max_block_ms=2_000) as producer:
+        await (await producer.send("one", b"x"))
+        producer.send_nowait("one", bytes(3_000))
+        with pytest.raises(BufferExhaustedError, match=r"node-1:9092 asked to be left .* \(throttled\)"):
+            await producer.send("one", bytes(3_000))
+        with pytest.raises(KafkaTimeoutError, match=r"'two' .*node-1:9092 asked to be left alone for .* s"):
+            await producer.send("two", b"x")
+        await producer.close(0)
 
 
 async def fill(away: Any, producer: AsyncKafkaProducer) -> None:

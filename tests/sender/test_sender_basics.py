@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import parse_header
 from splashdam.record.compression import Codec, Compression
@@ -239,6 +239,19 @@ async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump
         with trio.fail_after(10):
             assert await rig.send_and_wait(b"b", topic="u") == 0
         assert trio.current_time() - begun == pytest.approx(0.7, abs=0.01)
+
+
+async def test_a_time_out_says_that_the_broker_throttles(make_rig, autojump_clock):
+    """However absurd the time is, it is obeyed; who waits in vain learns why."""
+    rig = make_rig(delivery_timeout_ms=5_000, request_timeout_ms=1_000)
+    rig.cluster.produce_script.append(Trouble(throttle_ms=2_000_000_000))
+    async with rig.running():
+        await rig.send_and_wait(b"a")
+        why = "the broker at node-1:9092 asked to be left alone for another {} s (throttled)"
+        assert rig.metadata.obstacle() == why.format("2,000,000.0")
+        error = await rig.send_and_wait(b"b")
+        assert isinstance(error, KafkaTimeoutError)
+        assert f"; {why.format('1,999,995.0')}; last failure: none" in str(error)
 
 
 async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_clock, monkeypatch):
