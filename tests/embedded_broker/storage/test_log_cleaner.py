@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from cleaning_kit import DAY_MS, begin, keyed, left
+from cleaning_kit import DAY_MS, begin, compacted_log, keyed, left, put, roll
 from log_kit import NOW_MS
 
 from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
@@ -122,6 +122,19 @@ def test_what_can_be_cleaned_by_age() -> None:
     assert (target.first_dirty, target.first_uncleanable, target.is_due) == (0, young, False)
     assert cleanable_of(log, None, NOW_MS + 1).is_due
     assert cleanable_of(log, None, NOW_MS + DAY_MS).first_uncleanable == log.segments[-1].base_offset
+
+
+def test_nothing_is_cleaned_that_is_not_on_stable_storage() -> None:
+    """An older record must not go before the newer one is safe."""
+    log = compacted_log(MemoryFiles())
+    put(log, (b"k", b"old"))
+    roll(log)
+    put(log, (b"k", b"new"))
+    log.roll(NOW_MS)
+    put(log, (b"k", b"active"))
+    assert cleanable_of(log, None, NOW_MS).first_uncleanable == 1
+    log.flush()
+    assert cleanable_of(log, None, NOW_MS).first_uncleanable == 2
 
 
 @pytest.mark.parametrize("checkpointed", [None, -1, 10**6])
