@@ -36,7 +36,7 @@ CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0")
 
 
-@click.command()
+@click.command(short_help="Measure splashdam and the other clients on your cluster.")
 @bootstrap_servers_option
 @click.option(
     "-s",

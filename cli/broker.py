@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 import trio
 
-from splashdam.cli.failures import failures_reported
+from splashdam.cli.failures import file_failures_reported
 from splashdam.cli.parameters import property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
 
 
-@click.command()
+@click.command(short_help="Serve Kafka clients from a directory.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -50,7 +50,7 @@ def broker(data: Path, host: str, port: int, config: Path | None, properties: di
     directory.
     """
     standard_output()  # closed, it would leave its descriptor to a file of the log
-    with failures_reported():
+    with file_failures_reported():
         given = read_properties(config) if config is not None else {}
         trio.run(_serve, data, host, port, {**given, **properties})
 

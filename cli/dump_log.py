@@ -19,7 +19,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 
 
-@click.command("dump-log")
+@click.command("dump-log", short_help="Print what stands in files of a log.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="The records of each batch, too.")
 @click.option("--print-data", is_flag=True, help="With their keys, values and headers; implies --deep.")

@@ -43,7 +43,7 @@ def failures_reported() -> Iterator[None]:
 
 @contextmanager
 def file_failures_reported() -> Iterator[None]:
-    """As ``failures_reported``, for commands that read files themselves: no broker has a say in it."""
+    """As ``failures_reported``, for commands that open a log themselves: no other one knows more."""
     try:
         with failures_reported():
             yield

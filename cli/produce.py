@@ -41,7 +41,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     return None if separator is None else separator.replace("\\t", "\t").encode()
 
 
-@click.command()
+@click.command(short_help="Send lines of standard input to a topic.")
 @topic_argument
 @bootstrap_servers_option
 @click.option(

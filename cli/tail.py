@@ -28,7 +28,7 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
 """A broker that is away for longer ends the reading with a message."""
 
 
-@click.command()
+@click.command(short_help="Write the records of a topic to standard output.")
 @topic_argument
 @bootstrap_servers_option
 @click.option(

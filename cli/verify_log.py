@@ -18,7 +18,7 @@ from splashdam.embedded_broker.storage.verify import (
 from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
 
 
-@click.command("verify-log")
+@click.command("verify-log", short_help="Check a data directory, or one partition of it.")
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--contiguous", is_flag=True, help="A gap between offsets is an error; compaction leaves such.")
 @click.option("--quiet", is_flag=True, help="Errors alone, no notes.")

@@ -1,7 +1,8 @@
 """All errors: the tree of ``model/errors.py``, and a class for each error code a producer or reader meets.
 
 Each class has ``retriable``, ``abortable``, ``fatal`` and ``remedy``; a broker's also has its ``code``.
-``for_code`` answers the class for any code.
+``for_code`` answers the class for any code. kafka-python's other names for errors of these codes are names of
+the same classes.
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 
+UnknownError = UnknownServerError
+CorruptRecordError = CorruptRecordException = CorruptMessageError
+NotLeaderForPartitionError = NotLeaderOrFollowerError
+MessageSizeTooLargeError = MessageTooLargeError
+IncompatibleBrokerVersion = UnsupportedVersionError
+
 __all__ = [
     "BrokerResponseError",
     "BufferExhaustedError",
@@ -73,10 +80,13 @@ __all__ = [
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
     "CorruptMessageError",
+    "CorruptRecordError",
+    "CorruptRecordException",
     "DuplicateSequenceNumberError",
     "FencedLeaderEpochError",
     "IllegalArgumentError",
     "IllegalStateError",
+    "IncompatibleBrokerVersion",
     "InvalidMetadataError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
@@ -91,11 +101,13 @@ __all__ = [
     "KafkaStorageError",
     "KafkaTimeoutError",
     "LeaderNotAvailableError",
+    "MessageSizeTooLargeError",
     "MessageTooLargeError",
     "NetworkExceptionError",
     "NotCoordinatorError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
+    "NotLeaderForPartitionError",
     "NotLeaderOrFollowerError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceNumberError",
@@ -110,6 +122,7 @@ __all__ = [
     "TopicAuthorizationFailedError",
     "TransactionAbortableError",
     "TransactionalIdAuthorizationFailedError",
+    "UnknownError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownServerError",

@@ -19,6 +19,7 @@ T = TypeVar("T")
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 """The largest values of Kafka's INT and LONG settings."""
 
+_UNITS = {each: f" of {each}" for each in ("bytes", "hours", "minutes")} | {"ms": " of milliseconds"}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
@@ -165,7 +166,8 @@ def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
     try:
         return parse(text.strip())
     except ValueError as error:
-        raise KafkaConfigurationError(f"{name}={text!r}: {error}. {field.metadata['doc']}") from error
+        unit = _UNITS.get(re.split(r"[._]", name)[-1], "") if parse is _parse_int else ""
+        raise KafkaConfigurationError(f"{name}={text!r}: {error}{unit}. {field.metadata['doc']}") from error
 
 
 def _parser_for(default: Any) -> Callable[[str], Any]:

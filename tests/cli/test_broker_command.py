@@ -72,6 +72,22 @@ def test_unknown_setting_is_refused_with_the_right_name(tmp_path: Path) -> None:
     assert "num.partitions" in done.stderr.decode()
 
 
+@pytest.mark.parametrize(("name", "unit"), [("ms", "milliseconds"), ("hours", "hours"), ("bytes", "bytes")])
+def test_a_setting_that_is_no_number_is_told_its_unit(tmp_path: Path, name: str, unit: str) -> None:
+    """By the name that was given: Kafka has several for one setting."""
+    done = run("broker", "--data", str(tmp_path), "--port", "0", "-X", f"log.retention.{name}=abc")
+    assert done.returncode == 2
+    assert f"log.retention.{name}='abc': must be a whole number of {unit}." in done.stderr.decode()
+
+
+def test_an_unusable_directory_is_told_with_its_reason_alone(tmp_path: Path) -> None:
+    """There is no other broker whose log would say more."""
+    (tmp_path / "file").touch()
+    done = run("broker", "--data", str(tmp_path / "file" / "data"), "--port", "0")
+    reason = f"could not make directory {tmp_path / 'file' / 'data'}: Not a directory"
+    assert (done.returncode, done.stderr.decode()) == (1, f"Error: {reason}\n")
+
+
 def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
     """As Kafka's server.properties; --set wins, and what has no effect here is told."""
     config = tmp_path / "server.properties"

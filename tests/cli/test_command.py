@@ -25,6 +25,7 @@ def test_help_lists_every_command() -> None:
     output = CliRunner().invoke(splashdam, ["--help"]).output
     for command in COMMANDS:
         assert f"\n  {command} " in output
+    assert "..." not in output.partition("Commands:")[2]  # none is cut
 
 
 @pytest.mark.parametrize("command", COMMANDS)

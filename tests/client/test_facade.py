@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import metadata
 
+import kafka.errors
 import pytest
 
 import splashdam
@@ -117,3 +118,24 @@ def test_errors_are_all_there() -> None:
             if isinstance(value, type) and issubclass(value, local_errors.KafkaError):
                 assert getattr(splashdam.errors, name) is value
     assert splashdam.errors.for_code(10) is splashdam.errors.MessageTooLargeError
+
+
+def test_kafka_pythons_other_names_catch_the_same_errors() -> None:
+    """``except MessageSizeTooLargeError`` of a program for kafka-python goes on working."""
+    theirs = {
+        name: int(kind.errno)
+        for name, kind in vars(kafka.errors).items()
+        if isinstance(kind, type) and isinstance(getattr(kind, "errno", None), int) and kind.errno != 0
+    }
+    ours = {splashdam.errors.for_code(code).__name__ for code in theirs.values()} & set(
+        splashdam.errors.__all__
+    )
+    other = {name: code for name, code in theirs.items() if splashdam.errors.for_code(code).__name__ in ours}
+    assert {
+        "MessageSizeTooLargeError",
+        "NotLeaderForPartitionError",
+        "CorruptRecordException",
+    } <= other.keys()
+    for name, code in other.items():
+        assert getattr(splashdam.errors, name) is splashdam.errors.for_code(code)
+        assert name in splashdam.errors.__all__
