@@ -34,16 +34,15 @@ from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
 
+_LARGEST_CORRELATION_ID = 0x7FFFFFFF
+
 _TOLERANCE_MS = 0.01
 """Deadlines this close have passed: seconds and milliseconds do not convert exactly."""
 
-_LARGEST_CORRELATION_ID = 0x7FFFFFFF
-
 
 class Connection:
-    """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop.
-
-    Start `run` in a nursery, then `negotiate`, then `submit` and `request`.
+    """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop:
+    start `run` in a nursery, then `negotiate`, then `submit` and `request`.
 
     Args:
         stream: a connected stream; the connection closes it.
@@ -214,10 +213,8 @@ class Connection:
         self._changed.unpark_all()
 
     def _lost(self, what: str) -> NetworkExceptionError:
-        error = NetworkExceptionError(
-            f"{what} to {self._peer}: the connection is closed"
-            + (f" ({self.closed_by})" if self.closed_by else "")
-        )
+        why = f" ({self.closed_by})" if self.closed_by else ""
+        error = NetworkExceptionError(f"{what} to {self._peer}: the connection is closed{why}")
         error.__cause__ = self.closed_by
         return error
 
@@ -390,13 +387,11 @@ class Connection:
             UnsupportedVersionError: there is none.
             IllegalStateError: `negotiate` has not run.
         """
-        version = self._versions.get(request_cls)
-        if version is None:
+        if request_cls not in self._versions:
             if not self.api_versions:
                 raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
-            version = highest_common(request_cls, self.api_versions, self._peer)
-            self._versions[request_cls] = version
-        return version
+            self._versions[request_cls] = highest_common(request_cls, self.api_versions, self._peer)
+        return self._versions[request_cls]
 
     async def aclose(self) -> None:
         """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from splashdam.record.outcome_table import FAILED, PENDING, SPLIT, SUCCEEDED
 
-if TYPE_CHECKING or os.environ.get("SPLASHDAM_PURE"):
+if TYPE_CHECKING:
     from splashdam.record._kernel_py import (
         IMPL,
         BatchBuffer,
@@ -35,52 +35,14 @@ if TYPE_CHECKING or os.environ.get("SPLASHDAM_PURE"):
         uncollected,
     )
 else:
-    try:
-        from splashdam.record._kernel_c import (
-            IMPL,
-            BatchBuffer,
-            BatchOutcome,
-            BlobColumn,
-            BulkRecords,
-            ColumnBuffers,
-            FutureCell,
-            NowaitSends,
-            OffsetMap,
-            PartitionLane,
-            RunTails,
-            Sends,
-            StraightPath,
-            TopicLanes,
-            count_slot,
-            decode_records,
-            murmur2,
-            record_size_upper_bound,
-            scan_records,
-            uncollected,
-        )
-    except ImportError:
-        from splashdam.record._kernel_py import (
-            IMPL,
-            BatchBuffer,
-            BatchOutcome,
-            BlobColumn,
-            BulkRecords,
-            ColumnBuffers,
-            FutureCell,
-            NowaitSends,
-            OffsetMap,
-            PartitionLane,
-            RunTails,
-            Sends,
-            StraightPath,
-            TopicLanes,
-            count_slot,
-            decode_records,
-            murmur2,
-            record_size_upper_bound,
-            scan_records,
-            uncollected,
-        )
+    if os.environ.get("SPLASHDAM_PURE"):
+        from splashdam.record import _kernel_py as twin
+    else:
+        try:
+            from splashdam.record import _kernel_c as twin
+        except ImportError:
+            from splashdam.record import _kernel_py as twin
+    globals().update({name: getattr(twin, name) for name in twin.__all__})
 
 __all__ = [
     "FAILED",
