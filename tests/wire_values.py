@@ -31,6 +31,7 @@ _FIXED = {
 }
 _SIZED = {
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    "bytes": st.binary(max_size=50),
     "records": st.binary(max_size=200),
 }
 
@@ -68,4 +69,4 @@ def _example(kind: WireType, version: int) -> Any:
     if isinstance(kind, ArrayType):
         return [_example(kind.element, version) for _ in range(2)]
     simple = {"bool": True, "float64": 1.5, "uuid": bytes(range(16)), "string": "zwölf"}
-    return simple.get(kind.name, b"some bytes" if kind.name == "records" else 77)
+    return simple.get(kind.name, b"some bytes" if kind.name in ("bytes", "records") else 77)

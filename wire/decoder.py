@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from splashdam.wire import primitives
-from splashdam.wire.fields import STRING, ArrayType, Field, FixedType, SizedType, StructType
+from splashdam.wire.fields import BYTES, STRING, ArrayType, Field, FixedType, SizedType, StructType
 from splashdam.wire.message import Struct
 from splashdam.wire.source import Source, smallest_size, tagged, untagged
 
@@ -124,7 +124,9 @@ class _DecoderWriter(Source):
                 self.line(f"if n > {primitives.MAX_STRING_BYTES}: refuse_string(n)")
                 self.line(f'{target} = str(buf[pos:stop], "utf-8")')
             else:
-                self.line(f"{target} = buf[pos:stop]")
+                self.line(
+                    f"{target} = bytes(buf[pos:stop])" if kind is BYTES else f"{target} = buf[pos:stop]"
+                )
             self.line("pos = stop")
         self._null(target, nullable)
         self.line("else: refuse_length(n, end - pos)")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from splashdam.wire import primitives
-from splashdam.wire.fields import STRING, ArrayType, Field, FixedType, SizedType, StructType
+from splashdam.wire.fields import BYTES, STRING, ArrayType, Field, FixedType, SizedType, StructType
 from splashdam.wire.message import Struct
 from splashdam.wire.source import Source, tagged, untagged
 
@@ -122,6 +122,8 @@ class _EncoderWriter(Source):
                 self.line("s = s.encode()")
                 self.line(f"if len(s) > {primitives.MAX_STRING_BYTES}: refuse_string(len(s))")
                 self.line(f"w({self._length('len(s)', 'string')}); w(s)")
+            elif kind is BYTES:
+                self.line(f"w({self._length('len(s)', 'bytes')}); w(s)")
             else:
                 self.line(f"w({self._length('records_size(s)', 'records')}); add_records(out, parts, s)")
 

@@ -50,7 +50,7 @@ class FixedType(NamedTuple):
 
 
 class SizedType(NamedTuple):
-    """A type behind a length: ``string`` or ``records``."""
+    """A type behind a length: ``string``, ``bytes`` or ``records``."""
 
     name: str
 
@@ -79,6 +79,7 @@ UINT32 = FixedType("uint32", "I", 4)
 FLOAT64 = FixedType("float64", "d", 8)
 UUID = FixedType("uuid", "16s", 16)
 STRING = SizedType("string")
+BYTES = SizedType("bytes")
 RECORDS = SizedType("records")
 
 
@@ -203,6 +204,33 @@ def string(
     return cast("str | None", field)
 
 
+@overload
+def binary(
+    versions: str = "0+", *, default: bytes = b"", tag: int | None = None, ignorable: bool = False
+) -> bytes: ...
+@overload
+def binary(
+    versions: str = "0+",
+    *,
+    nullable: str,
+    default: bytes | None = b"",
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> bytes | None: ...
+def binary(
+    versions: str = "0+",
+    *,
+    nullable: str = "none",
+    default: bytes | None = b"",
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> bytes | None:
+    """Kafka's ``bytes``: an int32 length, or a compact one in flexible versions. Decoded as a copy: what is
+    carried so (a group's assignment, a SASL token) outlives the frame."""
+    field = _field(BYTES, versions, default, nullable=nullable, tag=tag, ignorable=ignorable)
+    return cast("bytes | None", field)
+
+
 def records(versions: str = "0+", *, nullable: str = "0+", ignorable: bool = False) -> Any:
     """Record batches: decoded as a slice of the frame without a copy, encoded by reference.
 
@@ -213,7 +241,7 @@ def records(versions: str = "0+", *, nullable: str = "0+", ignorable: bool = Fal
 
 
 _FIXED = {kind.name: kind for kind in (BOOL, INT8, INT16, INT32, INT64, UINT16, UINT32, FLOAT64, UUID)}
-_ELEMENTS: dict[str, FixedType | SizedType] = {**_FIXED, STRING.name: STRING}
+_ELEMENTS: dict[str, FixedType | SizedType] = {**_FIXED, STRING.name: STRING, BYTES.name: BYTES}
 
 
 def array(

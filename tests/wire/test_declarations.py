@@ -17,7 +17,7 @@ from splashdam.wire.registry import API_KEYS
 from splashdam.wire.versions import Versions
 
 EXPECTED_VERSIONS = {
-    "Produce": (3, 11),
+    "Produce": (3, 12),
     "Fetch": (4, 17),
     "ListOffsets": (1, 10),
     "Metadata": (0, 13),
@@ -26,7 +26,18 @@ EXPECTED_VERSIONS = {
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "DeleteRecords": (0, 2),
+    "OffsetCommit": (2, 9),
+    "OffsetFetch": (1, 9),
+    "SaslHandshake": (0, 1),
     "InitProducerId": (0, 5),
+    "AddPartitionsToTxn": (0, 5),
+    "AddOffsetsToTxn": (0, 4),
+    "EndTxn": (0, 5),
+    "WriteTxnMarkers": (1, 2),
+    "TxnOffsetCommit": (0, 5),
+    "SaslAuthenticate": (0, 2),
+    "GetTelemetrySubscriptions": (0, 0),
+    "PushTelemetry": (0, 0),
 }
 
 
@@ -57,7 +68,7 @@ def schema_default(field: dict[str, Any], structs: dict[str, Any]) -> object:
         return []
     if kind in structs:
         return "a new instance"
-    zero = {"bool": False, "string": "", "uuid": NO_UUID}.get(kind, 0)
+    zero = {"bool": False, "string": "", "bytes": b"", "uuid": NO_UUID}.get(kind, 0)
     if default is None or kind in ("string", "uuid"):
         return default or zero
     return default in (True, "true") if kind == "bool" else int(str(default), 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from wire_values import CASES, MESSAGES, full_example, structs
 
 from splashdam.wire.codec import decode, encode
@@ -19,10 +19,13 @@ from splashdam.wire.messages.api_versions import ApiVersionsResponse
 
 THEIRS = {
     name: getattr(package, name)
-    for package in (producer, consumer, metadata, admin)
+    for package in (producer, consumer, metadata, admin, sasl)
     for name in package.__all__
     if name.endswith(("Request", "Response"))
 }
+
+WITHOUT_ORACLE = {"GetTelemetrySubscriptions", "PushTelemetry"}
+"""kafka-python sends no telemetry; Kafka's schemas and librdkafka are what these are held against."""
 
 SHARED = [
     (cls, version) for cls, version in CASES if cls.NAME in THEIRS and version <= THEIRS[cls.NAME].max_version
@@ -75,7 +78,9 @@ def test_full_messages_are_the_same_bytes(cls: type[Message], version: int) -> N
     check(full_example(cls, version), version)
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.NAME)
+@pytest.mark.parametrize(
+    "cls", sorted({cls for cls, _ in SHARED}, key=lambda cls: cls.NAME), ids=lambda cls: cls.NAME
+)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_message_is_the_same_bytes(cls: type[Message], data: st.DataObject) -> None:
@@ -100,4 +105,5 @@ def test_request_frames_are_the_same_bytes(cls: type[Any], version: int) -> None
 
 def test_every_message_has_an_oracle() -> None:
     """Nothing is left out silently."""
-    assert {cls for cls, _ in SHARED} == {cls for cls, _ in CASES}
+    missing = {cls.NAME for cls in MESSAGES} - {cls.NAME for cls, _ in SHARED}
+    assert missing == {name + kind for name in WITHOUT_ORACLE for kind in ("Request", "Response")}

@@ -1,6 +1,7 @@
-"""Produce (key 0), versions 3 to 11: record batches to partition leaders.
+"""Produce (key 0), versions 3 to 12: record batches to partition leaders.
 
-Version 13 (topic ids instead of names) and 12 (implicit AddPartitionsToTxn) are not declared.
+From version 12 a transactional produce adds its partitions to the transaction by itself (KIP-890); 13 (topic
+ids instead of names) is not declared.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request["ProduceResponse"], key=0, versions="3-11", flexible="9+"):
+class ProduceRequest(Request["ProduceResponse"], key=0, versions="3-12", flexible="9+"):
     """Batches for partitions led by one broker; ``acks`` is -1 (all), 0 or 1. With 0 there is no response."""
 
     transactional_id: str | None = string("3+", nullable="3+", default=None)
@@ -76,7 +77,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Response, key=0, versions="3-11", flexible="9+", throttles="6+"):
+class ProduceResponse(Response, key=0, versions="3-12", flexible="9+", throttles="6+"):
     """One answer per partition of the request."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)

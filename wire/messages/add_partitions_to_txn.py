@@ -1,0 +1,68 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions that a transaction is about to write to.
+
+Clients use 0 to 3; from 4 brokers send several transactions at once.
+"""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import array, boolean, int16, int32, int64, string
+from splashdam.wire.message import Request, Response, Struct
+
+
+class AddPartitionsToTxnTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = string()
+    partitions: list[int] = array("int32")
+
+
+class AddPartitionsToTxnTransaction(Struct):
+    """One transaction; ``verify_only`` asks whether the partitions are in it."""
+
+    transactional_id: str = string("4+")
+    producer_id: int = int64("4+")
+    producer_epoch: int = int16("4+")
+    verify_only: bool = boolean("4+")
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
+
+
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], key=24, versions="0-5", flexible="3+"):
+    """One transaction up to version 3, a list of them later."""
+
+    transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
+    v3_and_below_transactional_id: str = string("0-3")
+    v3_and_below_producer_id: int = int64("0-3")
+    v3_and_below_producer_epoch: int = int16("0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
+
+
+class AddPartitionsToTxnPartitionResult(Struct):
+    """Whether the partition is in the transaction now."""
+
+    partition_index: int = int32()
+    partition_error_code: int = int16()
+
+
+class AddPartitionsToTxnTopicResult(Struct):
+    """The partitions of one topic."""
+
+    name: str = string()
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
+
+
+class AddPartitionsToTxnResult(Struct):
+    """The partitions of one transaction."""
+
+    transactional_id: str = string("4+")
+    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
+
+
+class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+", throttles="1+"):
+    """One answer per partition."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16("4+", ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
+        AddPartitionsToTxnTopicResult, "0-3"
+    )

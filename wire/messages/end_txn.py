@@ -1,0 +1,27 @@
+"""EndTxn (key 26), versions 0 to 5: commits or aborts a transaction.
+
+From version 5 (KIP-890) the answer carries the identity for the next transaction.
+"""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import boolean, int16, int32, int64, string
+from splashdam.wire.message import Request, Response
+
+
+class EndTxnRequest(Request["EndTxnResponse"], key=26, versions="0-5", flexible="3+"):
+    """``committed`` is false for an abort."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    committed: bool = boolean()
+
+
+class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+", throttles="1+"):
+    """Answered when the decision is on stable storage; markers may follow later."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    producer_id: int = int64("5+", default=-1, ignorable=True)
+    producer_epoch: int = int16("5+", default=-1, ignorable=True)

@@ -1,0 +1,21 @@
+"""SaslAuthenticate (key 36), versions 0 to 2: one token of a SASL exchange."""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import binary, int16, int64, string
+from splashdam.wire.message import Request, Response
+
+
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], key=36, versions="0-2", flexible="2+"):
+    """What the client says."""
+
+    auth_bytes: bytes = binary()
+
+
+class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
+    """What the broker says to it; 0 for ``session_lifetime_ms`` means without end (KIP-368)."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    auth_bytes: bytes = binary()
+    session_lifetime_ms: int = int64("1+", ignorable=True)
