@@ -57,7 +57,7 @@ def broker(data: Path, host: str, port: int, config: Path | None, properties: di
 
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
     settings = BrokerSettings.from_properties(properties)
-    async with open_broker(data, host=host, port=port, settings=settings) as running:
+    async with open_broker(data, host=host, port=port, settings=settings, own_loop=True) as running:
         # Signals before this line end the process at once, which a log on disk has to survive anyway; a
         # second one during the shutdown does the same.
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import ProducerIds
@@ -49,6 +50,7 @@ class Broker:
         logs: the partitions on disk.
         topics: what may be asked about topics.
         parking: fetches that wait for data.
+        attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
         failure: why it ended by itself, if it did.
     """
@@ -60,11 +62,14 @@ class Broker:
         logs: LogManager,
         producer_ids: ProducerIds,
         nursery: trio.Nursery,
+        *,
+        own_loop: bool,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.logs = logs
         self.parking = FetchParking()
+        self.attention = Attention(self.parking, own_loop)
         self.topics = Topics(logs, settings, self.parking, clock)
         self.producer_ids = producer_ids
         self.addresses: list[Address] = []
@@ -169,6 +174,7 @@ async def open_broker(
     files: Files | None = None,
     settings: BrokerSettings | None = None,
     config: Mapping[str, Any] | None = None,
+    own_loop: bool = False,
     **options: Any,
 ) -> AsyncIterator[Broker]:
     """Runs a broker on a data directory for the length of an ``async with`` block.
@@ -183,6 +189,8 @@ async def open_broker(
         files: the file system; the disk by default.
         settings: the broker's settings, or
         config: the same by Kafka's dotted names, as in ``server.properties``, and
+        own_loop: nothing else runs in this trio loop, so it may stand still for the next request of a client
+            that asks alone and in quick succession, 0.1 ms at a time.
         options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
@@ -211,7 +219,7 @@ async def open_broker(
         producer_ids = ProducerIds(files, logs.root, above=max(known_ids, default=-1))
         listeners = [] if port is None else await listen(host, port)
         async with trio.open_nursery() as nursery:
-            broker = Broker(settings, clock, logs, producer_ids, nursery)
+            broker = Broker(settings, clock, logs, producer_ids, nursery, own_loop=own_loop)
             nursery.start_soon(broker.keep_house)
             for listener in listeners:
                 broker.serve_listener(listener)

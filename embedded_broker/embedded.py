@@ -228,7 +228,7 @@ class _BrokerThread:
         self._token = trio.lowlevel.current_trio_token()
         if self._is_stopping:
             return
-        async with open_broker(path, host=host, port=port, settings=settings) as broker:
+        async with open_broker(path, host=host, port=port, settings=settings, own_loop=True) as broker:
             self._broker = broker
             self._started.set()
             try:

@@ -70,7 +70,8 @@ class ClientConnection:
             await trio.aclose_forcefully(self._stream)
 
     async def _serve(self) -> None:
-        receiver = FrameReceiver(self._stream, self._broker.settings.socket_request_max_bytes)
+        broker = self._broker
+        receiver = FrameReceiver(self._stream, broker.settings.socket_request_max_bytes, broker.attention)
         self._progressed()
         while (frames := await receiver.receive()) is not None:
             self._progressed()

@@ -1,11 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writing and waiting for room without the interpreter's lock. ``writing.py`` says what it does.
+"""Writing and reading, with a short wait, without the interpreter's lock. ``writing.py`` and
+``reading.py`` say what they do.
 
 The Python twin asks for the lock after each piece that the socket takes. Where a thread of the application runs
 hot, each such time can take 5 ms; here it is once.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN, EINTR, errno
 
 cdef extern from "<sys/uio.h>" nogil:
@@ -20,7 +23,14 @@ cdef extern from "<poll.h>" nogil:
         short events
         short revents
     int poll(pollfd *descriptors, unsigned long count, int timeout_ms)
+    short POLLIN
     short POLLOUT
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int descriptor, void *into, size_t most)
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -31,6 +41,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     MOST_PARTS = 512  # writing.MOST_PARTS
+    NOTHING_YET = -2
 
 
 def write_within(int descriptor, parts, double patience_ms):
@@ -89,3 +100,34 @@ cdef double now_ms() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6
+
+
+def read_soon(int descriptor, into, double patience_us):
+    """See ``reading.read_soon_py``."""
+    cdef Py_buffer view
+    cdef ssize_t count
+    cdef int failure = 0
+    PyObject_GetBuffer(into, &view, PyBUF_WRITABLE)
+    try:
+        with nogil:
+            count = read_before(descriptor, view.buf, view.len, now_ms() + patience_us / 1e3)
+            if count == -1:
+                failure = errno
+    finally:
+        PyBuffer_Release(&view)
+    if count == NOTHING_YET:
+        return None
+    if failure:
+        raise OSError(failure, os.strerror(failure))
+    return count
+
+
+cdef ssize_t read_before(int descriptor, void *into, size_t most, double until_ms) noexcept nogil:
+    cdef ssize_t count
+    while True:
+        count = read(descriptor, into, most)
+        if count >= 0 or errno != EAGAIN:
+            return count
+        if now_ms() >= until_ms:
+            return NOTHING_YET
+        sched_yield()

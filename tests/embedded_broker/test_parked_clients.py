@@ -11,7 +11,9 @@ import trio
 from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -73,7 +75,7 @@ async def test_claimed_frame_costs_no_more_than_what_arrived() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
     async with listener, client, await listener.accept() as server:
-        receiver = FrameReceiver(server, 100 << 20)
+        receiver = FrameReceiver(server, 100 << 20, Attention(FetchParking(), own_loop=False))
         await client.send_all(struct.pack(">i", 50 << 20) + b"x")
         assert await receiver.receive() == []
         await client.send_all(b"x")
