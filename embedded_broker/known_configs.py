@@ -36,14 +36,14 @@ _REASONS = {
     "there are no consumer groups yet": """
         group.initial.rebalance.delay.ms group.min.session.timeout.ms group.max.session.timeout.ms
         group.max.size group.coordinator.rebalance.protocols group.coordinator.threads
-        group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms offsets.topic.num.partitions
-        offsets.topic.replication.factor offsets.topic.segment.bytes offsets.topic.compression.codec
+        group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms
+        offsets.topic.replication.factor offsets.topic.compression.codec
         offsets.retention.minutes offsets.retention.check.interval.ms offset.metadata.max.bytes
         offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
         share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",
     "there are no transactions yet": """
-        transaction.max.timeout.ms transaction.state.log.num.partitions transaction.state.log.min.isr
-        transaction.state.log.replication.factor transaction.state.log.segment.bytes
+        transaction.max.timeout.ms transaction.state.log.min.isr
+        transaction.state.log.replication.factor
         transaction.abort.timed.out.transaction.cleanup.interval.ms transactional.id.expiration.ms
         transaction.remove.expired.transaction.cleanup.interval.ms
         transaction.partition.verification.enable""",

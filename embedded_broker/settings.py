@@ -57,6 +57,22 @@ class BrokerSettings(DirectorySettings):
         doc="Most bytes one fetch answers with, whatever it asks for.",
         check=whole_number(1024, MAX_INT),
     )
+    offsets_topic_num_partitions: int = option(
+        50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
+    )
+    offsets_topic_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __consumer_offsets when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
+    transaction_state_log_num_partitions: int = option(
+        50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
+    )
+    transaction_state_log_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __transaction_state when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""
     given: frozenset[str] = frozenset()

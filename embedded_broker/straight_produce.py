@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.dispatch import Dispatched
 from splashdam.embedded_broker.handlers.produce import append_batch, check_attributes, refuse
+from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
@@ -75,7 +76,7 @@ class StraightProduce:
         if self._is_known or not self._failures_left or not isinstance(request, ProduceRequest):
             return
         form = form_of(frame, request, dispatched.version)
-        if form is None:
+        if form is None or form.topic_partition.topic in INTERNAL_TOPICS:
             self._failures_left -= 1
             return
         if form.end not in self._ends:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from splashdam.embedded_broker.internal_topics import new_internal_topic
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.log_manager import LogManager
@@ -56,11 +57,14 @@ class Topics:
     ) -> Topic:
         """Creates a topic, with the broker's ``num.partitions`` unless said otherwise.
 
+        One of the broker's own topics is made as Kafka makes it, where nothing is said of it.
+
         Raises:
             BrokerResponseError: as ``check_new``, or KAFKA_STORAGE_ERROR (56).
         """
         count = self._settings.num_partitions if partitions is None else partitions
-        self._create([NewTopic(name, count, dict(configs or {}))])
+        internal = new_internal_topic(name, self._settings) if partitions is None and not configs else None
+        self._create([internal or NewTopic(name, count, dict(configs or {}))])
         return self._logs.topics[name]
 
     def create_all(self, names: Iterable[str]) -> None:
@@ -69,7 +73,10 @@ class Topics:
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
         """
-        self._create([NewTopic(name, self._settings.num_partitions, {}) for name in names])
+        count = self._settings.num_partitions
+        self._create(
+            [new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names]
+        )
 
     def _create(self, wanted: list[NewTopic]) -> None:
         self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
@@ -30,7 +31,6 @@ _CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_NULL_NAME_VERSION = 12
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @handles(MetadataRequest, versions=range(14))
@@ -111,7 +111,7 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in _INTERNAL,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponsePartition(
                 partition_index=partition,

@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.recompression import with_topic_codec
 from splashdam.embedded_broker.registry import CloseConnectionError, Parked, RequestContext, handles
@@ -23,6 +24,7 @@ from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
+    InvalidTopicError,
     InvalidTxnStateError,
     KafkaStorageError,
     UnsupportedCompressionTypeError,
@@ -140,6 +142,10 @@ def _append(
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
         _check_request(request)
+        if topic_partition.topic in INTERNAL_TOPICS:
+            raise InvalidTopicError(
+                f"{topic_partition.topic} is the broker's own topic; nobody else writes to it"
+            )
         batch = check_attributes(data.records, context.version)
         log = leader_log(broker, topic_partition)
         appended = append_batch(log, batch, broker)

@@ -81,20 +81,33 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         _refuse_size(size, len(batch))
     if header.base_offset != 0:
         raise InvalidRecordError(f"the base offset of a new batch is 0, not {header.base_offset}")
-    if size > settings.max_message_bytes:
-        raise MessageTooLargeError(
-            f"a batch of {size} bytes is above max.message.bytes={settings.max_message_bytes}"
-        )
+    if size > settings.max_message_bytes:  # the checksum of such a batch is not worth its price
+        check_size(size, settings)
     if not crc_ok(batch, 0, header):
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
     _check_header(header, size)
     if settings.looks_at_records:
         _check_records(batch, settings, now_ms)
     if size > settings.segment_bytes:
+        check_size(size, settings)
+    return header
+
+
+def check_size(size: int, settings: LogSettings) -> None:
+    """Checks the size of a batch.
+
+    Raises:
+        MessageTooLargeError: it is larger than ``max.message.bytes``.
+        RecordListTooLargeError: it is larger than a segment.
+    """
+    if size > settings.max_message_bytes:
+        raise MessageTooLargeError(
+            f"a batch of {size} bytes is above max.message.bytes={settings.max_message_bytes}"
+        )
+    if size > settings.segment_bytes:
         raise RecordListTooLargeError(
             f"a batch of {size} bytes is larger than a segment (segment.bytes={settings.segment_bytes})"
         )
-    return header
 
 
 def _refuse_size(size: int, found: int) -> NoReturn:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from splashdam.embedded_broker.storage.append_checks import check_batch
+from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
 from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
 from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
@@ -155,6 +155,24 @@ class Log(FlushableLog):
         if self.settings.uses_log_append_time:
             batch, header = _stamp(batch, header, now_ms)
         appended = self._write(batch, header, now_ms, leader_epoch)
+        if header.producer_id >= 0:
+            self.producers.record(header, appended.base_offset, now_ms)
+        return appended
+
+    def append_as_coordinator(self, batch: Buffer, *, now_ms: int) -> AppendResult:
+        """Appends a batch that the broker made for itself: without sequence numbers, so none are compared.
+
+        Raises:
+            BrokerResponseError: what ``check_size`` or ``ProducerStates.check_epoch`` refuses, or
+                KafkaStorageError.
+            IllegalStateError: the log is closed.
+        """
+        if self.state is not LogState.OPEN:
+            self._refuse("append")
+        header = parse_header(batch)
+        check_size(header.size_bytes, self.settings)
+        self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        appended = self._write(batch, header, now_ms, None)
         if header.producer_id >= 0:
             self.producers.record(header, appended.base_offset, now_ms)
         return appended

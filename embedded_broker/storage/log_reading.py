@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
 from splashdam.embedded_broker.storage.loader import LoadedLog
+from splashdam.embedded_broker.storage.scan import iter_headers
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset, find_timestamp
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.batch import BatchHeader
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """What ``offset_for_timestamp`` takes for a timestamp and answers without comparing any."""
@@ -142,6 +146,17 @@ class ReadableLog:
                     size = head.size_bytes if min_one_batch and available > 0 else 0
                 return segment.log.slice(head.position, size) if size else _NOTHING
         return _NOTHING
+
+    def batches(self) -> Iterator[tuple[BatchHeader, Buffer]]:
+        """Every batch that the log holds at this moment, control batches included, from the oldest on.
+
+        Raises:
+            CorruptMessageError: a header is damaged.
+            KafkaStorageError: the log cannot be read.
+        """
+        for segment in self._segments.walk_from(self.log_start_offset):
+            for position, header in iter_headers(segment.log, 0):
+                yield header, segment.log.read(position, header.size_bytes)
 
     def _position_of(self, limit: int, segment: LogSegment) -> int:
         """Where in a segment the batches from offset ``limit`` on begin."""

@@ -155,6 +155,22 @@ class ProducerStates:
             entry.transaction_first_offset = base_offset
             self._open_transactions[entry.producer_id] = base_offset
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """What the log makes of a batch or marker of a coordinator, which has no sequence number.
+
+        Raises:
+            InvalidProducerEpochError: a newer epoch of the producer has written.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} is at epoch {entry.epoch}, its coordinator writes at {epoch}"
+            )
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written in a transaction of this epoch that no marker has ended yet."""
+        return producer_id in self._open_transactions and self._entries[producer_id].epoch == epoch
+
     def check_marker(self, marker: TransactionMarker) -> None:
         """What the log makes of a marker before it is written.
 
@@ -162,15 +178,9 @@ class ProducerStates:
             InvalidProducerEpochError: a newer epoch of the producer has written.
             BrokerResponseError: TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has.
         """
+        self.check_epoch(marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(marker.producer_id)
-        if entry is None:
-            return
-        if marker.producer_epoch < entry.epoch:
-            raise InvalidProducerEpochError(
-                f"producer {marker.producer_id} is at epoch {entry.epoch}, the marker at "
-                f"{marker.producer_epoch}"
-            )
-        if marker.coordinator_epoch < entry.coordinator_epoch:
+        if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise error_for(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"the marker is of coordinator epoch {marker.coordinator_epoch}, "

@@ -1,0 +1,184 @@
+"""The broker's own topics: consumer offsets and the state of transactions.
+
+They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
+needed. Clients may read them and may not write to them; the broker appends through ``InternalTopic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from splashdam.embedded_broker.registry import Answer, Parked
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.model.broker_errors import CoordinatorNotAvailableError, KafkaStorageError
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.batch import BatchHeader
+from splashdam.record.reader import Record, iter_records
+from splashdam.record.sealing import build_batch
+from splashdam.wire.message import Response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.append_result import AppendResult
+    from splashdam.embedded_broker.storage.log import Log
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
+"""Names that Metadata marks as internal, and that clients may not produce to."""
+
+
+class StoredBatch(NamedTuple):
+    """A batch of an internal topic as the log has it."""
+
+    header: BatchHeader
+    records: Iterable[Record]
+    """To be read once, while the batch is at hand; their offsets are absolute."""
+
+
+def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
+    """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
+    if name == CONSUMER_OFFSETS:
+        configs = {"segment.bytes": str(settings.offsets_topic_segment_bytes)}
+        return NewTopic(name, settings.offsets_topic_num_partitions, {**_COMPACTED, **configs})
+    if name == TRANSACTION_STATE:
+        configs = {
+            "compression.type": "uncompressed",
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+        }
+        return NewTopic(name, settings.transaction_state_log_num_partitions, {**_COMPACTED, **configs})
+    return None
+
+
+_COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
+
+
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 units, as a signed number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return value - (1 << 32) if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition of a group id or transactional id: Kafka's ``abs(hash) % count``."""
+    hashed = java_string_hash(key)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
+
+
+class InternalTopic:
+    """One of the broker's own topics.
+
+    Args:
+        name: ``CONSUMER_OFFSETS`` or ``TRANSACTION_STATE``.
+        broker: whose it is.
+    """
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name = name
+        self._broker = broker
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic, or those it will have."""
+        topic = self._broker.topics.get(self.name)
+        if topic is not None and topic.partitions:
+            return topic.partitions[-1] + 1
+        new = new_internal_topic(self.name, self._broker.settings)
+        assert new is not None
+        return new.partitions
+
+    def partition_for(self, key: str) -> int:
+        """The partition that holds what is known of a group id or transactional id."""
+        return partition_for(key, self.partition_count)
+
+    def log(self, partition: int) -> Log:
+        """The log of a partition; makes the topic where it is missing.
+
+        Raises:
+            CoordinatorNotAvailableError: this broker does not have the partition, or the topic cannot be
+                made.
+        """
+        try:
+            if self._broker.topics.get(self.name) is None:
+                self._broker.topics.create(self.name)
+        except KafkaStorageError as error:
+            raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+        log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
+        if log is None:
+            raise CoordinatorNotAvailableError(f"this broker does not have {self.name}-{partition}")
+        return log
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[tuple[Buffer, Buffer | None]],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> AppendResult:
+        """Appends keys and values as one batch, now; transactional where a producer id is given.
+
+        It is in the log when this returns; ``answer_when_safe`` then waits as the topic's flush options say.
+
+        Args:
+            partition: number of the partition.
+            records: keys and values; None deletes the key.
+            producer_id: whose transaction the batch belongs to, -1 for none.
+            producer_epoch: the producer's.
+
+        Raises:
+            CoordinatorNotAvailableError: as ``log``.
+            BrokerResponseError: MESSAGE_TOO_LARGE, a fenced epoch, or KafkaStorageError.
+        """
+        log, now_ms = self.log(partition), self._broker.clock.wall_ms()
+        batch = build_batch(
+            [(now_ms, key, value, None) for key, value in records],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id >= 0,
+        )
+        appended = log.append_as_coordinator(batch, now_ms=now_ms)
+        self._broker.parking.appended(log.topic_partition, len(batch))
+        return appended
+
+    def read_all(self, partition: int) -> Iterator[StoredBatch]:
+        """Every batch that the log of a partition holds now, markers included; nothing where it is missing.
+
+        Raises:
+            CorruptMessageError: the log is damaged.
+            KafkaStorageError: it cannot be read.
+        """
+        log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
+        if log is not None:
+            for header, batch in log.batches():
+                yield StoredBatch(header, iter_records(batch))
+
+
+def answer_when_safe(log: Log, answer: Response, refuse: Callable[[KafkaStorageError], Response]) -> Answer:
+    """The answer, at once or, where ``flush.messages`` makes a sync due, after it.
+
+    Args:
+        log: what the answer speaks of was just appended to it.
+        answer: says that it is done.
+        refuse: makes the answer where the disk failed.
+    """
+    if not log.must_flush:
+        return answer
+    return Parked(partial(_when_flushed, log, log.log_end_offset, answer, refuse))
+
+
+async def _when_flushed(
+    log: Log, end_offset: int, answer: Response, refuse: Callable[[KafkaStorageError], Response]
+) -> Response:
+    try:
+        if log.recovery_point < end_offset:
+            await log.sync()
+    except KafkaStorageError as error:
+        return refuse(error)
+    return answer
