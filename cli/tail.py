@@ -18,6 +18,7 @@ from splashdam.cli.rendering import FORMATS, Render
 from splashdam.cli.streams import standard_output
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect, TcpConnect
@@ -44,6 +45,13 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
 @click.option("--max-messages", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the reading began.")
 @click.option(
+    "--isolation",
+    type=click.Choice([level.name.lower() for level in IsolationLevel]),
+    default=IsolationLevel.READ_UNCOMMITTED.name.lower(),
+    show_default=True,
+    help="read_committed leaves out what transactions have not committed.",
+)
+@click.option(
     "--format",
     "format_name",
     type=click.Choice(list(FORMATS)),
@@ -59,6 +67,7 @@ def tail(
     partitions: Sequence[int],
     max_messages: int | None,
     exit_at_end: bool,
+    isolation: str,
     format_name: str,
 ) -> None:
     """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C."""
@@ -73,7 +82,7 @@ def tail(
     )
     try:
         with failures_reported(), _cluster(bootstrap_servers) as (addresses, connect):
-            trio.run(_read, reading, addresses, connect)
+            trio.run(_read, reading, addresses, connect, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:
@@ -106,9 +115,12 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def _read(reading: Reading, addresses: Sequence[tuple[str, int]], connect: Connect) -> None:
+async def _read(
+    reading: Reading, addresses: Sequence[tuple[str, int]], connect: Connect, isolation_level: IsolationLevel
+) -> None:
+    settings = attrs.evolve(SETTINGS, isolation_level=isolation_level)
     async with open_fetch_client(
-        addresses, connect=connect, clock=SystemClock(), settings=SETTINGS
+        addresses, connect=connect, clock=SystemClock(), settings=settings
     ) as client:
         await reading.run(client)
 

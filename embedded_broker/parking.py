@@ -1,4 +1,4 @@
-"""Parked fetches and what wakes them: appended bytes, or a partition that went away (facts B23)."""
+"""Parked fetches and what wakes them: bytes, the end of a transaction, a partition that went (facts B23)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from splashdam.model.values import TopicPartition
 class FetchWaiter:
     """One parked fetch, registered with its partitions while entered as a context manager."""
 
-    __slots__ = ("_event", "_missing_bytes", "_parking", "_partitions")
+    __slots__ = ("_event", "_missing_bytes", "_parking", "_partitions", "_read_committed")
 
-    def __init__(self, parking: FetchParking, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(
+        self, parking: FetchParking, partitions: Iterable[TopicPartition], read_committed: bool = False
+    ) -> None:
         self._parking = parking
         self._partitions = tuple(partitions)
+        self._read_committed = read_committed
         self._missing_bytes = 0
         self._event = trio.Event()
 
@@ -40,6 +43,11 @@ class FetchWaiter:
         """Counts bytes of an append."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes <= 0:
+            self._event.set()
+
+    def stable_offset_moved(self) -> None:
+        """A transaction ended, which may make readable what was appended, and counted, long ago."""
+        if self._read_committed:
             self._event.set()
 
     def changed(self) -> None:
@@ -73,6 +81,12 @@ class FetchParking:
         if waiters:
             for waiter in waiters:
                 waiter.appended(size_bytes)
+
+    def ended_transaction(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Tells the fetches of a partition that it grew by a marker, which ends a transaction there."""
+        for waiter in self._waiters.get(topic_partition, ()):
+            waiter.appended(size_bytes)
+            waiter.stable_offset_moved()
 
     def changed(self, topic_partition: TopicPartition) -> None:
         """Tells the fetches of a partition that it was deleted or moved."""

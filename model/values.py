@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -13,6 +14,15 @@ HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 HeadersLike: TypeAlias = Sequence[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
 """Record headers as an application may give them."""
+
+
+class IsolationLevel(IntEnum):
+    """What a reader gets to see of transactions; the numbers are those of Fetch and ListOffsets."""
+
+    READ_UNCOMMITTED = 0
+    """Everything, also what is or will be aborted."""
+    READ_COMMITTED = 1
+    """What is below the last stable offset, without what was aborted."""
 
 
 class TopicPartition(NamedTuple):

@@ -1,7 +1,7 @@
 """A minimal reader: a topic's partitions, their offsets and their records. For ``splashdam tail`` and jobs.
 
-It has no group, no session and no position of its own: the caller says from where to read. Records of
-aborted transactions are not filtered out (``isolation_level`` is read_uncommitted).
+It has no group, no session and no position of its own: the caller says from where to read. With the isolation
+level read_committed, records of open transactions do not come yet and those of aborted ones never.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, ProtocolError, RetriableError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections
 from splashdam.net.connect import Connect
@@ -37,7 +37,7 @@ from splashdam.wire.messages.list_offsets import (
 T = TypeVar("T")
 
 LATEST = -1
-"""As a timestamp: the offset behind the last record."""
+"""As a timestamp: the offset behind the last record that can be read."""
 EARLIEST = -2
 """As a timestamp: the offset of the first record."""
 
@@ -55,6 +55,8 @@ class FetchSettings:
         min_bytes: what a broker should collect before it answers.
         max_bytes: most bytes of one answer; a larger first batch comes whole all the same.
         max_partition_bytes: most bytes of one partition in one answer, likewise.
+        isolation_level: whether records are read before their transaction is committed; Kafka's default is
+            that they are.
     """
 
     client_id: str = "splashdam"
@@ -65,6 +67,7 @@ class FetchSettings:
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     max_partition_bytes: int = 1024 * 1024
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 
 @asynccontextmanager
@@ -198,7 +201,11 @@ class FetchClient:
         self, node: Node, topic: str, partitions: Sequence[int], timestamp: int
     ) -> dict[int, int]:
         asked = [ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in partitions]
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=self._settings.isolation_level,
+            topics=[ListOffsetsTopic(name=topic, partitions=asked)],
+        )
         connection = await self._connections.to(node)
         response = await connection.request(request)
         found: dict[int, int] = {}

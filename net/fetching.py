@@ -9,7 +9,8 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError, error_for
 from splashdam.model.errors import ProtocolError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import IsolationLevel, TopicPartition
+from splashdam.record.aborted import ABORT, AbortedTransactions, control_type
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
@@ -48,6 +49,11 @@ class FetchLimits(Protocol):
         """Most bytes of one partition."""
         ...
 
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """Whether transactions that are not committed are read, too."""
+        ...
+
 
 @attrs.frozen
 class FetchedPartition:
@@ -55,9 +61,11 @@ class FetchedPartition:
 
     Attributes:
         topic_partition: which one.
-        records: from the asked offset on; control records are left out.
+        records: from the asked offset on; control records are left out, and with read_committed the records
+            of aborted transactions.
         next_offset: where to read on; it may be beyond the last record here.
-        high_watermark: the offset up to which records are committed.
+        high_watermark: the offset up to which records are committed to the log, whatever becomes of their
+            transactions.
     """
 
     topic_partition: TopicPartition
@@ -80,6 +88,7 @@ def fetch_request(
         max_wait_ms=limits.max_wait_ms,
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
+        isolation_level=limits.isolation_level,
         topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=partitions)],
     )
     return request, version
@@ -113,11 +122,15 @@ def _read_partition(data: PartitionData, where: TopicPartition, position: int) -
     if data.error_code:
         raise error_for(data.error_code, f"fetch of {where} at offset {position}")
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+    aborted = AbortedTransactions(data.aborted_transactions or ())  # none are named with read_uncommitted
     records: list[Record] = []
     next_offset = position
     for start, header in iter_stored_headers(batches):
         _check(batches, start, header, where)
-        if not header.is_control:
+        if header.is_control:
+            if control_type(batches, start) == ABORT:
+                aborted.ended_by(header)
+        elif aborted.of_data(header) is None:
             records += [each for each in read_records(batches, start) if each.offset >= position]
         next_offset = header.next_offset
     return FetchedPartition(where, records, next_offset, data.high_watermark)

@@ -12,6 +12,7 @@ from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from splashdam.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -45,6 +46,7 @@ class FakePartition:
     leader: int
     records: bytes = b""
     end_offset: int = 0
+    aborted: list[AbortedTransaction] | None = None
 
 
 @attrs.define
@@ -150,6 +152,7 @@ class FakeCluster:
                     partition_index=asked.partition,
                     error_code=error,
                     high_watermark=partition.end_offset,
+                    aborted_transactions=partition.aborted,
                     records=None if error else partition.records,
                 )
             )

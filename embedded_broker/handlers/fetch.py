@@ -19,7 +19,7 @@ from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -33,7 +33,6 @@ from splashdam.wire.messages.fetch import (
 _MAX_WAIT_MS = 60_000
 """No fetch is parked for longer, whatever it asks: then its client hears that nothing has come."""
 
-_READ_COMMITTED = 1
 _FIRST_ZSTD_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
 
@@ -51,10 +50,10 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
 
 
 async def _wait_and_read(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Reads again whenever enough was appended, and answers what there is when the time is up."""
+    """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
     reading = _Reading(request, context)
     with (
-        FetchWaiter(context.broker.parking, reading.partitions()) as waiter,
+        FetchWaiter(context.broker.parking, reading.partitions(), reading.read_committed) as waiter,
         trio.move_on_after(min(request.max_wait_ms, _MAX_WAIT_MS) / 1000),
     ):
         while not reading.read():
@@ -83,6 +82,7 @@ class _Reading:
         self._context = context
         self._max_bytes = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self.read_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._asked = _without_duplicates(request)
         self._topics: list[FetchableTopicResponse] = []
         self._slices: list[FileSlice] = []
@@ -155,9 +155,8 @@ class _Reading:
         if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
             raise UnsupportedCompressionTypeError
         stable = log.last_stable_offset
-        read_committed = self._request.isolation_level == _READ_COMMITTED
-        size_bytes = self._take(answer, log, asked, stable if read_committed else None)
-        if read_committed:
+        size_bytes = self._take(answer, log, asked, stable if self.read_committed else None)
+        if self.read_committed:
             bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
             answer.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)

@@ -2,7 +2,7 @@
 
 -1 latest (high watermark), -2 earliest, -3 the record with the largest timestamp (v7+), -4 earliest on this
 disk (v8+), -5 latest in tiered storage (v9+; always -1 here). With read_committed the latest is the last
-stable offset.
+stable offset, and a record by time that is not below it counts as not there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAM
 from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset
 from splashdam.model.broker_errors import UnsupportedVersionError
 from splashdam.model.errors import BrokerResponseError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -22,7 +22,6 @@ from splashdam.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_READ_COMMITTED = 1
 _EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
 _SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _NEVER = 1 << 15
@@ -32,7 +31,7 @@ _FIRST_EPOCH_VERSION = 4
 @handles(ListOffsetsRequest, versions=range(1, 11))
 def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """One offset for each partition asked about; errors stand beside the partition."""
-    read_committed = request.isolation_level == _READ_COMMITTED
+    read_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -77,7 +76,7 @@ def _find(log: Log, timestamp_ms: int, read_committed: bool, version: int) -> Ti
     if timestamp_ms == _EARLIEST_LOCAL:
         timestamp_ms = EARLIEST
     found = log.offset_for_timestamp(timestamp_ms)
-    if not read_committed:
+    if not read_committed or timestamp_ms == EARLIEST:
         return found
     if timestamp_ms == LATEST:
         return found._replace(offset=log.last_stable_offset)

@@ -9,12 +9,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from splashdam.model.values import Buffer
+from splashdam.record.aborted import ABORT, COMMIT, CONTROL_KEY
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
 
-_KEY = Struct(">hh")  # version, type
 _VALUE = Struct(">hi")  # version, coordinator epoch
-_ABORT, _COMMIT = 0, 1
+
+MARKER_BYTES = 78
+"""What a marker takes in a log."""
 
 
 class TransactionMarker(NamedTuple):
@@ -34,7 +36,7 @@ class TransactionMarker(NamedTuple):
 
     def encoded(self, timestamp_ms: int) -> bytes:
         """The control batch, as a leader takes it."""
-        key = _KEY.pack(0, _COMMIT if self.is_commit else _ABORT)
+        key = CONTROL_KEY.pack(0, COMMIT if self.is_commit else ABORT)
         value = _VALUE.pack(0, self.coordinator_epoch)
         return build_batch(
             [(timestamp_ms, key, value, None)],
@@ -54,10 +56,10 @@ def parse_marker(batch: Buffer, producer_id: int, producer_epoch: int) -> Transa
     record = next(iter(read_records(batch)), None)
     if record is None or record.key is None or record.value is None:
         return None
-    if len(record.key) < _KEY.size or len(record.value) < _VALUE.size:
+    if len(record.key) < CONTROL_KEY.size or len(record.value) < _VALUE.size:
         return None
-    _, kind = _KEY.unpack_from(record.key)
-    if kind not in (_ABORT, _COMMIT):
+    _, kind = CONTROL_KEY.unpack_from(record.key)
+    if kind not in (ABORT, COMMIT):
         return None
     _, coordinator_epoch = _VALUE.unpack_from(record.value)
-    return TransactionMarker(producer_id, producer_epoch, kind == _COMMIT, coordinator_epoch)
+    return TransactionMarker(producer_id, producer_epoch, kind == COMMIT, coordinator_epoch)

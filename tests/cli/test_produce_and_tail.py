@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,3 +209,14 @@ def test_interrupted_produce_delivers_what_it_has_read(broker: EmbeddedBroker) -
     assert process.returncode == 130
     assert errors.startswith("1 record delivered to partial in ")
     assert "interrupted" in errors
+
+
+def test_isolation(tmp_path: Path) -> None:
+    """`--isolation read_committed` leaves out the aborted and the open transaction of Kafka's directory."""
+    golden = Path(__file__).resolve().parent.parent / "golden/kafka-4.3.1/transactions-0"
+    shutil.copytree(golden, tmp_path / "transactions-0", copy_function=shutil.copyfile)
+    with EmbeddedBroker(tmp_path) as kafkas:
+        everything = tail(kafkas, "transactions")
+        committed = tail(kafkas, "transactions", "--isolation", "read_committed")
+    assert (len(everything), len(committed)) == (28, 16)
+    assert set(committed) < set(everything)

@@ -14,6 +14,7 @@ from fake_cluster import TOPIC, FakeCluster, FakePartition
 from scripted_broker import ScriptedBroker
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
     CorruptMessageError,
@@ -24,7 +25,7 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
 )
 from splashdam.model.errors import KafkaTimeoutError, ProtocolError
-from splashdam.model.values import TopicPartition
+from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.record.sealing import build_batch
@@ -32,8 +33,8 @@ from splashdam.testing.clock import VirtualClock
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsResponse
-from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
-from splashdam.wire.messages.list_offsets import ListOffsetsResponse
+from splashdam.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from splashdam.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from splashdam.wire.messages.metadata import MetadataRequest
 
 CRC_POSITION, ATTRIBUTES_POSITION = 17, 21
@@ -51,6 +52,28 @@ def batch(base_offset: int, *values: bytes, control: bool = False) -> bytes:
     return bytes(data)
 
 
+ABORT, COMMIT = TransactionMarker(0, 0, False, 0), TransactionMarker(0, 0, True, 0)
+
+
+class TransactionalLog:
+    """Batches of transactions, one record each, as a log has them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._next_offset = 0
+
+    def append(self, producer_id: int, what: bytes | TransactionMarker) -> None:
+        """One record, or the end of the producer's transaction."""
+        if isinstance(what, TransactionMarker):
+            data = what._replace(producer_id=producer_id).encoded(0)
+        else:
+            data = build_batch(
+                [(0, None, what, None)], producer_id=producer_id, producer_epoch=0, transactional=True
+            )
+        self.data += self._next_offset.to_bytes(8, "big") + data[8:]
+        self._next_offset += 1
+
+
 @pytest.fixture
 def cluster() -> FakeCluster:
     """Partition 0 on broker 1, partition 1 on broker 2, three records each."""
@@ -64,7 +87,7 @@ def cluster() -> FakeCluster:
 
 @asynccontextmanager
 async def reading(
-    cluster: FakeCluster, mock_clock: MockClock, bootstrap: str = "broker:1", **options: int
+    cluster: FakeCluster, mock_clock: MockClock, bootstrap: str = "broker:1", **options: Any
 ) -> AsyncIterator[FetchClient]:
     """A client of the running cluster."""
     host, port = bootstrap.split(":")
@@ -117,6 +140,24 @@ async def test_control_records_are_left_out(cluster: FakeCluster, autojump_clock
         (fetched,) = await client.fetch(TOPIC, {0: 0})
     assert [record.value for record in fetched.records] == [b"a"]
     assert fetched.next_offset == 2
+
+
+async def test_read_committed(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """Aborted transactions are left out up to their marker, also from inside one; all requests ask for it."""
+    log = TransactionalLog()
+    for producer_id, value in ((7, b"no"), (8, b"yes"), (7, ABORT), (7, b"later"), (8, COMMIT), (7, COMMIT)):
+        log.append(producer_id, value)
+    cluster.partitions[0].records = bytes(log.data)
+    cluster.partitions[0].aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
+    committed = IsolationLevel.READ_COMMITTED
+    async with reading(cluster, autojump_clock, isolation_level=committed) as client:
+        await client.offsets(TOPIC, [0], LATEST)
+        for position in (0, 1):
+            (fetched,) = await client.fetch(TOPIC, {0: position})
+            assert [record.value for record in fetched.records] == [b"yes", b"later"]
+            assert fetched.next_offset == 6
+    asked = [each for _, each, _ in cluster.asked if isinstance(each, FetchRequest | ListOffsetsRequest)]
+    assert {each.isolation_level for each in asked} == {committed}
 
 
 async def test_nothing_new(cluster: FakeCluster, autojump_clock: MockClock) -> None:
