@@ -39,7 +39,7 @@ class StructMeta(type):
             del namespace[field.name]
         namespace["__slots__"] = tuple(field.name for field in fields)
         namespace["FIELDS"] = tuple(fields)
-        if key >= 0:
+        if versions != "none":
             namespace.update(_message_attributes(name, key, versions, flexible, throttles))
         return super().__new__(mcls, name, bases, namespace)
 

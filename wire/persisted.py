@@ -1,0 +1,55 @@
+"""Keys and values that brokers keep in their own topics: declared like messages, with their version in front.
+
+Semantics are Kafka's ``MessageUtil.toVersionPrefixedBytes``. Such a structure has versions and no API key.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from typing import TypeVar
+
+from splashdam.model.errors import ProtocolError
+from splashdam.model.values import Buffer
+from splashdam.wire.codec import decode, encode
+from splashdam.wire.fields import SizedPart
+from splashdam.wire.message import Message
+
+_VERSION = Layout(">h")
+
+
+class Persisted(Message):
+    """The key or value of a record in one of the broker's topics."""
+
+
+P = TypeVar("P", bound=Persisted)
+
+
+def encode_persisted(message: Persisted, version: int) -> bytes:
+    """The version, then the structure in that version.
+
+    Raises:
+        ProtocolError: as ``codec.encode``.
+    """
+    parts = [part for part in encode(message, version) if not isinstance(part, SizedPart)]
+    return b"".join([_VERSION.pack(version), *parts])
+
+
+def version_of(data: Buffer) -> int:
+    """The version that stands in front.
+
+    Raises:
+        ProtocolError: there are fewer than two bytes.
+    """
+    if len(data) < _VERSION.size:
+        raise ProtocolError(f"{len(data)} bytes hold no version")
+    version: int = _VERSION.unpack_from(data)[0]
+    return version
+
+
+def decode_persisted(cls: type[P], data: Buffer) -> P:
+    """What ``encode_persisted`` made, in whichever declared version it is.
+
+    Raises:
+        ProtocolError: the bytes are no such structure, or of a version that is not declared.
+    """
+    return decode(cls, data, version_of(data), position=_VERSION.size)
