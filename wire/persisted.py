@@ -11,7 +11,6 @@ from typing import TypeVar
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import decode, encode
-from splashdam.wire.fields import SizedPart
 from splashdam.wire.message import Message
 
 _VERSION = Layout(">h")
@@ -30,7 +29,7 @@ def encode_persisted(message: Persisted, version: int) -> bytes:
     Raises:
         ProtocolError: as ``codec.encode``.
     """
-    parts = [part for part in encode(message, version) if not isinstance(part, SizedPart)]
+    parts = [part for part in encode(message, version) if isinstance(part, bytes)]
     return b"".join([_VERSION.pack(version), *parts])
 
 
