@@ -14,6 +14,7 @@ import threading
 
 from splashdam.client.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
+from splashdam.record.straight import OwnedLock
 
 _guards: AliveSet[Guard] = AliveSet()
 
@@ -35,12 +36,12 @@ class Guard:
 
     def renew(self) -> None:
         """In a forked child: the lock's holder may be a thread that does not exist there."""
-        self.lock = threading.RLock()
+        self.lock: OwnedLock = threading.RLock()  # type: ignore[assignment]  # typeshed has no _is_owned
 
     def interrupted(self) -> bool:
         """Whether the caller, who has not taken it himself, is a signal handler or a ``__del__`` that has
         interrupted the holder."""
-        return self.lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # threading.Condition asks it so
+        return self.lock._is_owned()
 
 
 def refuse_inside_a_send(call: str) -> None:

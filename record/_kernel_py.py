@@ -19,6 +19,7 @@ from splashdam.record.murmur2 import murmur2
 from splashdam.record.offset_map import OffsetMap
 from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
+from splashdam.record.value_forms import NO_FORMS, ValueForms
 from splashdam.record.varint import encode_varint, size_of_varint
 from splashdam.record.varint_table import ENCODED, TABLE_SIZE
 from splashdam.record.walk import decode_records, scan_records
@@ -73,6 +74,7 @@ class BatchBuffer:
     """
 
     __slots__ = (
+        "_forms",
         "_memory",
         "base_timestamp_ms",
         "capacity_bytes",
@@ -90,6 +92,7 @@ class BatchBuffer:
         capacity_bytes = _as_number(capacity_bytes)
         _check_capacity(capacity_bytes)
         self._memory = memoryview(bytearray(capacity_bytes))
+        self._forms = NO_FORMS
         self.capacity_bytes = capacity_bytes
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
@@ -120,6 +123,8 @@ class BatchBuffer:
             timestamp_ms = as_int(timestamp_ms)
         if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
             raise OverflowError("timestamp_ms does not fit 64 bits")
+        if key is None and headers is None and type(value) is bytes and self.record_count:
+            return self._append_value(timestamp_ms, value) >= 0
         if key is None:
             key_head, key = _NULL, b""
         else:
@@ -148,16 +153,46 @@ class BatchBuffer:
         end = middle + size
         if end > self.capacity_bytes:
             return False
+        self._note_time(timestamp_ms)
         memory = self._memory
         memory[start:middle] = length
         memory[middle:end] = body
         self.size_bytes = end
         self.record_count = count + 1
-        if not count:
+        return True
+
+    def _append_value(self, timestamp_ms: int, value: bytes) -> int:
+        """As ``try_append``, for a value and nothing else. Its arguments are checked already."""
+        number = self.record_count
+        forms = self._forms
+        if timestamp_ms != forms.timestamp_ms or number >= forms.end:
+            return self._append_with_new_forms(timestamp_ms, value)
+        write, front, back, size_bytes = forms[len(value)]
+        start = self.size_bytes
+        end = start + size_bytes
+        if end > self.capacity_bytes:
+            return -1
+        number_part = ENCODED[number] if number < TABLE_SIZE else encode_varint(number)
+        write(self._memory, start, front, number_part, back, value)
+        self.size_bytes = end
+        self.record_count = number + 1
+        return number
+
+    def _append_with_new_forms(self, timestamp_ms: int, value: bytes) -> int:
+        number = self.record_count
+        delta_ms = timestamp_ms - self.base_timestamp_ms if number else 0
+        forms = self._forms = ValueForms(timestamp_ms, delta_ms, number)
+        *_, size_bytes = forms[len(value)]
+        if self.size_bytes + size_bytes > self.capacity_bytes:
+            return -1
+        self._note_time(timestamp_ms)  # first: a Ctrl-C in between must not leave a record without it
+        return self._append_value(timestamp_ms, value)
+
+    def _note_time(self, timestamp_ms: int) -> None:
+        if not self.record_count:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
         elif timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp_ms
-        return True
 
     def reserve(self, capacity_bytes: int) -> None:
         """Grows the buffer to ``capacity_bytes``; a smaller number changes nothing.
@@ -190,6 +225,7 @@ class BatchBuffer:
             return False
         memory.append(0)
         self._memory = memoryview(memory)
+        self._forms = NO_FORMS
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
         self.base_timestamp_ms = -1

@@ -1,7 +1,7 @@
 """``send`` for a record that fits into the open batch of its partition, and the producers' methods on top.
 
 ``record/c/straight.pxi`` has the same classes: there a ``send`` is one call without a lock and without a
-Python frame. Here it is one Python function that holds the guard.
+Python frame. Here it holds the guard, and a record that is a value and nothing else has a way of its own.
 """
 
 from __future__ import annotations
@@ -19,16 +19,29 @@ if TYPE_CHECKING:
 
 FutureT = TypeVar("FutureT", bound="FutureCell")
 
+_new = object.__new__  # without the call of an ``__init__``
+
+
+class OwnedLock(AbstractContextManager[Any], Protocol):
+    """What the Python twin needs of a ``threading.RLock``."""
+
+    def acquire(self) -> bool:
+        """Waits until the caller has it."""
+
+    def release(self) -> None:
+        """Gives it back."""
+
+    def _is_owned(self) -> bool:
+        """Whether the caller has it; ``threading.Condition`` asks it, too."""
+
 
 class Guard(Protocol):
     """What the Python twin needs of the producer's guard."""
 
     @property
-    def lock(self) -> AbstractContextManager[object]:
-        """Held around every change."""
-
-    def interrupted(self) -> bool:
-        """Whether the caller is a signal handler or a ``__del__`` that has interrupted the holder."""
+    def lock(self) -> OwnedLock:
+        """Held around every change. Who comes here and has it already is a signal handler or a ``__del__``
+        that has interrupted the holder."""
 
 
 class StraightPath(Generic[FutureT]):
@@ -129,14 +142,49 @@ class StraightPath(Generic[FutureT]):
             sticky = True
         else:
             return None
-        guard = self._guard
-        if guard.interrupted():
+        lock = self._guard.lock
+        if lock._is_owned():
             return None
-        with guard.lock:
+        with lock:
             future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
             if sticky and future is not None:
                 route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
             return future
+
+    def _try_value(self, topic: str, value: Any) -> FutureT | None:
+        """As ``try_send``, for what most records are: a value and nothing else. Each step costs more than to
+        copy the value, so it has few."""
+        if self.closed or self.detour or type(topic) is not str or type(value) is not bytes:
+            return None
+        timestamp_ms = self._wall_ns() // 1_000_000
+        size_bytes = len(value)
+        route = self._routes.get(topic)
+        if route is None or size_bytes > self._fits_bytes or route.sticky_bytes >= route.sticky_limit_bytes:
+            return None
+        lock = self._guard.lock
+        if lock._is_owned():
+            return None
+        future = _new(self._future_type)
+        try:  # `with` would take twice as long; and Ctrl-C may strike where each of the two calls returns
+            lock.acquire()
+            lane = route.sticky
+            buffer, outcome = lane.buffer, lane.outcome
+            number = -1 if buffer is None else buffer._append_value(timestamp_ms, value)
+            if number >= 0:
+                route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
+            lock.release()
+        except BaseException:
+            if lock._is_owned():
+                lock.release()
+            raise
+        if number < 0 or outcome is None:
+            return None
+        future.outcome = outcome
+        future.index = number
+        future.timestamp_ms = timestamp_ms
+        future.key_size = future.header_size = -1
+        future.value_size = size_bytes
+        return future
 
 
 def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:
@@ -178,7 +226,10 @@ class NowaitSends(Generic[FutureT]):
         """
         path = self._path
         if path.plain:
-            future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if key is None and headers is None and partition is None and timestamp_ms is None:
+                future = path._try_value(topic, value)
+            else:
+                future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
         return self._send_nowait_slowly(topic, value, key, headers, partition, timestamp_ms)
@@ -230,7 +281,10 @@ class Sends(NowaitSends[FutureT]):
         """
         path = self._path
         if path.plain:
-            future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if key is None and headers is None and partition is None and timestamp_ms is None:
+                future = path._try_value(topic, value)
+            else:
+                future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
         return self._send_slowly(topic, value, key, headers, partition, timestamp_ms)

@@ -311,10 +311,14 @@ def test_twins_agree_at_the_edges_of_varints(twins: tuple[ModuleType, ModuleType
     assert made[0] == made[1]
 
 
-def test_twins_agree_on_many_records(twins: tuple[ModuleType, ModuleType]) -> None:
-    """Offset deltas beyond one and two bytes."""
-    python, compiled = (twin.BatchBuffer(200_000) for twin in twins)
+@pytest.mark.parametrize("per_ms", [1, 700, 20_000])
+def test_twins_agree_on_many_records(twins: tuple[ModuleType, ModuleType], per_ms: int) -> None:
+    """Offset deltas beyond one and two bytes; timestamps that change and come back; keys in between."""
+    python, compiled = (twin.BatchBuffer(300_000) for twin in twins)
     for count in range(10_000):
-        assert python.try_append(count, None, b"x", None)
-        assert compiled.try_append(count, None, b"x", None)
+        timestamp_ms = count // per_ms - count % 100 // 99
+        record = (timestamp_ms, b"k" if count % 90 == 7 else None, b"value"[: count % 6], None)
+        assert python.try_append(*record)
+        assert compiled.try_append(*record)
+    assert state(python) == state(compiled)
     assert python.view() == compiled.view()

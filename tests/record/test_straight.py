@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -23,11 +24,30 @@ CAPACITY_BYTES = 4096
 
 
 def a_guard() -> Any:
-    return SimpleNamespace(lock=threading.RLock(), interrupted=lambda: False)
+    return SimpleNamespace(lock=threading.RLock())
+
+
+def sender(kernel: ModuleType, path: Any, slowly: Callable[..., Any]) -> Any:
+    """A producer as ``client`` builds it on the kernel's class."""
+
+    class Producer(kernel.Sends):  # type: ignore[misc, name-defined]
+        def _send_slowly(self, *record: Any) -> Any:
+            return slowly(*record)
+
+        def _send_nowait_slowly(self, *record: Any) -> Any:
+            return slowly(*record)
+
+    producer = Producer()
+    producer._path = path
+    return producer
+
+
+def say_slow(*record: Any) -> tuple[Any, ...]:
+    return ("slow", *record)
 
 
 class Road:
-    """A path over one topic of three partitions, all with an open batch."""
+    """A path over one topic of three partitions, all with an open batch; ``send`` gives None off the path."""
 
     def __init__(self, kernel: ModuleType, **options: Any) -> None:
         self.kernel = kernel
@@ -37,6 +57,7 @@ class Road:
         self.path = kernel.StraightPath(**{**defaults, "guard": self.guard, **options})
         self.topic = kernel.TopicLanes(self.lanes, self.lanes[1], 61, 500)
         self.path.publish("t", self.topic)
+        self.send = sender(kernel, self.path, lambda *_: None).send
         for lane in self.lanes:
             self.open(lane)
 
@@ -54,8 +75,8 @@ class Road:
 def test_null_keys_stick_and_are_counted(kernel: ModuleType) -> None:
     """The future knows its batch, its place and its sizes; the clock's time is the record's."""
     road = Road(kernel)
-    road.path.try_send("t", b"first")
-    future = road.path.try_send("t", b"value", None, [("h", b"12"), ("é", None)])
+    road.send("t", b"first")
+    future = road.send("t", b"value", None, [("h", b"12"), ("é", None)])
     assert future.outcome is road.lanes[1].outcome
     assert (future.index, future.timestamp_ms) == (1, NOW_NS // 1_000_000)
     assert (future.key_size, future.value_size, future.header_size) == (-1, 5, 5)
@@ -67,9 +88,9 @@ def test_the_sticky_limit_is_the_slow_paths_affair(kernel: ModuleType) -> None:
     """At the limit nothing goes straight until the topic sticks to another lane."""
     road = Road(kernel)
     road.topic.sticky_bytes = 500
-    assert road.path.try_send("t", b"v") is None
+    assert road.send("t", b"v") is None
     road.topic.stick_to(road.lanes[2], 61)
-    assert road.path.try_send("t", b"v").outcome is road.lanes[2].outcome
+    assert road.send("t", b"v").outcome is road.lanes[2].outcome
 
 
 @given(key=st.binary(max_size=40), partition=st.none() | st.integers(0, 2), timestamp=st.integers(-5, 2**62))
@@ -80,8 +101,8 @@ def test_keys_and_partitions(
     written = []
     for twin in twins:
         road = Road(twin)
-        road.path.try_send("t", b"0", b"", None, 0, 5)
-        assert road.path.try_send("t", b"v", key, None, partition, timestamp) is not None
+        road.send("t", b"0", b"", None, 0, 5)
+        assert road.send("t", b"v", key, None, partition, timestamp) is not None
         number = (twin.murmur2(key) & 0x7FFFFFFF) % 3 if partition is None else partition
         assert (road.records(number)[-1].key, road.records(number)[-1].value) == (key, b"v")
         written.append([bytes(lane.buffer.view()) for lane in road.lanes])
@@ -128,6 +149,7 @@ class Number(int):
 def test_what_is_unusual_steps_aside(kernel: ModuleType, record: tuple[Any, ...]) -> None:
     """It is neither refused nor taken: the slow path does all checks and says what is wrong."""
     road = Road(kernel)
+    assert road.send(*record) is None
     assert road.path.try_send(*record) is None
     assert (road.count(), road.topic.sticky_bytes) == (0, 61)
 
@@ -137,13 +159,13 @@ def test_a_closed_path_takes_nothing(kernel: ModuleType, flag: str) -> None:
     """Neither do one that was told to step aside, one without topics, and one whose batch is full."""
     road = Road(kernel)
     setattr(road.path, flag, True)
-    assert road.path.try_send("t", b"v") is None
+    assert road.send("t", b"v") is None
     setattr(road.path, flag, False)
-    while road.path.try_send("t", b"x" * 900, None, None, 0) is not None:
+    while road.send("t", b"x" * 900, None, None, 0) is not None:
         pass
     assert road.lanes[0].buffer.record_count == 4
     road.path.clear()
-    assert road.path.try_send("t", b"v") is None
+    assert road.send("t", b"v") is None
     assert road.path.route("t") is None
 
 
@@ -175,7 +197,7 @@ def test_a_lane_has_one_batch(kernel: ModuleType) -> None:
     lane.withdraw()
     assert (lane.buffer, lane.outcome) == (None, None)
     assert lane.try_append(0, None, b"v", None, kernel.FutureCell) is None
-    assert road.path.try_send("t", b"v", None, None, 0) is None
+    assert road.send("t", b"v", None, None, 0) is None
     assert buffer.record_count == 0
 
 
@@ -193,13 +215,13 @@ def test_what_the_clock_does_comes_first(kernel: ModuleType, act: str) -> None:
         if act == "close":
             road.path.closed = True
         if act == "send":
-            inner.append(road.path.try_send("t", b"inner", None, None, None, 5))
+            inner.append(road.send("t", b"inner", None, None, None, 5))
         return NOW_NS
 
     road = Road(kernel, wall_ns=wall_ns)
     before = road.lanes[1].buffer
     inner: list[Any] = []
-    future = road.path.try_send("t", b"outer")
+    future = road.send("t", b"outer")
     if act == "reopen":
         assert future.outcome is road.lanes[1].outcome
         assert before.record_count == 0
@@ -215,8 +237,33 @@ def test_who_interrupts_the_holder_of_the_guard(twins: tuple[ModuleType, ModuleT
     """The compiled twin needs no guard; an append of the other one is many steps, so it steps aside."""
     for twin in twins:
         road = Road(twin)
-        road.guard.interrupted = lambda: True
-        assert (road.path.try_send("t", b"v") is None) == (twin.IMPL == "python")
+        with road.guard.lock:
+            assert (road.send("t", b"v") is None) == (twin.IMPL == "python")
+
+
+@pytest.mark.parametrize("strikes", ["while it waits", "when it has the lock", "when it has let go"])
+def test_ctrl_c_leaves_no_guard_taken(twins: tuple[ModuleType, ModuleType], strikes: str) -> None:
+    """The Python twin takes the lock without ``with``: an exception may come with each of its calls."""
+    road = Road(twins[0])
+    lock = road.guard.lock
+
+    def acquire() -> None:
+        if strikes != "while it waits":
+            lock.acquire()
+        if strikes != "when it has let go":
+            raise KeyboardInterrupt
+
+    def release() -> None:
+        lock.release()
+        if strikes == "when it has let go":
+            raise KeyboardInterrupt
+
+    road.guard.lock = SimpleNamespace(acquire=acquire, release=release, _is_owned=lock._is_owned)
+    with pytest.raises(KeyboardInterrupt):
+        road.send("t", b"v")
+    assert not lock._is_owned()
+    road.guard.lock = lock
+    assert road.send("t", b"v").index == (1 if strikes == "when it has let go" else 0)
 
 
 def test_threads_while_batches_come_and_go(kernel: ModuleType) -> None:
@@ -232,7 +279,7 @@ def test_threads_while_batches_come_and_go(kernel: ModuleType) -> None:
         number = 0
         while not over.is_set():
             value = b"%d:%d" % (name, number)
-            future = road.path.try_send("t", value, None, None, None if number % 3 else number % 2)
+            future = road.send("t", value, None, None, None if number % 3 else number % 2)
             if future is not None:
                 sent[name].append((value, future))
                 number += 1
@@ -264,25 +311,10 @@ def test_threads_while_batches_come_and_go(kernel: ModuleType) -> None:
         assert values[id(future.outcome)][future.index] == value
 
 
-def sender(kernel: ModuleType, **options: Any) -> Any:
-    """A producer as ``client`` builds it on the kernel's class."""
-
-    class Producer(kernel.Sends):  # type: ignore[misc, name-defined]
-        def _send_slowly(self, *record: Any) -> Any:
-            return ("slow", *record)
-
-        def _send_nowait_slowly(self, *record: Any) -> Any:
-            return ("slow", *record)
-
-    producer = Producer()
-    producer._path = Road(kernel, **options).path
-    return producer
-
-
 @pytest.mark.parametrize("method", ["send", "send_nowait"])
 def test_sends(kernel: ModuleType, method: str) -> None:
     """Positional and by name; what steps aside arrives on the slow path with all its arguments."""
-    send = getattr(sender(kernel), method)
+    send = getattr(sender(kernel, Road(kernel).path, say_slow), method)
     assert send("t", b"v").index == 0
     assert send(topic="t", value=b"v", key=None, headers=None, partition=None, timestamp_ms=3).index == 1
     assert send("u", b"v", timestamp_ms=3) == ("slow", "u", b"v", None, None, None, 3)
@@ -290,12 +322,13 @@ def test_sends(kernel: ModuleType, method: str) -> None:
         send()
     with pytest.raises(TypeError):
         send("t", b"v", colour="red")
-    assert getattr(sender(kernel, plain=False), method)("t", b"v")[0] == "slow"
+    not_plain = sender(kernel, Road(kernel, plain=False).path, say_slow)
+    assert getattr(not_plain, method)("t", b"v")[0] == "slow"
 
 
 def test_send_is_an_ordinary_method(kernel: ModuleType) -> None:
     """It has a signature and a text, can be overridden and patched, on an instance's class or its base."""
-    producer = sender(kernel)
+    producer = sender(kernel, Road(kernel).path, say_slow)
     names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms"]
     assert list(inspect.signature(kernel.Sends.send).parameters) == names
     assert list(inspect.signature(producer.send_nowait).parameters) == names[1:]
