@@ -14,6 +14,7 @@ from splashdam.model.broker_errors import (
     CorruptMessageError,
     DuplicateSequenceNumberError,
     FencedLeaderEpochError,
+    IllegalSaslStateError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidRequestError,
@@ -35,6 +36,7 @@ from splashdam.model.broker_errors import (
     RecordListTooLargeError,
     ReplicaNotAvailableError,
     RequestTimedOutError,
+    SaslAuthenticationFailedError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     TransactionAbortableError,
@@ -45,10 +47,12 @@ from splashdam.model.broker_errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
+    UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
 from splashdam.model.broker_errors import error_class as for_code
 from splashdam.model.errors import (
+    AuthenticationError,
     BrokerResponseError,
     BufferExhaustedError,
     BulkSendError,
@@ -61,7 +65,9 @@ from splashdam.model.errors import (
     KafkaTimeoutError,
     ProtocolError,
     RetriableError,
+    SaslError,
     SerializationError,
+    SslAuthenticationError,
     UnsupportedCodecError,
     WouldBlock,
 )
@@ -73,6 +79,7 @@ MessageSizeTooLargeError = MessageTooLargeError
 IncompatibleBrokerVersion = UnsupportedVersionError
 
 __all__ = [
+    "AuthenticationError",
     "BrokerResponseError",
     "BufferExhaustedError",
     "BulkSendError",
@@ -85,6 +92,7 @@ __all__ = [
     "DuplicateSequenceNumberError",
     "FencedLeaderEpochError",
     "IllegalArgumentError",
+    "IllegalSaslStateError",
     "IllegalStateError",
     "IncompatibleBrokerVersion",
     "InvalidMetadataError",
@@ -117,7 +125,10 @@ __all__ = [
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "RetriableError",
+    "SaslAuthenticationFailedError",
+    "SaslError",
     "SerializationError",
+    "SslAuthenticationError",
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
     "TransactionAbortableError",
@@ -130,6 +141,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedCodecError",
     "UnsupportedCompressionTypeError",
+    "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "WouldBlock",
     "for_code",

@@ -7,7 +7,12 @@ producer (``Errors.java``, ``Sender``, ``TransactionManager``).
 from __future__ import annotations
 
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, InvalidMetadataError, RetriableError
+from splashdam.model.errors import (
+    AuthenticationError,
+    BrokerResponseError,
+    InvalidMetadataError,
+    RetriableError,
+)
 
 
 class UnknownServerError(BrokerResponseError):
@@ -148,6 +153,27 @@ class InvalidTimestampError(BrokerResponseError):
 
     code = ErrorCode.INVALID_TIMESTAMP
     abortable = True
+
+
+class UnsupportedSaslMechanismError(BrokerResponseError, AuthenticationError):
+    """The broker does not offer the SASL mechanism."""
+
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    remedy = "set sasl_mechanism to one that the broker offers, or add it to its sasl.enabled.mechanisms"
+
+
+class IllegalSaslStateError(BrokerResponseError, AuthenticationError):
+    """A request came at a moment at which authentication does not allow it."""
+
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    remedy = "set security_protocol to that of the broker's listener"
+
+
+class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
+    """The broker does not accept the credentials."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+    remedy = "check user name, password or token, and that the broker knows the user for this mechanism"
 
 
 class UnsupportedVersionError(BrokerResponseError):

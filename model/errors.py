@@ -5,6 +5,7 @@
     KafkaError
     ├── KafkaConfigurationError, IllegalStateError, IllegalArgumentError, SerializationError   (the caller's)
     ├── ProtocolError, UnsupportedCodecError                                  (bytes nobody should have sent)
+    ├── AuthenticationError ── SslAuthenticationError, SaslError     (no trust; codes 33, 34 and 58, too)
     ├── RetriableError
     │   ├── KafkaTimeoutError ── BufferExhaustedError
     │   ├── KafkaConnectionError
@@ -54,6 +55,21 @@ class ProtocolError(KafkaError):
 
 class UnsupportedCodecError(KafkaError):
     """A batch names a codec that is unknown or whose library is not installed."""
+
+
+class AuthenticationError(KafkaError):
+    """Client and broker do not trust each other: trying again with the same settings does not help.
+
+    Semantics are those of Java's ``AuthenticationException``: what waits for the broker fails at once.
+    """
+
+
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed; the text names host, cause and remedy."""
+
+
+class SaslError(AuthenticationError):
+    """The SASL exchange cannot go on: the broker is not who it should be, or there is no token to show."""
 
 
 class RetriableError(KafkaError):

@@ -12,27 +12,28 @@ callback in the reader's turn; only what the stream does not take goes to a task
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import trio
 
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
-from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
+from splashdam.model.errors import KafkaError, ProtocolError
 from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
-from splashdam.net.negotiation import ask_versions, finalized_levels, highest_common, offered_versions
-from splashdam.net.pending import AnyPending, OnDone, PendingResponse
+from splashdam.net.negotiation import Negotiating
+from splashdam.net.pending import AnyPending, Ask, OnDone, PendingResponse
 from splashdam.net.reading import receiver
 from splashdam.net.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import decode_correlation_id, encode_request
 from splashdam.wire.message import Request, Response
 from splashdam.wire.registry import response_class
-from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
+
 
 _LARGEST_CORRELATION_ID = 0x7FFFFFFF
 
@@ -40,7 +41,7 @@ _TOLERANCE_MS = 0.01
 """Deadlines this close have passed: seconds and milliseconds do not convert exactly."""
 
 
-class Connection:
+class Connection(Negotiating):
     """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop:
     start `run` in a nursery, then `negotiate`, then `submit` and `request`.
 
@@ -58,8 +59,6 @@ class Connection:
     Attributes:
         is_writing: whether a task still writes what `submit_now` began.
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
-        api_versions: what the broker speaks by API key, after `negotiate`.
-        finalized_features: levels of the cluster's features, for example ``transaction.version``.
     """
 
     def __init__(
@@ -74,10 +73,8 @@ class Connection:
         peer: str,
         on_progress: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(peer)
         self.closed_by: KafkaError | None = None
-        self.api_versions: dict[int, Versions] = {}
-        self._versions: dict[type[Request[Any]], int] = {}
-        self.finalized_features: dict[str, int] = {}
         self._stream = stream
         self._clock = clock
         self._client_id = client_id
@@ -85,9 +82,7 @@ class Connection:
         self._max_in_flight = max_in_flight_requests
         self._frames = FrameDecoder(max_response_bytes)
         self._receive = receiver(stream)
-        self._peer = peer
         self._on_progress = on_progress
-        self._name = f"the connection to {peer}"
         self._state = ConnectionState.NEW
         self._in_flight: deque[AnyPending] = deque()
         self._correlation_id = 0
@@ -254,17 +249,35 @@ class Connection:
         if version is None:
             version = self.version_for(type(request))
         async with self._turn:
-            await self._wait_for_room()
-            if self._state is ConnectionState.CLOSED:
-                raise self._lost(request.NAME)
-            pending = self._pend(request, version, timeout_ms, None)
-            rest = self._begin(request, pending, expect_response)
-            if rest:
-                await self._write(rest, pending)
+            pending = await self._submit_in_turn(request, version, timeout_ms, expect_response)
         self._changed.unpark_all()
         if not expect_response:
             pending.written()
         return pending
+
+    async def _submit_in_turn(
+        self, request: Request[R], version: int, timeout_ms: float | None, expect_response: bool
+    ) -> PendingResponse[R]:
+        await self._wait_for_room()
+        if self._state is ConnectionState.CLOSED:
+            raise self._lost(request.NAME)
+        pending = self._pend(request, version, timeout_ms, None)
+        rest = self._begin(request, pending, expect_response)
+        if rest:
+            await self._write(rest, pending)
+        return pending
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Ask]:
+        """Holds back everybody else's requests while the block asks its own; those in flight keep their
+        places. For authentication, between whose requests there must be no other."""
+
+        async def ask(request: Request[R], version: int) -> R:
+            return await (await self._submit_in_turn(request, version, None, True)).wait()
+
+        async with self._turn:
+            yield ask
+        self._progress()
 
     def submit_now(
         self,
@@ -363,35 +376,6 @@ class Connection:
         """Submits and waits for the answer; raises what `submit` and ``PendingResponse.wait`` raise."""
         pending = await self.submit(request, version, timeout_ms=timeout_ms)
         return await pending.wait()
-
-    async def negotiate(self, software_name: str, software_version: str) -> None:
-        """Asks what the broker speaks and fills ``api_versions`` and ``finalized_features``.
-
-        Args:
-            software_name: letters, digits, ``-`` and ``.``, as KIP-511 wants them.
-            software_version: likewise.
-
-        Raises:
-            BrokerResponseError: the broker refuses; for example 42 for an illegal name.
-            RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
-        """
-        answer = await ask_versions(self.request, software_name, software_version, self._peer)
-        self.api_versions = offered_versions(answer)
-        self.finalized_features = finalized_levels(answer)
-        self._versions.clear()
-
-    def version_for(self, request_cls: type[Request[Any]]) -> int:
-        """The newest version of a request that both sides speak.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-            IllegalStateError: `negotiate` has not run.
-        """
-        if request_cls not in self._versions:
-            if not self.api_versions:
-                raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
-            self._versions[request_cls] = highest_common(request_cls, self.api_versions, self._peer)
-        return self._versions[request_cls]
 
     async def aclose(self) -> None:
         """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""

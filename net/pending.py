@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -13,6 +13,13 @@ from splashdam.net.negotiation import decode_answer
 from splashdam.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
+
+
+class Ask(Protocol):
+    """Sends a request in a version and waits for its answer; raises as ``Connection.request``."""
+
+    async def __call__(self, request: Request[R], version: int, /) -> R: ...
+
 
 OnDone = Callable[["PendingResponse[R]"], None]
 """Called once with a request that is done, whatever came of it."""

@@ -11,6 +11,9 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], key=36, versi
 
     auth_bytes: bytes = binary()
 
+    def __repr__(self) -> str:
+        return f"{self.NAME}(…)"  # it may be a password
+
 
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
     """What the broker says to it; 0 for ``session_lifetime_ms`` means without end (KIP-368)."""
@@ -19,3 +22,6 @@ class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
     error_message: str | None = string(nullable="0+")
     auth_bytes: bytes = binary()
     session_lifetime_ms: int = int64("1+", ignorable=True)
+
+    def __repr__(self) -> str:
+        return f"{self.NAME}(error_code={self.error_code}, error_message={self.error_message!r}, …)"

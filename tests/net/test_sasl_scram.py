@@ -1,0 +1,185 @@
+"""SCRAM against the RFCs' vectors, kafka-python's client, and peers that cheat."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.net.sasl.scram import ScramClient as KafkaPythonClient
+from sasl_kit import Users, converse, credentials
+
+from splashdam.model.errors import SaslError
+from splashdam.net.sasl.mechanisms import Authenticated, Refusal, ScramCredential
+from splashdam.net.sasl.saslprep import saslprep
+from splashdam.net.sasl.scram import (
+    HASHES,
+    MAX_ITERATIONS,
+    ScramClient,
+    ScramServer,
+    credential_with,
+    make_credential,
+    proves,
+)
+
+CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = f"r={CLIENT_NONCE}{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+FINAL = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+class Rfc7677:
+    """Knows the RFC's user alone."""
+
+    def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
+        return credential_with(mechanism, "pencil", SALT, 4096) if username == "user" else None
+
+    def check_password(self, username: str, password: str) -> bool:
+        raise AssertionError
+
+    def check_token(self, token: str, extensions: Any) -> Authenticated:
+        raise AssertionError
+
+
+def rfc_client() -> ScramClient:
+    return ScramClient("SCRAM-SHA-256", credentials("user", "pencil"), nonce=CLIENT_NONCE)
+
+
+def test_client_of_rfc_7677() -> None:
+    """Section 3: what the client says, byte for byte; and it knows the server by its signature."""
+    client = rfc_client()
+    assert client.start() == f"n,,n=user,r={CLIENT_NONCE}".encode()
+    assert client.step(FIRST) == FINAL
+    assert client.step(SIGNATURE) is None
+
+
+def test_server_of_rfc_7677() -> None:
+    """What the server says to that."""
+    server = ScramServer("SCRAM-SHA-256", Rfc7677(), nonce=SERVER_NONCE)
+    assert server.step(f"n,,n=user,r={CLIENT_NONCE}".encode()) == FIRST
+    assert server.step(FINAL) == SIGNATURE
+    assert server.outcome == Authenticated("user")
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_kafka_pythons_client_gets_in(name: str) -> None:
+    """Both hashes, with a client that we did not write."""
+    client = KafkaPythonClient("anna", "s3cret", name)
+    server = ScramServer(name, Users(anna="s3cret"), nonce="server")
+    client.process_server_first_message(server.step(client.first_message()))
+    client.process_server_final_message(server.step(client.final_message()))
+    assert server.outcome == Authenticated("anna")
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (FIRST.replace(b"4096", b"4095"), "4095 iterations; 4096 to 1000000 are accepted"),
+        (FIRST.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "1000001 iterations"),
+        (FIRST.replace(b"4096", b"1e9"), "names no number of iterations"),
+        (FIRST.replace(CLIENT_NONCE.encode(), b"another"), "nonce does not continue ours"),
+        (FIRST.replace(SERVER_NONCE.encode(), b""), "nonce does not continue ours"),
+        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b"!"), "not base64"),
+        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b""), "sends no salt"),
+        (b"\xff\xfe", "not one of SCRAM"),
+        (b"", "not one of SCRAM"),
+    ],
+    ids=repr,
+)
+def test_a_hostile_broker_is_refused(first: bytes, words: str) -> None:
+    """Before anything is computed that it could use, or that takes long."""
+    client = rfc_client()
+    client.start()
+    with pytest.raises(SaslError, match=words):
+        client.step(first)
+
+
+@pytest.mark.parametrize(
+    ("final", "words"),
+    [
+        (SIGNATURE[:-2] + b"0=", "does not know the password"),
+        (b"e=other-error", "says 'other-error' instead of proving itself"),
+        (b"v=", "does not know the password"),
+    ],
+    ids=repr,
+)
+def test_a_broker_that_does_not_prove_itself_is_refused(final: bytes, words: str) -> None:
+    """Who merely says "welcome" may want the records."""
+    client = rfc_client()
+    client.start()
+    client.step(FIRST)
+    with pytest.raises(SaslError, match=words):
+        client.step(final)
+
+
+@pytest.mark.parametrize("user", ["anna", "nobody"])
+def test_wrong_passwords_and_unknown_users_look_the_same(user: str) -> None:
+    """The same texts, the same number of messages, a salt that stays."""
+    salts = set()
+    for _ in range(2):
+        client = ScramClient("SCRAM-SHA-512", credentials(user, "wrong"), nonce="ours")
+        server = ScramServer("SCRAM-SHA-512", Users(anna="s3cret"), nonce="theirs")
+        first = server.step(client.start())
+        salts.add(first)
+        final = client.step(first)
+        assert final is not None
+        with pytest.raises(Refusal, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
+            server.step(final)
+        assert server.outcome is None
+    assert len(salts) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(user=st.text(min_size=1), password=st.text(min_size=1))
+def test_any_name_and_password(user: str, password: str) -> None:
+    """Commas, equals signs and every script."""
+    try:
+        (user + password).encode()
+    except UnicodeEncodeError:
+        return
+    client = ScramClient("SCRAM-SHA-256", credentials(user, password), nonce="ours")
+    server = ScramServer("SCRAM-SHA-256", Users(**{user: password}), nonce="theirs")
+    converse(client, server)
+    assert server.outcome == Authenticated(user)
+
+
+@settings(deadline=None)
+@given(messages=st.lists(st.binary(), min_size=1, max_size=3))
+def test_bytes_of_any_kind_are_refused(messages: list[bytes]) -> None:
+    """A server meets them with a refusal, a client with an error, and neither with anything else."""
+    server = ScramServer("SCRAM-SHA-256", Users(anna="s3cret"), nonce="theirs")
+    client = rfc_client()
+    for message in messages:
+        with pytest.raises(Refusal):
+            server.step(message)
+        with pytest.raises(SaslError):
+            client.step(message)
+
+
+def test_what_is_kept_of_a_password_does_not_tell_it() -> None:
+    """Not in its repr either; and each has a salt of its own."""
+    one, other = (make_credential("SCRAM-SHA-256", "s3cret") for _ in range(2))
+    assert one.salt != other.salt
+    assert proves(one, "SCRAM-SHA-256", "s3cret")
+    assert not proves(one, "SCRAM-SHA-256", "s3cret ")
+    assert repr(one) == "ScramCredential(iterations=4096)"
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [("I\u00adX", "IX"), ("user", "user"), ("USER", "USER"), ("\u00aa", "a"), ("\u2168", "IX")],
+)
+def test_saslprep_of_rfc_4013(text: str, prepared: str) -> None:
+    """Section 3's examples."""
+    assert saslprep(text) == prepared
+
+
+@pytest.mark.parametrize("text", ["\u0007", "\u0627\u0031", "a\u0627", "\ue000", "\u0221"])
+def test_saslprep_prohibits(text: str) -> None:
+    """Control characters, mixed directions (RFC 4013's last two), private use, unassigned."""
+    with pytest.raises(ValueError, match=r"not allowed|mixes directions"):
+        saslprep(text)
