@@ -92,7 +92,7 @@ class ProducerCore:
             clock=clock,
             guard=self.guard.lock,
             wakeup=self._wakeup,
-            on_turn_ended=hand_over.turn_ended,
+            on_drained=hand_over.drained,
         )
         self.intake = RecordIntake(
             settings=settings,

@@ -3,7 +3,8 @@
 A thread that waits for the interpreter lock gets it after 5 ms if another one does not give it up, and the
 sender has to ask for it again after every system call and every checksum. An application that sends in a loop
 would keep it so long that all of ``buffer_memory`` fills, and only then, out of memory, stands aside. So
-whoever opens one batch too many without the sender having had a turn waits for the end of one.
+whoever opens one batch too many without the sender having had a turn waits until it has taken what there
+is. It then writes that while the application goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 from splashdam.client.waiters import SENDER_THREADS
 
 HAND_OVER_BYTES = 1024 * 1024
-"""So much may be reserved for new batches between two turns of the sender before somebody waits for one.
+"""So much may be reserved for new batches between two drains of the sender before somebody waits for one.
 
 What a request holds in the end. Half of it costs throughput, four times of it changes nothing any more."""
 
@@ -23,7 +24,7 @@ HAND_OVER_BATCHES = 4
 """At least so many full batches, or with large ones a bulk call would wait after each."""
 
 LONGEST_WAIT_SECONDS = 0.001
-"""A turn takes less. It is only a hand-over, not back-pressure: that is ``max_block_ms``."""
+"""A drain is over before. It is only a hand-over, not back-pressure: that is ``max_block_ms``."""
 
 
 class FreeBytes(Protocol):
@@ -46,7 +47,7 @@ class HandOver:
 
     Args:
         wakeup: the sender's.
-        memory: tells how much the application has reserved since the last turn.
+        memory: tells how much the application has reserved since the last drain.
         batch_bytes: of a full batch.
     """
 
@@ -54,7 +55,7 @@ class HandOver:
         self._wakeup = wakeup
         self._memory = memory
         self._limit_bytes = max(HAND_OVER_BYTES, HAND_OVER_BATCHES * batch_bytes)
-        self._free_bytes = memory.free_bytes  # when the last turn ended
+        self._free_bytes = memory.free_bytes  # after the last drain
         self._gates: deque[threading.Lock] = deque()
 
     def wake(self) -> None:
@@ -68,8 +69,8 @@ class HandOver:
         self._wakeup.wake()
         gate.acquire(timeout=LONGEST_WAIT_SECONDS)
 
-    def turn_ended(self) -> None:
-        """From the sender's thread: whoever waited for a turn goes on."""
+    def drained(self) -> None:
+        """From the sender's thread: it has taken what there is, or was given memory back. Who waits goes on."""
         self._free_bytes = self._memory.free_bytes
         while self._gates:  # only this thread takes any out
             self._gates.popleft().release()

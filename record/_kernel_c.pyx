@@ -34,6 +34,7 @@ from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record import future_cell, outcome_table, straight
 from splashdam.record.arrow_column import DAMAGED_ROW
+from splashdam.record.checksum import crc32c
 from splashdam.record.damage import damaged
 from splashdam.record.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
@@ -41,6 +42,7 @@ from splashdam.record.outcome_table import Event, takes
 from splashdam.record.record import KeptRecords, Record, RecordScan
 
 cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     PyObject *PyTuple_GET_ITEM(object sequence, Py_ssize_t position)
     PyObject *PyList_GET_ITEM(object sequence, Py_ssize_t position)
@@ -116,6 +118,7 @@ cdef tuple EMPTY = ()
 # One extension in several files: the parts share C types, which separate extensions could not.
 include "c/varint.pxi"
 include "c/headers.pxi"
+include "c/checksum.pxi"
 include "c/buffer.pxi"
 include "c/murmur2.pxi"
 include "c/outcome.pxi"

@@ -67,7 +67,11 @@ def seal(
         base_sequence,
         buffer.record_count,
     )
-    layout.UINT32.pack_into(sealed, layout.CRC_AT, crc32c(sealed[layout.CRC_FROM :]))
+    if compression.codec is Codec.NONE:
+        checksum = buffer.checksum()
+    else:
+        checksum = crc32c(sealed[layout.CRC_FROM :])
+    layout.UINT32.pack_into(sealed, layout.CRC_AT, checksum)
     return sealed
 
 

@@ -51,7 +51,8 @@ class Sender:
         guard: held around every use of accumulator, metadata and idempotence, here and in the application's
             threads. Re-entrant. Waiters run without it.
         wakeup: how the application's threads wake this task.
-        on_turn_ended: called after each turn, without the guard.
+        on_drained: called without the guard when what could be sent was taken and is not written yet, and when
+            answers were handled.
         random: answers numbers from 0 to 1, for jitter.
     """
 
@@ -65,7 +66,7 @@ class Sender:
         clock: Clock,
         guard: AbstractContextManager[object],
         wakeup: Wakeup,
-        on_turn_ended: Callable[[], None] = lambda: None,
+        on_drained: Callable[[], None] = lambda: None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._context = SenderContext(
@@ -79,7 +80,7 @@ class Sender:
             random=random,
         )
         self._connect = connect
-        self._on_turn_ended = on_turn_ended
+        self._on_drained = on_drained
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
@@ -162,6 +163,7 @@ class Sender:
         requests: list[_Request] = []
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
+            self._on_drained()  # who waits goes on while this is written
             patience_ms = self._patience_ms(requests)
             for link, batches in requests:
                 self._shipping.ship(link, batches, patience_ms)
@@ -170,7 +172,6 @@ class Sender:
         else:
             context.wakeup.wake()  # there may be more to do, but others come first
         self._completion.run_finished()
-        self._on_turn_ended()
         return delay_ms
 
     def _patience_ms(self, requests: list[_Request]) -> float:
@@ -224,6 +225,8 @@ class Sender:
             self._context.wakeup.wake()
         elif self._questions.waiting or self._context.accumulator.has_queued:
             self._set_alarm(self._turn(self._nursery))
+        else:
+            self._on_drained()  # memory was given back, which is no reason to run further ahead
 
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A broker could not be reached, or the connection to it broke."""

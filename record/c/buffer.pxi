@@ -14,16 +14,35 @@ cdef class BatchBuffer:
     cdef readonly Py_ssize_t record_count
     cdef readonly int64_t base_timestamp_ms
     cdef readonly int64_t max_timestamp_ms
+    cdef uint32_t _sum  # of the records up to _summed
+    cdef Py_ssize_t _summed
+    cdef Py_ssize_t _sum_at  # from this size on there is a step to be summed
+    cdef bint _sum_asked  # for compressed batches it never is
 
     def __cinit__(self, capacity_bytes):
         cdef long long wanted = as_number(capacity_bytes)
         check_capacity(wanted, capacity_bytes)
         self.allocate(wanted)
+        self.clear(can_sum)
+
+    cdef void clear(self, bint sums) noexcept:
+        """No records; the next ones are checksummed as they come, or when they are asked for."""
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
         self.base_timestamp_ms = -1
         self.max_timestamp_ms = -1
+        self._sum = 0
+        self._summed = HEADER_BYTES
+        self._sum_at = HEADER_BYTES + SUM_STEP_BYTES if sums else PY_SSIZE_T_MAX
+        self._sum_asked = False
         memset(self._start, 0, HEADER_BYTES)
+
+    cdef void sum_up(self) noexcept:
+        """Sums what is complete, now that it is in the processor's cache."""
+        cdef Py_ssize_t steps = (self.size_bytes - self._summed) // SUM_STEP_BYTES
+        self._sum = sum_steps(self._sum, self._start + self._summed, steps)
+        self._summed += steps * SUM_STEP_BYTES
+        self._sum_at = self._summed + SUM_STEP_BYTES
 
     cdef int allocate(self, Py_ssize_t capacity_bytes) except -1:
         """New memory, with what is in the old one; nothing if there is as much by then."""
@@ -82,6 +101,8 @@ cdef class BatchBuffer:
         elif timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp
         self.record_count += 1
+        if end >= self._sum_at:
+            self.sum_up()
         return True
 
     def reserve(self, capacity_bytes):
@@ -99,12 +120,19 @@ cdef class BatchBuffer:
             or (<CMemoryView *>self._pin).exports
         ):
             return False
-        self.size_bytes = HEADER_BYTES
-        self.record_count = 0
-        self.base_timestamp_ms = -1
-        self.max_timestamp_ms = -1
-        memset(self._start, 0, HEADER_BYTES)
+        self.clear(can_sum and self._sum_asked)
         return True
+
+    def checksum(self):
+        """See ``_kernel_py.BatchBuffer.checksum``."""
+        cdef uint32_t head
+        self._sum_asked = True
+        if self._sum_at > self.size_bytes + SUM_STEP_BYTES:  # nothing was summed
+            return crc32c(self._pin[CRC_FROM : self.size_bytes])
+        head = sum_rest(0, self._start + CRC_FROM, HEADER_BYTES - CRC_FROM)
+        return times(head, shift_by(self.size_bytes - HEADER_BYTES)) ^ sum_rest(
+            self._sum, self._start + self._summed, self.size_bytes - self._summed
+        )
 
     def view(self):
         """See ``_kernel_py.BatchBuffer.view``."""

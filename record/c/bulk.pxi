@@ -250,6 +250,8 @@ cdef class BulkRecords:
         elif timestamp_ms > buffer.max_timestamp_ms:
             buffer.max_timestamp_ms = timestamp_ms
         buffer.record_count += 1
+        if buffer.size_bytes >= buffer._sum_at:
+            buffer.sum_up()
         return size
 
 

@@ -50,7 +50,7 @@ def test_who_is_too_far_ahead_waits_for_the_end_of_a_turn(ahead: Ahead, hand_ove
         thread.start()
         assert ahead.woken.acquire(timeout=30)
     assert all(thread.is_alive() for thread in threads)
-    hand_over.turn_ended()
+    hand_over.drained()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
@@ -70,7 +70,7 @@ def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     thread.start()
     assert ahead.woken.acquire(timeout=30)
     assert thread.is_alive()
-    hand_over.turn_ended()
+    hand_over.drained()
     thread.join(30)
     assert not thread.is_alive()
 
@@ -92,5 +92,5 @@ def test_a_sender_without_turns_keeps_nobody(ahead: Ahead) -> None:
     ahead.free_bytes -= HAND_OVER_BYTES
     hand_over.wake()
     hand_over.wake()
-    hand_over.turn_ended()
+    hand_over.drained()
     hand_over.wake()
