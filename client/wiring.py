@@ -12,7 +12,7 @@ from splashdam.net.connect import TcpConnect
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 
-WRITE_PATIENCE_MS = 2.0
+WRITE_PATIENCE_MS = 4.0
 """A request of some MB has gone by then where broker and network are fast; others go on in a task."""
 
 

@@ -42,7 +42,7 @@ def test_who_is_not_far_ahead_does_not_wait(ahead: Ahead, hand_over: HandOver) -
     assert ahead.woken.acquire(blocking=False)
 
 
-def test_who_is_too_far_ahead_waits_for_the_end_of_a_turn(ahead: Ahead, hand_over: HandOver) -> None:
+def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: HandOver) -> None:
     """Every thread that does; and the count starts anew then."""
     ahead.free_bytes -= HAND_OVER_BYTES
     threads = [threading.Thread(target=hand_over.wake, daemon=True) for _ in range(3)]

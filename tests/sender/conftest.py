@@ -69,6 +69,7 @@ class Rig:
             clock=clock,
             guard=self.guard,
             wakeup=self.wakeup,
+            on_drained=options.get("on_drained", lambda: None),
             random=drawn.random,
         )
         self.futures: list[FutureCell] = []
