@@ -70,7 +70,7 @@ class HandOver:
         gate.acquire(timeout=LONGEST_WAIT_SECONDS)
 
     def drained(self) -> None:
-        """From the sender's thread: it has taken what there is, or was given memory back. Who waits goes on."""
+        """From the sender's thread: what there is was taken, or memory came back. Who waits goes on."""
         self._free_bytes = self._memory.free_bytes
         while self._gates:  # only this thread takes any out
             self._gates.popleft().release()

@@ -67,10 +67,8 @@ def seal(
         base_sequence,
         buffer.record_count,
     )
-    if compression.codec is Codec.NONE:
-        checksum = buffer.checksum()
-    else:
-        checksum = crc32c(sealed[layout.CRC_FROM :])
+    plain = compression.codec is Codec.NONE
+    checksum = buffer.checksum() if plain else crc32c(sealed[layout.CRC_FROM :])
     layout.UINT32.pack_into(sealed, layout.CRC_AT, checksum)
     return sealed
 

@@ -51,8 +51,8 @@ class Sender:
         guard: held around every use of accumulator, metadata and idempotence, here and in the application's
             threads. Re-entrant. Waiters run without it.
         wakeup: how the application's threads wake this task.
-        on_drained: called without the guard when what could be sent was taken and is not written yet, and when
-            answers were handled.
+        on_drained: called without the guard when what could be sent was taken and is not written yet, and
+            when answers were handled.
         random: answers numbers from 0 to 1, for jitter.
     """
 

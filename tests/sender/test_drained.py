@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 import trio
 
 from splashdam.model.values import Buffer
 from splashdam.net import connection, writing
 
 
-async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, monkeypatch: pytest.MonkeyPatch):
-    """Who waits for the sender goes on while the request is written. Memory that an answer gave back does not count
-    as taken, or the application could run that much further ahead."""
+async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, monkeypatch):
+    """Who waits for the sender goes on while the request is written. Memory that an answer gave back counts at
+    once, or the application could run that much further ahead."""
     events: list[str] = []
 
     def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
