@@ -50,7 +50,7 @@ def test_of_a_buffer_that_grows(kernel: ModuleType, before: list[int], after: li
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_of_a_buffer_that_is_used_again(kernel: ModuleType, asked: bool) -> None:
-    """The next batch's is right, and the one after, whether the last one asked for its own or was compressed."""
+    """The next batch's is right, whether the last one asked for its own or was compressed."""
     buffer = kernel.BatchBuffer(200_000)
     for sizes in ([20_000, 3, 50_000], [100], [1_024] * 100):
         fill(buffer, sizes)
