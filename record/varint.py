@@ -21,6 +21,8 @@ def encode_varint(value: int) -> bytes:
         return bytes((value << 1,))
     if 0 < value < 8192:
         return bytes((value << 1 & 0x7F | 0x80, value >> 6))
+    if 0 < value < 1 << 20:  # numbers of records in a full batch
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13))
     wrapped = value & _UINT64
     return _encode(wrapped - (1 << 64) if wrapped >> 63 else wrapped)
 
