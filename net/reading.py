@@ -18,6 +18,7 @@ PATIENCE_US = 100.0
 """How long it is worth while to look out for what comes next. A peer on the same machine that answers at once
 takes less; to sleep and be woken takes as long."""
 _MOST_MISSES = 6
+_LOOKOUT_BYTES = 4096
 
 
 def read_soon_py(descriptor: int, into: bytearray | memoryview, patience_us: float) -> int | None:
@@ -71,6 +72,29 @@ class Eagerness:
         """What came of it."""
         self._misses = 0 if has_come else min(self._misses + 1, _MOST_MISSES)
         self._pause = (1 << self._misses) - 1
+
+
+class Lookout:
+    """Reads what comes at once from a stream that usually answers so.
+
+    Args:
+        stream: where from; nothing ever comes at once from one that is no socket.
+    """
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._into = memoryview(bytearray(_LOOKOUT_BYTES if self._socket is not None else 0))
+        self._eagerness = Eagerness()
+
+    def read(self) -> memoryview:
+        """What came, valid until the next call; empty where nothing did, or where an end or an error did:
+        those are seen by whoever reads next. The loop stands still for up to `PATIENCE_US`."""
+        count = None
+        if self._socket is not None and self._eagerness.is_due():
+            with contextlib.suppress(OSError):
+                count = read_soon(self._socket.fileno(), self._into, PATIENCE_US)
+            self._eagerness.note(bool(count))
+        return self._into[: count or 0]
 
 
 def receiver(stream: trio.abc.ReceiveStream) -> Receive:

@@ -183,6 +183,11 @@ class BrokerLink:
             build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
         )
 
+    def look_out(self) -> None:
+        """See ``Connection.look_out``."""
+        if self._connection is not None:
+            self._connection.look_out()
+
     def idle_in_ms(self, now_ms: float) -> float:
         """How long until the connection counts as idle; infinity if it is in use, or there is none."""
         if self.state is not LinkState.READY or self.busy:

@@ -34,7 +34,7 @@ class SenderSettings:
         compression: codec and level of the batches.
         delivery_timeout_ms: when a batch fails at the latest, from its creation over all attempts.
         write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
-            0 where the loop is not its own.
+            0 where the loop is not its own, where it does not look out for an answer either.
         software_name: who we are, for the broker's metrics (KIP-511).
         software_version: likewise.
     """

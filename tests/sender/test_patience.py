@@ -25,32 +25,44 @@ def patience_ms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
-async def test_alone(make_rig, autojump_clock, patience_ms):
+@pytest.fixture
+def lookouts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests were under way each time an answer was looked out for."""
+    seen: list[int] = []
+    monkeypatch.setattr(connection.Connection, "look_out", lambda each: seen.append(each.in_flight))
+    return seen
+
+
+async def test_alone(make_rig, autojump_clock, patience_ms, lookouts):
     """Records to the one broker; what is asked of it is small, and not waited for."""
     rig = make_rig(write_patience_ms=2.0)
     async with rig.running():
         await rig.send_and_wait(b"x")
     assert patience_ms == [0.0, 0.0, 0.0, 2.0]
+    assert set(lookouts) == {1}
 
 
-async def test_a_loop_that_is_not_ours(make_rig, autojump_clock, patience_ms):
+async def test_a_loop_that_is_not_ours(make_rig, autojump_clock, patience_ms, lookouts):
     """It is the default: beside other tasks nothing stands still."""
     rig = make_rig()
     async with rig.running():
         await rig.send_and_wait(b"x")
     assert set(patience_ms) == {0.0}
+    assert not lookouts
 
 
-async def test_two_requests_in_a_turn(make_rig, autojump_clock, patience_ms):
+async def test_two_requests_in_a_turn(make_rig, autojump_clock, patience_ms, lookouts):
     """One broker's request is not kept waiting by the other's."""
     rig = make_rig(cluster={"topics": {"t": 2}, "nodes": 2}, linger_ms=50, write_patience_ms=2.0)
     async with rig.running():
         for partition in (0, 1):
             await rig.send_and_wait(b"x", partition=partition)
         patience_ms.clear()
+        lookouts.clear()
         for partition in (0, 1):
             rig.send(b"x", partition=partition)
     assert set(patience_ms) == {0.0}
+    assert not lookouts
 
 
 async def test_an_answer_is_due_elsewhere(make_rig, autojump_clock, patience_ms):
