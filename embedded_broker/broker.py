@@ -14,6 +14,12 @@ import trio
 
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fork_guard import guard
+from splashdam.embedded_broker.leadership import (
+    HandsOutIds,
+    Leadership,
+    OwnLeadership,
+    begin_leader_epochs,
+)
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
@@ -52,6 +58,7 @@ class Broker:
         parking: fetches that wait for data.
         attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
+        leadership: who leads which partition.
         failure: why it ended by itself, if it did.
     """
 
@@ -60,9 +67,10 @@ class Broker:
         settings: BrokerSettings,
         clock: Clock,
         logs: LogManager,
-        producer_ids: ProducerIds,
+        producer_ids: HandsOutIds,
         nursery: trio.Nursery,
         *,
+        leadership: Leadership,
         own_loop: bool,
     ) -> None:
         self.settings = settings
@@ -71,6 +79,7 @@ class Broker:
         self.parking = FetchParking()
         self.attention = Attention(self.parking, own_loop)
         self.topics = Topics(logs, settings, self.parking, clock)
+        self.leadership = leadership
         self.producer_ids = producer_ids
         self.addresses: list[Address] = []
         self.failure: KafkaStorageError | None = None
@@ -163,6 +172,30 @@ def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, str]:
     return Address(*ours[:2]), address_text(*theirs[:2])
 
 
+def _own_producer_ids(files: Files, logs: LogManager) -> ProducerIds:
+    """Ids that this directory alone vouches for."""
+    known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
+    return ProducerIds(files, logs.root, above=max(known_ids, default=-1))
+
+
+def _open_logs(
+    path: str | os.PathLike[str],
+    files: Files,
+    clock: Clock,
+    settings: BrokerSettings,
+    leadership: Leadership | None,
+) -> LogManager:
+    return LogManager.open(
+        files,
+        os.path.abspath(path),
+        now_ms=clock.wall_ms(),
+        settings_for=partial(topic_settings, settings),
+        node_id=settings.node_id,
+        settings=settings,
+        hosts=partial(leadership.hosts, settings.node_id) if leadership else lambda _: True,
+    )
+
+
 @asynccontextmanager
 async def open_broker(
     path: str | os.PathLike[str],
@@ -175,6 +208,7 @@ async def open_broker(
     settings: BrokerSettings | None = None,
     config: Mapping[str, Any] | None = None,
     own_loop: bool = False,
+    leadership: Leadership | None = None,
     **options: Any,
 ) -> AsyncIterator[Broker]:
     """Runs a broker on a data directory for the length of an ``async with`` block.
@@ -191,6 +225,7 @@ async def open_broker(
         config: the same by Kafka's dotted names, as in ``server.properties``, and
         own_loop: nothing else runs in this trio loop, so it may stand still for the next request of a client
             that asks alone and in quick succession, 0.1 ms at a time.
+        leadership: who leads which partition, where several brokers share that; by default this broker does.
         options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
@@ -205,21 +240,17 @@ async def open_broker(
         _log.warning("%s has no effect here: %s", name, reason)
     clock = clock or SystemClock()
     files = files or DiskFiles()
-    logs = LogManager.open(
-        files,
-        os.path.abspath(path),  # noqa: ASYNC240  # once, before there is anybody to serve
-        now_ms=clock.wall_ms(),
-        settings_for=partial(topic_settings, settings),
-        node_id=settings.node_id,
-        settings=settings,
-    )
+    logs = _open_logs(path, files, clock, settings, leadership)
     failure: BaseException | None = None
     try:
-        known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
-        producer_ids = ProducerIds(files, logs.root, above=max(known_ids, default=-1))
+        leadership = leadership or OwnLeadership(logs)
+        begin_leader_epochs(leadership, logs)
+        producer_ids = leadership.producer_ids or _own_producer_ids(files, logs)
         listeners = [] if port is None else await listen(host, port)
         async with trio.open_nursery() as nursery:
-            broker = Broker(settings, clock, logs, producer_ids, nursery, own_loop=own_loop)
+            broker = Broker(
+                settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop
+            )
             nursery.start_soon(broker.keep_house)
             for listener in listeners:
                 broker.serve_listener(listener)

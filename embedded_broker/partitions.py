@@ -1,11 +1,16 @@
-"""What a handler asks first of a partition: is it here, and is the client's leader epoch current."""
+"""What a handler asks first of a partition: do we lead it, and is the client's leader epoch current.
+
+Where another broker leads, answers name it and say where it is reached (KIP-951, facts B20).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from splashdam.embedded_broker.registry import Address, RequestContext
 from splashdam.model.broker_errors import (
     FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -20,12 +25,33 @@ def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     """The log of a partition that this broker leads.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none.
+        UnknownTopicOrPartitionError: there is none in the cluster.
+        NotLeaderOrFollowerError: another broker leads it, or nobody does now.
     """
     log = broker.logs.logs.get(topic_partition)
-    if log is None:
+    if log is not None:
+        return log
+    leader = broker.leadership.leader_of(topic_partition)
+    if leader is None:
         raise UnknownTopicOrPartitionError(f"this broker does not host {topic_partition}")
-    return log
+    raise NotLeaderOrFollowerError(f"{topic_partition} is led by node {leader.node_id} (-1: nobody)")
+
+
+class LeaderElsewhere(NamedTuple):
+    """Another broker that leads a partition."""
+
+    node_id: int
+    leader_epoch: int
+    address: Address
+
+
+def leader_elsewhere(context: RequestContext, topic_partition: TopicPartition) -> LeaderElsewhere | None:
+    """The leader to name beside error 6; None where it is this broker, or nobody, or not known."""
+    leader = context.broker.leadership.leader_of(topic_partition)
+    if leader is None or leader.node_id == context.broker.node_id:
+        return None
+    address = context.broker.leadership.brokers(context.address).get(leader.node_id)
+    return None if address is None else LeaderElsewhere(*leader, address)
 
 
 def check_leader_epoch(log: Log, epoch: int) -> None:

@@ -64,7 +64,7 @@ class Topics:
         """
         count = self._settings.num_partitions if partitions is None else partitions
         internal = new_internal_topic(name, self._settings) if partitions is None and not configs else None
-        self._create([internal or NewTopic(name, count, dict(configs or {}))])
+        self.add([internal or NewTopic(name, count, dict(configs or {}))])
         return self._logs.topics[name]
 
     def create_all(self, names: Iterable[str]) -> None:
@@ -74,11 +74,14 @@ class Topics:
             BrokerResponseError: as ``create``, for the first one that is refused.
         """
         count = self._settings.num_partitions
-        self._create(
-            [new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names]
-        )
+        self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
 
-    def _create(self, wanted: list[NewTopic]) -> None:
+    def add(self, wanted: list[NewTopic]) -> None:
+        """Creates topics as given, all or none; brokers of one cluster give them the same ids.
+
+        Raises:
+            BrokerResponseError: as ``create``, for the first one that is refused.
+        """
         self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
         for new in wanted:
             topic = self._logs.topics[new.name]

@@ -11,12 +11,16 @@ from functools import partial
 import trio
 
 from splashdam.embedded_broker.parking import FetchWaiter
-from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
+from splashdam.embedded_broker.partitions import check_leader_epoch, leader_elsewhere, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
-from splashdam.model.broker_errors import UnknownTopicIdError, UnsupportedCompressionTypeError
+from splashdam.model.broker_errors import (
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+)
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import IsolationLevel, TopicPartition
@@ -27,6 +31,8 @@ from splashdam.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -34,7 +40,9 @@ _MAX_WAIT_MS = 60_000
 """No fetch is parked for longer, whatever it asks: then its client hears that nothing has come."""
 
 _FIRST_ZSTD_VERSION = 10
+_FIRST_LEADER_VERSION = 12
 _FIRST_TOPIC_ID_VERSION = 13
+_FIRST_ENDPOINT_VERSION = 16
 
 
 @handles(FetchRequest, versions=range(4, 18))
@@ -85,6 +93,7 @@ class _Reading:
         self.read_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._asked = _without_duplicates(request)
         self._topics: list[FetchableTopicResponse] = []
+        self._leaders: dict[int, NodeEndpoint] = {}
         self._slices: list[FileSlice] = []
         self._size_bytes = 0
         self._failed = False
@@ -121,7 +130,7 @@ class _Reading:
 
     def response(self) -> FetchResponse:
         """The answer; whoever sends it closes its slices."""
-        return FetchResponse(responses=self._topics)
+        return FetchResponse(responses=self._topics, node_endpoints=list(self._leaders.values()))
 
     def close(self) -> None:
         """Lets go of what was read."""
@@ -145,7 +154,20 @@ class _Reading:
         except BrokerResponseError as error:
             answer.error_code, answer.records = error.code, b""
             self._failed = True
+            if name is not None and isinstance(error, NotLeaderOrFollowerError):
+                self._name_leader(answer, TopicPartition(name, asked.partition))
         return answer
+
+    def _name_leader(self, answer: PartitionData, topic_partition: TopicPartition) -> None:
+        leader = leader_elsewhere(self._context, topic_partition)
+        if leader is not None and self._context.version >= _FIRST_LEADER_VERSION:
+            answer.current_leader = LeaderIdAndEpoch(
+                leader_id=leader.node_id, leader_epoch=leader.leader_epoch
+            )
+            if self._context.version >= _FIRST_ENDPOINT_VERSION:
+                self._leaders[leader.node_id] = NodeEndpoint(
+                    node_id=leader.node_id, host=leader.address.host, port=leader.address.port
+                )
 
     def _fill(self, answer: PartitionData, name: str | None, asked: FetchPartition) -> None:
         if name is None:

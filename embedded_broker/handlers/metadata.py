@@ -2,19 +2,22 @@
 B9, B10).
 
 Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later
-ones with null. The one broker leads every partition and is its only replica.
+ones with null. A partition's leader is its only replica; one that has none is answered with 5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.leadership import NOBODY
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.metadata import (
@@ -25,6 +28,9 @@ from splashdam.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
 
 _TOPIC_OPERATIONS = 0b1101_1111_1000
 _CLUSTER_OPERATIONS = 0b1_1111_1010_0000
@@ -39,9 +45,8 @@ def metadata(request: MetadataRequest, context: RequestContext) -> MetadataRespo
     broker = context.broker
     answer = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=broker.node_id, host=context.address.host, port=context.address.port
-            )
+            MetadataResponseBroker(node_id=node_id, host=address.host, port=address.port)
+            for node_id, address in broker.leadership.brokers(context.address).items()
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
@@ -113,16 +118,27 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
-            MetadataResponsePartition(
-                partition_index=partition,
-                leader_id=broker.node_id,
-                leader_epoch=broker.logs.logs[TopicPartition(topic.name, partition)].leader_epoch,
-                replica_nodes=[broker.node_id],
-                isr_nodes=[broker.node_id],
-            )
-            for partition in topic.partitions
+            _partition(TopicPartition(topic.name, partition), broker) for partition in topic.partitions
         ],
     )
     if request.include_topic_authorized_operations:
         answer.topic_authorized_operations = _TOPIC_OPERATIONS
     return answer
+
+
+def _partition(topic_partition: TopicPartition, broker: Broker) -> MetadataResponsePartition:
+    leader = broker.leadership.leader_of(topic_partition)
+    if leader is None or leader.node_id == NOBODY:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=topic_partition.partition,
+            leader_id=NOBODY,
+            leader_epoch=-1 if leader is None else leader.leader_epoch,
+        )
+    return MetadataResponsePartition(
+        partition_index=topic_partition.partition,
+        leader_id=leader.node_id,
+        leader_epoch=leader.leader_epoch,
+        replica_nodes=[leader.node_id],
+        isr_nodes=[leader.node_id],
+    )

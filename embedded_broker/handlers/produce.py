@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.recompression import with_topic_codec
 from splashdam.embedded_broker.registry import CloseConnectionError, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.append_checks import RecordErrors
@@ -29,12 +29,15 @@ from splashdam.model.broker_errors import (
     KafkaStorageError,
     UnsupportedCompressionTypeError,
 )
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
 from splashdam.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -50,6 +53,7 @@ _log = logging.getLogger(__name__)
 _NO_COORDINATOR = "this broker has no transaction coordinator yet"
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
+_FIRST_LEADER_VERSION = 10
 _ZSTD = int(Codec.ZSTD)
 
 
@@ -71,9 +75,11 @@ def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse
         )
         for topic in request.topic_data
     ]
+    endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
-        return Parked(partial(_answer_when_flushed, request.acks, responses, due), lets_others_begin=True)
-    return _answer(request.acks, responses)
+        flushed = partial(_answer_when_flushed, request.acks, responses, endpoints, due)
+        return Parked(flushed, lets_others_begin=True)
+    return _answer(request.acks, responses, endpoints)
 
 
 def check_attributes(batch: Buffer | None, version: int) -> Buffer:
@@ -165,8 +171,26 @@ def _check_request(request: ProduceRequest) -> None:
         raise InvalidTxnStateError(_NO_COORDINATOR)
 
 
+def _named_leaders(responses: list[TopicProduceResponse], context: RequestContext) -> list[NodeEndpoint]:
+    """Names the leaders of partitions that are led elsewhere, and returns where they are reached."""
+    endpoints = {}
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            leader = leader_elsewhere(context, TopicPartition(topic.name, answer.index))
+            if leader is not None:
+                answer.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.node_id, leader_epoch=leader.leader_epoch
+                )
+                endpoints[leader.node_id] = NodeEndpoint(
+                    node_id=leader.node_id, host=leader.address.host, port=leader.address.port
+                )
+    return list(endpoints.values())
+
+
 async def _answer_when_flushed(
-    acks: int, responses: list[TopicProduceResponse], due: list[_Due]
+    acks: int, responses: list[TopicProduceResponse], endpoints: list[NodeEndpoint], due: list[_Due]
 ) -> ProduceResponse | None:
     for answer, log, end_offset in due:
         try:
@@ -174,12 +198,14 @@ async def _answer_when_flushed(
                 await log.sync()
         except KafkaStorageError as error:
             refuse(answer, log.topic_partition, error)
-    return _answer(acks, responses)
+    return _answer(acks, responses, endpoints)
 
 
-def _answer(acks: int, responses: list[TopicProduceResponse]) -> ProduceResponse | None:
+def _answer(
+    acks: int, responses: list[TopicProduceResponse], endpoints: list[NodeEndpoint]
+) -> ProduceResponse | None:
     if acks != 0:
-        return ProduceResponse(responses=responses)
+        return ProduceResponse(responses=responses, node_endpoints=endpoints)
     for topic in responses:
         for answer in topic.partition_responses:
             if answer.error_code:

@@ -70,7 +70,8 @@ class Housekeeping:
                 with logged(task.name):
                     await task.run(self._manager, Now(now_ms, wall_ms))
         work = self._manager.logs_with_work
-        work.difference_update([log for log in work if not _has_work(log)])
+        for log in [log for log in work if not _has_work(log)]:
+            del work[log]
         due = (task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) for task in TASKS)
         return max(0.0, min(due) - now_ms)
 

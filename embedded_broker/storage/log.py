@@ -206,6 +206,14 @@ class Log(FlushableLog):
             self._active.txn_index.append(AbortedTransaction(*ended[:4]))
         return appended
 
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """What is appended from now on is of this leader epoch; one that is not newer changes nothing.
+
+        Raises:
+            KafkaStorageError: it could not be written.
+        """
+        self._epochs.assign(leader_epoch, self.log_end_offset)
+
     def _write(
         self, batch: Buffer, header: BatchHeader, now_ms: int, leader_epoch: int | None
     ) -> AppendResult:

@@ -36,20 +36,18 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_topic_id, write_topic_id
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
-from splashdam.embedded_broker.storage.topic_names import check_topic_name, deleted_directory_name, folded
+from splashdam.embedded_broker.storage.topic_creation import new_topics
+from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
-from splashdam.model.broker_errors import (
-    KafkaStorageError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-    error_for,
-)
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
 """Makes a log's settings of a topic's own options (Kafka's dotted names); raises what refuses them."""
+
+Hosts: TypeAlias = Callable[[TopicPartition], bool]
+"""Whether a partition of a topic of the registry belongs into this directory."""
 
 DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
 
@@ -79,11 +77,13 @@ class LogManager:
         lock: StorageLock,
         settings_for: SettingsFor,
         settings: DirectorySettings,
+        *,
+        hosts: Hosts,
     ) -> None:
         self.root = root
         self.identity: DirectoryIdentity
         self.logs: dict[TopicPartition, Log] = {}
-        self.logs_with_work: set[Log] = set()
+        self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
         self.settings = settings
         self.checkpoints = RootCheckpoints(files, root)
@@ -91,6 +91,7 @@ class LogManager:
         self._files = files
         self._lock = lock
         self._settings_for = settings_for
+        self._hosts = hosts
         self._registry = TopicRegistry(files, root)
         self._is_closed = False
         self._pid = os.getpid()
@@ -107,6 +108,7 @@ class LogManager:
         settings_for: SettingsFor = DEFAULT_SETTINGS_FOR,
         node_id: int = 1,
         settings: DirectorySettings | None = None,
+        hosts: Hosts = lambda _: True,
     ) -> LogManager:
         """Opens a data directory, making it where it is missing.
 
@@ -117,6 +119,8 @@ class LogManager:
             settings_for: makes a log's settings of its topic's options.
             node_id: of a new directory; one that exists has its own.
             settings: when its housekeeping is due; Kafka's defaults unless given.
+            hosts: which partitions are made; where several brokers share the topics, not all. One whose
+                directory is here is opened in any case.
 
         Raises:
             IllegalStateError: another broker uses the directory; the text names its process.
@@ -127,7 +131,7 @@ class LogManager:
             files.sync_directory(os.path.dirname(made))
         lock = files.lock(root)
         try:
-            manager = cls(files, root, lock, settings_for, settings or DirectorySettings())
+            manager = cls(files, root, lock, settings_for, settings or DirectorySettings(), hosts=hosts)
             manager._load(node_id, now_ms)
         except BaseException:
             lock.release()
@@ -182,7 +186,7 @@ class LogManager:
         Raises:
             As ``create_topic``, for the first topic that is refused.
         """
-        topics = self._checked(wanted)
+        topics = new_topics(wanted, self.topics, self._settings_for)
         if any(topic.name in self._registry.deleting for topic in topics):
             self._finish_deletions()
         partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
@@ -194,22 +198,6 @@ class LogManager:
             self._undo_creation(topics)
             raise
         return [topic.topic_id for topic in topics]
-
-    def _checked(self, wanted: Sequence[NewTopic]) -> list[Topic]:
-        by_fold = {folded(name): name for name in self.topics}
-        topics: dict[str, Topic] = {}
-        for new in wanted:
-            if new.name in self.topics or new.name in topics:
-                raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
-            check_topic_name(new.name, filter(None, [by_fold.get(folded(new.name))]))
-            if new.partitions < 1:
-                raise error_for(
-                    ErrorCode.INVALID_PARTITIONS, f"a topic has at least one partition, not {new.partitions}"
-                )
-            self._settings_for(new.configs)
-            by_fold[folded(new.name)] = new.name
-            topics[new.name] = Topic(new.name, new_uuid(), tuple(range(new.partitions)), dict(new.configs))
-        return list(topics.values())
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic and its logs; slices that are being read stay readable.
@@ -229,7 +217,7 @@ class LogManager:
             (TopicPartition(topic.name, number), topic) for topic in topics for number in topic.partitions
         ]
         for topic_partition, topic in wanted:
-            if topic_partition not in self.logs:
+            if topic_partition not in self.logs and self._hosts(topic_partition):
                 directory = self._directory(topic_partition)
                 self._files.make_directory(directory)
                 # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
@@ -261,6 +249,27 @@ class LogManager:
         )
         self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
         self._work.set()
+
+    def release(self, topic_partition: TopicPartition) -> None:
+        """Closes a partition's log in order; its directory then goes to another broker.
+
+        Raises:
+            KafkaStorageError: it is closed, but whoever takes it over has to recover it.
+        """
+        log = self.logs.pop(topic_partition)
+        self.logs_with_work.pop(log, None)
+        log.close()
+
+    def take_over(
+        self, topic_partition: TopicPartition, *, leader_epoch: int, now_ms: int, clean_shutdown: bool
+    ) -> None:
+        """Opens a partition whose directory came from another broker, and leads it from now on.
+
+        Raises:
+            KafkaStorageError: the files cannot be read or repaired.
+        """
+        self._open_log(topic_partition, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
+        self.logs[topic_partition].begin_leader_epoch(leader_epoch)
 
     def _directory(self, topic_partition: TopicPartition) -> str:
         return f"{self.root}/{topic_partition}"
@@ -338,7 +347,7 @@ class LogManager:
         await self._work.wait()
 
     def _note_work(self, log: Log) -> None:
-        self.logs_with_work.add(log)
+        self.logs_with_work[log] = None
         self._work.set()
 
     async def keep_log_starts(self, logs: Iterable[Log]) -> None:

@@ -45,11 +45,15 @@ class Topic:
 
 @attrs.frozen
 class NewTopic:
-    """A topic to be made: its name, how many partitions, and its options by Kafka's dotted names."""
+    """A topic to be made: its name, how many partitions, and its options by Kafka's dotted names.
+
+    Its id is drawn, unless another broker of the cluster has done so already.
+    """
 
     name: str
     partitions: int
     configs: Mapping[str, str] = attrs.field(factory=dict)
+    topic_id: bytes | None = None
 
 
 class TopicRegistry:

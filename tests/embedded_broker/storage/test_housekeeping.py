@@ -130,12 +130,12 @@ async def test_a_turn_without_work_looks_at_no_log() -> None:
     log, logs = manager.logs[A0], manager.logs
     manager.logs = Unlooked()
     await manager.step(10, NOW_MS)
-    assert (log.recovery_point, manager.logs_with_work) == (5, set())
+    assert (log.recovery_point, list(manager.logs_with_work)) == (5, [])
     assert await manager.step(20, NOW_MS) == 4_980
     log.delete_old_segments(wall_ms=NOW_MS, now_ms=30)
-    assert manager.logs_with_work == {log}
+    assert list(manager.logs_with_work) == [log]
     await manager.step(1_080, NOW_MS)
-    assert (log.next_unlink_ms, manager.logs_with_work) == (math.inf, set())
+    assert (log.next_unlink_ms, list(manager.logs_with_work)) == (math.inf, [])
     manager.logs = logs
     manager.close()
 
