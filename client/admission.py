@@ -17,7 +17,7 @@ from splashdam.client.guard import Guard
 from splashdam.client.lookup import MetadataWait, TopicLookup
 from splashdam.client.partitioners import hashed_partition
 from splashdam.client.waiters import Wake
-from splashdam.model.errors import BrokerResponseError, BufferExhaustedError
+from splashdam.model.errors import AuthenticationError, BrokerResponseError, BufferExhaustedError
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.kernel import BatchOutcome
 from splashdam.record.lanes import RECORD_FRAMING_BYTES, payload_size
@@ -99,7 +99,7 @@ class Admission:
         lookup.accepted = self._accepted
         try:
             route = lookup.step()
-        except BrokerResponseError as error:
+        except (BrokerResponseError, AuthenticationError) as error:
             return self._failed(error)
         if route is None:
             self.waits_for = lookup.waits_for

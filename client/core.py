@@ -22,7 +22,13 @@ from splashdam.client.late import LateRecords
 from splashdam.client.lifecycle import TRANSITIONS, Event, State
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
-from splashdam.client.wiring import make_accumulator, make_metadata, sender_settings
+from splashdam.client.wiring import (
+    authenticator,
+    make_accumulator,
+    make_metadata,
+    secured,
+    sender_settings,
+)
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
@@ -88,7 +94,8 @@ class ProducerCore:
             settings=sender_settings(settings, addresses, own_loop=own_loop),
             accumulator=self.accumulator,
             metadata=self.metadata,
-            connect=self.connect,
+            connect=secured(settings, self.connect),
+            authenticator=authenticator(settings),
             clock=clock,
             guard=self.guard.lock,
             wakeup=self._wakeup,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from splashdam.client.numbers import check_partition
@@ -25,7 +26,7 @@ class TopicLookup:
         deadline_ms: when waiting ends, by the monotonic clock.
     """
 
-    __slots__ = ("_intake", "_partition", "_topic", "accepted", "deadline_ms", "waits_for")
+    __slots__ = ("_intake", "_partition", "_refusals", "_topic", "accepted", "deadline_ms", "waits_for")
 
     def __init__(self, intake: RecordIntake, topic: str, partition: int | None, deadline_ms: float) -> None:
         """Checks the arguments.
@@ -37,6 +38,7 @@ class TopicLookup:
         self._intake = intake
         self._topic = check_topic_name(topic)
         self._partition = -1 if partition is None else check_partition(partition)
+        self._refusals = intake.metadata.refusals
         self.accepted = False
         self.deadline_ms = deadline_ms
         self.waits_for: MetadataWait | None = None
@@ -46,6 +48,7 @@ class TopicLookup:
 
         Raises:
             BrokerResponseError: the cluster says why it will not name the topic, and waiting does not help.
+            AuthenticationError: meanwhile every broker was tried, and none lets us in.
             KafkaTimeoutError: the topic or partition is unknown, and ``deadline_ms`` has passed.
             IllegalStateError: the producer was closed meanwhile.
         """
@@ -59,13 +62,16 @@ class TopicLookup:
         info = cluster.topics.get(self._topic)
         if info is not None and info.error_code and not error_class(info.error_code).retriable:
             raise error_for(info.error_code, f"topic {self._topic!r} cannot be used")
+        metadata = intake.metadata
+        if metadata.refusals != self._refusals and metadata.refusal is not None:
+            raise copy(metadata.refusal)  # others raise it, too, with tracebacks of their own
         now_ms = intake.clock.now_ms()
         if now_ms >= self.deadline_ms:
             raise KafkaTimeoutError(self._why(route))
         with intake.guard.lock:
             intake.metadata.request_topic(self._topic, now_ms)
         intake.wake()
-        self.waits_for = MetadataWait(intake, cluster, accepted=self.accepted)
+        self.waits_for = MetadataWait(intake, cluster, self._refusals, accepted=self.accepted)
         return None
 
     def cancel(self) -> None:
@@ -82,22 +88,25 @@ class TopicLookup:
 
 
 class MetadataWait:
-    """Waits for a metadata snapshot other than the one that was not enough, or for the producer's end."""
+    """Waits for a metadata snapshot other than the one that was not enough, for a refusal, or for the
+    producer's end."""
 
-    __slots__ = ("_accepted", "_intake", "_seen")
+    __slots__ = ("_accepted", "_intake", "_refusals", "_seen")
 
     what: ClassVar[str] = "metadata"
 
-    def __init__(self, intake: RecordIntake, seen: ClusterMetadata, *, accepted: bool) -> None:
+    def __init__(self, intake: RecordIntake, seen: ClusterMetadata, refusals: int, *, accepted: bool) -> None:
         self._accepted = accepted
         self._intake = intake
+        self._refusals = refusals
         self._seen = seen
 
     def subscribe(self, wake: Wake) -> object | None:
         intake = self._intake
         with intake.guard.lock:
             over = intake.refuse is not None and not self._accepted
-            if intake.metadata.cluster is not self._seen or over:
+            metadata = intake.metadata
+            if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
                 return None
             return intake.metadata.add_waiter(wake)
 

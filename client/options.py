@@ -6,11 +6,15 @@ Meaning, defaults and rules are in ``settings.py``; a test compares the names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from splashdam.client.partitioners import Partitioner
 from splashdam.client.serializers import Serializer
 from splashdam.model.values import Buffer
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 SerializerLike: TypeAlias = Serializer | Callable[[Any], Buffer | None] | None
 PartitionerLike: TypeAlias = Partitioner | Callable[[bytes | None, list[int], list[int]], int]
@@ -52,5 +56,17 @@ class ProducerOptions(TypedDict, total=False):
     receive_buffer_bytes: int | None
     send_buffer_bytes: int | None
     socket_options: Sequence[tuple[int, int, Any]]
-    security_protocol: Literal["PLAINTEXT"]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_context: SSLContext | None
+    ssl_check_hostname: bool
+    ssl_cafile: str | PathLike[str] | None
+    ssl_certfile: str | PathLike[str] | None
+    ssl_keyfile: str | PathLike[str] | None
+    ssl_crlfile: str | PathLike[str] | None
+    ssl_password: str | None
+    ssl_ciphers: str | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: Any
     exit_timeout_ms: float

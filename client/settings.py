@@ -19,6 +19,7 @@ from splashdam.client.partitioners import (
     StickyPartitioner,
     partition_function,
 )
+from splashdam.client.security_settings import SecuritySettings
 from splashdam.client.serializers import DefaultSerializer, serialize_function
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import at_least, one_of, option, whole_number
@@ -107,7 +108,7 @@ def _socket_options(value: Any) -> str | None:
 
 
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
-class ProducerSettings:
+class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(
@@ -278,11 +279,6 @@ class ProducerSettings:
         [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         check=_socket_options,
         doc="Further socket options, as socket.setsockopt takes them",
-    )
-    security_protocol: str = option(
-        "PLAINTEXT",
-        check=one_of("PLAINTEXT"),
-        doc="How brokers are talked to; TLS and SASL are not supported yet",
     )
     exit_timeout_ms: float = option(
         5_000,

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from splashdam.client.security_settings import check_security
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import from_options, from_properties
@@ -20,27 +21,15 @@ from splashdam.record.compression import Compression
 
 logger = logging.getLogger("splashdam.client")
 
-_NO_TLS = "TLS and SASL are not supported yet, only security_protocol='PLAINTEXT'"
+_NO_KERBEROS = "Kerberos (GSSAPI) is not supported"
 _NO_TRANSACTIONS = "transactions are not supported yet"
 _NO_METRICS = "figures are always collected; see metrics()"
 _NO_PROXY = "proxies are not supported"
 
 _UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
-    "ssl_context": (None, _NO_TLS),
-    "ssl_check_hostname": (True, _NO_TLS),
-    "ssl_cafile": (None, _NO_TLS),
-    "ssl_certfile": (None, _NO_TLS),
-    "ssl_keyfile": (None, _NO_TLS),
-    "ssl_crlfile": (None, _NO_TLS),
-    "ssl_password": (None, _NO_TLS),
-    "ssl_ciphers": (None, _NO_TLS),
-    "sasl_mechanism": (None, _NO_TLS),
-    "sasl_plain_username": (None, _NO_TLS),
-    "sasl_plain_password": (None, _NO_TLS),
-    "sasl_kerberos_name": (None, _NO_TLS),
-    "sasl_kerberos_service_name": ("kafka", _NO_TLS),
-    "sasl_kerberos_domain_name": (None, _NO_TLS),
-    "sasl_oauth_token_provider": (None, _NO_TLS),
+    "sasl_kerberos_name": (None, _NO_KERBEROS),
+    "sasl_kerberos_service_name": ("kafka", _NO_KERBEROS),
+    "sasl_kerberos_domain_name": (None, _NO_KERBEROS),
     "transactional_id": (None, _NO_TRANSACTIONS),
     "transaction_timeout_ms": (60_000, _NO_TRANSACTIONS),
     "metric_reporters": ([], _NO_METRICS),
@@ -81,6 +70,7 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
         client_id=settings.client_id or f"splashdam-producer-{next(_client_numbers)}",
     )
     compression(settings)
+    check_security(settings, options, embedded=_is_embedded(settings.bootstrap_servers))
     settings = _settle_idempotence(settings, options)
     settings = _settle_delivery_timeout(settings, options)
     settings = _settle_backoff(settings, options, "retry_backoff_ms", "retry_backoff_max_ms")
@@ -93,12 +83,19 @@ def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
     """
-    for name in properties:
-        python_name = name.replace(".", "_")
-        if python_name in _UNSUPPORTED or name.startswith(("ssl.", "sasl.")):
-            reason = _UNSUPPORTED.get(python_name, (None, _NO_TLS))[1]
+    from splashdam.client.security_properties import take_security_properties
+
+    security, rest = take_security_properties(properties)
+    for name in rest:
+        reason = _UNSUPPORTED.get(name.replace(".", "_"), (None, ""))[1]
+        if reason:
             raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
-    return from_properties(ProducerSettings, properties, what="producer")
+    options = from_properties(ProducerSettings, rest, what="producer")
+    for name in security.keys() & options.keys():
+        raise KafkaConfigurationError(
+            f"{name.replace('_', '.')} is given although another property says the same"
+        )
+    return {**options, **security}
 
 
 def compression(settings: ProducerSettings) -> Compression:
@@ -120,6 +117,10 @@ def _without_unsupported(options: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None and value != default:
             raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
     return kept
+
+
+def _is_embedded(bootstrap_servers: object) -> bool:
+    return isinstance(bootstrap_servers, str) and bootstrap_servers.strip().startswith("embedded:")
 
 
 def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:

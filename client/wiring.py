@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import compression
-from splashdam.net.connect import TcpConnect
+from splashdam.net.authentication import Authenticator
+from splashdam.net.connect import Connect, TcpConnect
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 
@@ -77,3 +78,29 @@ def sender_settings(
         delivery_timeout_ms=settings.delivery_timeout_ms,
         write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
     )
+
+
+def secured(settings: ProducerSettings, connect: Connect) -> Connect:
+    """``connect``, inside TLS where that is asked for.
+
+    Raises:
+        KafkaConfigurationError: a file is missing, or is not what it should be.
+    """
+    if not settings.uses_tls:
+        return connect
+    from splashdam.client.security import tls_connect
+
+    return tls_connect(settings, connect, settings.socket_connection_setup_timeout_ms)
+
+
+def authenticator(settings: ProducerSettings) -> Authenticator | None:
+    """What shows brokers who we are, where they want to know.
+
+    Raises:
+        KafkaConfigurationError: the mechanism needs an option that is missing.
+    """
+    if not settings.uses_sasl:
+        return None
+    from splashdam.client.security import make_authenticator
+
+    return make_authenticator(settings)

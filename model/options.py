@@ -30,6 +30,7 @@ def option(
     kafka: str | None = None,
     parse: Callable[[str], Any] | None = None,
     check: Callable[[Any], str | None] | None = None,
+    convert: Callable[[Any], Any] | None = None,
     notes: Mapping[str, object] | None = None,
 ) -> Any:
     """Declares one option of an attrs class.
@@ -40,6 +41,7 @@ def option(
         kafka: its dotted name where that is not the Python name with dots.
         parse: turns the text of a properties file into the value; by default derived from ``default``.
         check: returns what is wrong with a value, or None.
+        convert: turns what was given into the value, before ``check``.
         notes: whatever else the owner of the class wants to find in the field's metadata.
     """
 
@@ -54,7 +56,7 @@ def option(
     metadata = {"doc": doc, "kafka": kafka, "parse": parse, **(notes or {})}
     if isinstance(default, list | dict):
         return attrs.field(factory=default.copy, validator=validate, metadata=metadata)
-    return attrs.field(default=default, validator=validate, metadata=metadata)
+    return attrs.field(default=default, converter=convert, validator=validate, metadata=metadata)
 
 
 def at_least(minimum: float) -> Callable[[Any], str | None]:

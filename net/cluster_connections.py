@@ -5,6 +5,8 @@ The sender has its own, which never waits; this one simply awaits whatever it ta
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
@@ -13,6 +15,7 @@ import trio
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import KafkaConnectionError, ProtocolError, RetriableError
+from splashdam.net.authentication import Authenticator, renewal_delay_ms
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
@@ -30,6 +33,7 @@ class ClusterConnections:
         clock: for request deadlines.
         client_id: sent with each request.
         request_timeout_ms: how long one answer may take.
+        authenticator: proves to brokers who we are, where they want to know.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class ClusterConnections:
         clock: Clock,
         client_id: str,
         request_timeout_ms: float,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self._nursery = nursery
         self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
@@ -48,7 +53,9 @@ class ClusterConnections:
         self._clock = clock
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
+        self._authenticator = authenticator
         self._open: dict[int, Connection] = {}
+        self._renew_at_ms: dict[int, float] = {}
 
     async def to(self, node: Node) -> Connection:
         """A negotiated connection to a node.
@@ -58,6 +65,8 @@ class ClusterConnections:
         """
         connection = self._open.get(node.node_id)
         if connection is not None and not connection.is_closed:
+            if self._clock.now_ms() >= self._renew_at_ms[node.node_id]:
+                await self._authenticate(connection, node)
             return connection
         stream = await self._connect(node.host, node.port)
         connection = Connection(
@@ -71,12 +80,20 @@ class ClusterConnections:
         try:
             await self._nursery.start(connection.run)
             await connection.negotiate("splashdam", version("splashdam"))
+            await self._authenticate(connection, node)
         except BaseException:  # nobody else knows of it yet
             with trio.CancelScope(shield=True):
                 await connection.aclose()
             raise
         self._open[node.node_id] = connection
         return connection
+
+    async def _authenticate(self, connection: Connection, node: Node) -> None:
+        lifetime_ms = 0.0
+        if self._authenticator is not None:
+            lifetime_ms = await self._authenticator.authenticate(connection, node.host)
+        delay_ms = renewal_delay_ms(lifetime_ms, random.random) if lifetime_ms else math.inf
+        self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
 
     async def metadata(self, topic: str, known: Iterable[Node] = ()) -> ClusterMetadata:
         """What the cluster says about a topic, asked of the first broker that answers; creates nothing.

@@ -136,7 +136,7 @@ class Connection(Negotiating):
                 if self._reading.cancelled_caught:
                     self._expire()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._close(NetworkExceptionError(f"{self._name} broke: {error}"))
+            self._broke(error)
         except ProtocolError as error:
             self._close(error, [*self._in_flight][:1])
 
@@ -218,6 +218,11 @@ class Connection(Negotiating):
             pending.fail(reason if reason and pending in (blamed or ()) else self._lost(str(pending)))
         self._reading.cancel()
         self._changed.unpark_all()
+
+    def _broke(self, error: BaseException) -> None:
+        reason = NetworkExceptionError(f"{self._name} broke: {error}")
+        reason.__cause__ = error  # it may be that the broker does not trust us
+        self._close(reason)
 
     def _lost(self, what: str) -> NetworkExceptionError:
         why = f" ({self.closed_by})" if self.closed_by else ""
@@ -371,7 +376,7 @@ class Connection(Negotiating):
             with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
                 await send_parts(self._stream, parts)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._close(NetworkExceptionError(f"{self._name} broke: {error}"))
+            self._broke(error)
         except BaseException:
             self._close(NetworkExceptionError(f"the write of {pending} to {self._peer} was interrupted"))
             raise

@@ -22,6 +22,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, ProtocolError, RetriableError
 from splashdam.model.values import IsolationLevel, TopicPartition
+from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections
 from splashdam.net.connect import Connect
@@ -77,6 +78,7 @@ async def open_fetch_client(
     connect: Connect,
     clock: Clock,
     settings: FetchSettings | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[FetchClient]:
     """A `FetchClient` for as long as the block lasts. Nothing is connected before the first call.
 
@@ -85,6 +87,7 @@ async def open_fetch_client(
         connect: makes streams, for example `splashdam.net.connect.TcpConnect`.
         clock: for deadlines.
         settings: see `FetchSettings`.
+        authenticator: see `ClusterConnections`.
     """
     settings = settings or FetchSettings()
     async with open_plain_nursery() as nursery:
@@ -95,6 +98,7 @@ async def open_fetch_client(
             clock=clock,
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
+            authenticator=authenticator,
         )
         yield FetchClient(connections, clock, settings)
         nursery.cancel_scope.cancel()

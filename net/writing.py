@@ -64,6 +64,15 @@ class TakesNow(Protocol):
         ...
 
 
+@runtime_checkable
+class SendsParts(Protocol):
+    """A stream of ours that knows how to send several parts at the least cost."""
+
+    async def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Sends all."""
+        ...
+
+
 def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
     """Gives a stream what it takes without waiting: one system call for a socket.
 
@@ -107,6 +116,9 @@ async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> No
     """
     if len(parts) > 1 and isinstance(stream, trio.SocketStream):
         await _send_gathered(stream, parts)
+        return
+    if isinstance(stream, SendsParts):
+        await stream.send_parts(parts)
         return
     for part in parts:
         await stream.send_all(part)

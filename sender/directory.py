@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import trio
 
 from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import AuthenticationError
 from splashdam.sender.links import BrokerLink, LinkState
 
 
@@ -78,9 +79,7 @@ class LinkDirectory:
         """
         if any(link.hopeful for link in self):
             return math.inf
-        addresses = {(node.host, node.port) for node in cluster.nodes.values()}
-        elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
-        links = [self.link_to(node) for node in (*cluster.nodes.values(), *elsewhere)]
+        links = [self.link_to(node) for node in self._candidates(cluster)]
         candidates = [link for link in links if link.state is LinkState.IDLE]
         ready = (link for link in links if link.state is LinkState.READY)
         sendable_in_ms = min((link.delay_ms(now_ms) for link in ready), default=math.inf)
@@ -89,6 +88,20 @@ class LinkDirectory:
         best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
         best.want(nursery, now_ms)
         return min(best.delay_ms(now_ms), sendable_in_ms)
+
+    def _candidates(self, cluster: ClusterMetadata) -> list[Node]:
+        """The brokers of the cluster, and the addresses to begin with that are not theirs."""
+        addresses = {(node.host, node.port) for node in cluster.nodes.values()}
+        elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
+        return [*cluster.nodes.values(), *elsewhere]
+
+    def refusal(self, cluster: ClusterMetadata) -> AuthenticationError | None:
+        """Why nobody lets us in, once every broker was tried in vain and one of them did not trust us."""
+        links = [self._links.get(node.node_id) for node in self._candidates(cluster)]
+        if any(link is None or link.hopeful or link.last_error is None for link in links):
+            return None
+        errors = [link.last_error for link in links if link is not None]
+        return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
     def obstacle(self) -> str:
         """Which brokers throttle us and for how long, in words; empty if none does. Any thread may ask."""

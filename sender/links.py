@@ -10,8 +10,9 @@ from typing import Protocol, TypeVar
 import trio
 
 from splashdam.model.cluster import Node
-from splashdam.model.errors import KafkaConnectionError, KafkaError
+from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.net.authentication import Authenticator, distrust, renewal_delay_ms
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
@@ -69,6 +70,7 @@ class BrokerLink:
         settings: timeouts and limits.
         owner: hears of changes.
         random: for jitter.
+        authenticator: proves to the broker who we are, where it wants to know.
 
     Attributes:
         node: which one.
@@ -85,6 +87,7 @@ class BrokerLink:
         settings: SenderSettings,
         owner: LinkOwner,
         random: Callable[[], float],
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.node = node
         self.state = LinkState.IDLE
@@ -93,6 +96,9 @@ class BrokerLink:
         self._clock = clock
         self._settings = settings
         self._owner = owner
+        self._random = random
+        self._authenticator = authenticator
+        self._session = trio.CancelScope()
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._connection: Connection | None = None
         self._retry_at_ms = -math.inf
@@ -230,24 +236,42 @@ class BrokerLink:
             peer=str(self.node),
             on_progress=self._owner.link_changed,
         )
+        self._session = trio.CancelScope()
         async with trio.open_nursery() as nursery:
-            await nursery.start(connection.run)
-            refusal = await self._negotiate(connection)
-            if refusal is None:
-                self._opened(connection)
-            else:
-                await connection.aclose()
-        return refusal or connection.closed_by
-
-    async def _negotiate(self, connection: Connection) -> KafkaError | None:
-        timeout_ms = self._settings.connection_setup_timeout_ms
-        with trio.move_on_after(timeout_ms / 1000):
+            await nursery.start(self._run, connection)
             try:
-                await connection.negotiate(self._settings.software_name, self._settings.software_version)
+                lifetime_ms = await self._introduce(connection)
+                self._opened(connection)
+                await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
-                return error
-            return None
-        return KafkaConnectionError(f"{self.node} did not say what it speaks within {timeout_ms:g} ms")
+                await connection.aclose()
+                return distrust(error) or error
+        return distrust(connection.closed_by) or connection.closed_by
+
+    async def _run(
+        self, connection: Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await connection.run(task_status=task_status)
+        self._session.cancel()  # there is nothing to keep any more
+
+    async def _introduce(self, connection: Connection) -> float:
+        """Agrees on versions and shows who we are; answers how long that holds, 0 for ever."""
+        timeout_ms = self._settings.connection_setup_timeout_ms
+        what = "say what it speaks"
+        with trio.move_on_after(timeout_ms / 1000):
+            await connection.negotiate(self._settings.software_name, self._settings.software_version)
+            if self._authenticator is None:
+                return 0.0
+            what = "come to an end with authentication"
+            return await self._authenticator.authenticate(connection, self.node.host)
+        raise KafkaConnectionError(f"{self.node} did not {what} within {timeout_ms:g} ms")
+
+    async def _keep_session(self, connection: Connection, lifetime_ms: float) -> None:
+        """Shows who we are anew in time (KIP-368), for as long as the connection is open."""
+        with self._session:
+            while lifetime_ms and self._authenticator is not None:
+                await trio.sleep(renewal_delay_ms(lifetime_ms, self._random) / 1000)
+                lifetime_ms = await self._authenticator.authenticate(connection, self.node.host)
 
     def _opened(self, connection: Connection) -> None:
         self._advance(LinkEvent.OPEN)
@@ -262,7 +286,10 @@ class BrokerLink:
         self._connection = None
         if error is not None:
             self.last_error = error
-            self._retry_at_ms = self._clock.now_ms() + self._backoff.next_ms()
+            wait_ms = self._backoff.next_ms()
+            if isinstance(error, AuthenticationError):  # it will not be forgiven soon
+                wait_ms = self._settings.reconnect_backoff_max_ms
+            self._retry_at_ms = self._clock.now_ms() + wait_ms
             self._owner.link_lost(self.node, error)
         self._owner.link_changed()
 

@@ -15,6 +15,7 @@ import attrs
 
 from splashdam.model.broker_errors import error_class
 from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import AuthenticationError
 from splashdam.model.values import TopicPartition
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.metadata_merging import follow
@@ -46,6 +47,8 @@ class Metadata:
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
         obstacle: says what keeps open connections from being used now; empty if nothing does.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
+        refusal: why no broker let us in, the last time that none did.
+        refusals: how often that was; who waits fails when it changes.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class Metadata:
     ) -> None:
         self.cluster = ClusterMetadata()
         self.last_failure = ""
+        self.refusal: AuthenticationError | None = None
+        self.refusals = 0
         self.on_change: Callable[[], None] = lambda: None
         self.obstacle: Callable[[], str] = str
         self._max_age_ms = max_age_ms
@@ -177,6 +182,12 @@ class Metadata:
         if self._wanted:  # that was the attempt; from now on it takes somebody who needs the answer
             self._wanted = False
             self._asked_at_ms = now_ms
+
+    def refused(self, error: AuthenticationError) -> list[MetadataWaiter]:
+        """No broker lets us in: those who wait now need not wait any longer. As ``take_waiters``."""
+        self.refusal = error
+        self.refusals += 1
+        return self.take_waiters()
 
     def apply_leader(self, topic_partition: TopicPartition, leader: Node, leader_epoch: int) -> None:
         """A broker named the new leader in its answer (KIP-951); an older epoch than ours is ignored."""

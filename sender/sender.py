@@ -20,6 +20,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.results import DrainGate, OpenGate, ReadyCheck
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.sender.completion import Completion
@@ -27,7 +28,7 @@ from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink, LinkState
-from splashdam.sender.metadata import Metadata
+from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
@@ -53,6 +54,7 @@ class Sender:
         wakeup: how the application's threads wake this task.
         on_drained: called without the guard when what could be sent was taken and is not written yet, and
             when answers were handled.
+        authenticator: proves to brokers who we are, where they want to know.
         random: answers numbers from 0 to 1, for jitter.
     """
 
@@ -67,6 +69,7 @@ class Sender:
         guard: AbstractContextManager[object],
         wakeup: Wakeup,
         on_drained: Callable[[], None] = lambda: None,
+        authenticator: Authenticator | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._context = SenderContext(
@@ -81,6 +84,7 @@ class Sender:
         )
         self._connect = connect
         self._on_drained = on_drained
+        self._authenticator = authenticator
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
@@ -238,10 +242,17 @@ class Sender:
             self._on_drained()  # memory was given back, which is no reason to run further ahead
 
     def link_lost(self, node: Node, error: BaseException) -> None:
-        """A broker could not be reached, or the connection to it broke."""
-        with self._context.guard:
-            self._context.metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
+        """A broker could not be reached, or the connection to it broke. Where no broker lets us in, callers
+        and records that wait for one fail now: their time would not change that."""
+        metadata, waiters = self._context.metadata, []
         self._completion.last_failure = error
+        with self._context.guard:
+            metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
+            refusal = self._links.refusal(metadata.cluster)
+            if refusal is not None:
+                waiters = metadata.refused(refusal)
+                self._completion.abort_unsent(refusal)
+        run_waiters(waiters)
 
     def _finished(self) -> bool:
         return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
@@ -292,6 +303,7 @@ class Sender:
             settings=self._context.settings,
             owner=self,
             random=self._context.random,
+            authenticator=self._authenticator,
         )
 
 

@@ -1,0 +1,62 @@
+"""TLS contexts and credentials, made of a producer's options. Imported only where they are asked for."""
+
+from __future__ import annotations
+
+import ssl
+
+from splashdam.client.security_settings import SecuritySettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.secrets import Secret
+from splashdam.net.authentication import Authenticator
+from splashdam.net.connect import Connect
+from splashdam.net.sasl.exchange import SaslAuthenticator
+from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
+from splashdam.net.tls import TlsConnect
+from splashdam.net.tls_context import TlsFiles, client_context
+
+_NAMES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_password", "ssl_ciphers")
+
+
+def tls_connect(settings: SecuritySettings, connect: Connect, timeout_ms: float) -> TlsConnect:
+    """Connections inside TLS.
+
+    Raises:
+        KafkaConfigurationError: a file is missing, or is not what it should be.
+    """
+    return TlsConnect(connect, _context(settings), timeout_ms=timeout_ms)
+
+
+def make_authenticator(settings: SecuritySettings) -> Authenticator:
+    """Shows brokers who we are.
+
+    Raises:
+        KafkaConfigurationError: the mechanism needs an option that is missing.
+    """
+    name = str(settings.sasl_mechanism)
+    for option in MECHANISMS[name].needs:
+        if not getattr(settings, option):
+            raise KafkaConfigurationError(f"{option} is missing: sasl_mechanism={name!r} needs it")
+    password = settings.sasl_plain_password
+    credentials = Credentials(
+        "",
+        username=settings.sasl_plain_username,
+        password=None if password is None else Secret(password),
+        token_provider=settings.sasl_oauth_token_provider,
+    )
+    return SaslAuthenticator(name, credentials)
+
+
+def _context(settings: SecuritySettings) -> ssl.SSLContext:
+    if settings.ssl_context is not None:
+        context: ssl.SSLContext = settings.ssl_context
+        return context
+    files = TlsFiles(
+        names=_NAMES,
+        cafile=settings.ssl_cafile,
+        certfile=settings.ssl_certfile,
+        keyfile=settings.ssl_keyfile,
+        crlfile=settings.ssl_crlfile,
+        password=None if settings.ssl_password is None else Secret(settings.ssl_password),
+        ciphers=settings.ssl_ciphers,
+    )
+    return client_context(files, check_hostname=settings.ssl_check_hostname)
