@@ -14,6 +14,7 @@ import trio
 
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fork_guard import guard
+from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.leadership import (
     HandsOutIds,
     Leadership,
@@ -59,6 +60,7 @@ class Broker:
         attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
+        offsets: what groups have committed.
         failure: why it ended by itself, if it did.
     """
 
@@ -81,6 +83,7 @@ class Broker:
         self.topics = Topics(logs, settings, self.parking, clock)
         self.leadership = leadership
         self.producer_ids = producer_ids
+        self.offsets = GroupOffsets(self)
         self.addresses: list[Address] = []
         self.failure: KafkaStorageError | None = None
         self._nursery = nursery
@@ -137,6 +140,12 @@ class Broker:
             self._sockets.add(listener.socket)
         serve = partial(self.serve_stream, address=address)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
+
+    def begin(self) -> None:
+        """Reads what the broker's own topics say, and begins the work in the background."""
+        self.offsets.load()
+        self._nursery.start_soon(self.keep_house)
+        self._nursery.start_soon(self.offsets.keep_house)
 
     async def keep_house(self) -> None:
         """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, ….
@@ -251,7 +260,7 @@ async def open_broker(
             broker = Broker(
                 settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop
             )
-            nursery.start_soon(broker.keep_house)
+            broker.begin()
             for listener in listeners:
                 broker.serve_listener(listener)
             try:

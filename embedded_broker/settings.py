@@ -65,6 +65,19 @@ class BrokerSettings(DirectorySettings):
         doc="segment.bytes of __consumer_offsets when it is made.",
         check=whole_number(14, MAX_INT),
     )
+    offsets_retention_minutes: int = option(
+        10_080,
+        doc="Minutes that an offset of a group without members is kept after its commit.",
+        check=whole_number(1, MAX_INT),
+    )
+    offsets_retention_check_interval_ms: int = option(
+        600_000, doc="How often offsets are looked for that are past it.", check=whole_number(1)
+    )
+    offset_metadata_max_bytes: int = option(
+        4096,
+        doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
+        check=whole_number(0, MAX_INT),
+    )
     transaction_state_log_num_partitions: int = option(
         50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
     )

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
-from splashdam.record.reader import read_records
+from splashdam.record.reader import Record, read_records
 
 CONTROL_KEY = Struct(">hh")
 """Key of a control record: version, type (docs/format/control-batches.md)."""
@@ -79,7 +79,12 @@ def control_type(batch: Buffer, position: int = 0) -> int | None:
         CorruptMessageError: its record cannot be read.
     """
     record = next(iter(read_records(batch, position)), None)
-    if record is None or record.key is None or len(record.key) < CONTROL_KEY.size:
+    return None if record is None else type_of_control_record(record)
+
+
+def type_of_control_record(record: Record) -> int | None:
+    """The same, of the batch's only record."""
+    if record.key is None or len(record.key) < CONTROL_KEY.size:
         return None
     kind: int = CONTROL_KEY.unpack_from(record.key)[1]
     return kind

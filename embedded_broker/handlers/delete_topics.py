@@ -38,6 +38,7 @@ def _delete(asked: DeleteTopicState, context: RequestContext) -> DeletableTopicR
         topic = _find(asked, context)
         result.name, result.topic_id = topic.name, topic.topic_id
         context.broker.topics.delete(topic)
+        context.broker.offsets.forget_topic(topic.name)
     except BrokerResponseError as error:
         result.error_code = error.code
         result.error_message = error.message

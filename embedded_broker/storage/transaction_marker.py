@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from splashdam.model.values import Buffer
-from splashdam.record.aborted import ABORT, COMMIT, CONTROL_KEY
+from splashdam.record.aborted import ABORT, COMMIT, CONTROL_KEY, type_of_control_record
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
 
@@ -54,12 +54,8 @@ def parse_marker(batch: Buffer, producer_id: int, producer_epoch: int) -> Transa
         CorruptMessageError: its record cannot be read.
     """
     record = next(iter(read_records(batch)), None)
-    if record is None or record.key is None or record.value is None:
+    kind = None if record is None else type_of_control_record(record)
+    if record is None or kind not in (ABORT, COMMIT) or len(record.value or b"") < _VALUE.size:
         return None
-    if len(record.key) < CONTROL_KEY.size or len(record.value) < _VALUE.size:
-        return None
-    _, kind = CONTROL_KEY.unpack_from(record.key)
-    if kind not in (ABORT, COMMIT):
-        return None
-    _, coordinator_epoch = _VALUE.unpack_from(record.value)
+    _, coordinator_epoch = _VALUE.unpack_from(record.value or b"")
     return TransactionMarker(producer_id, producer_epoch, kind == COMMIT, coordinator_epoch)

@@ -1,0 +1,83 @@
+"""What OffsetCommit and TxnOffsetCommit have in common: which of their offsets are fit to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+
+class AskedPartition(Protocol):
+    """One partition of a request."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class AskedTopic(Protocol):
+    """One topic of a request."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[AskedPartition]:
+        """Its partitions."""
+        ...
+
+
+class Sorted:
+    """The offsets of one request: those to commit, and the codes of those that cannot be.
+
+    Args:
+        topics: as asked.
+        broker: which must have the partitions.
+        expire_timestamp_ms: when the offsets are forgotten, where the request says so.
+    """
+
+    def __init__(
+        self, topics: Sequence[AskedTopic], broker: Broker, expire_timestamp_ms: int | None = None
+    ) -> None:
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self.codes: dict[TopicPartition, int] = {}
+        now_ms = broker.clock.wall_ms()
+        for topic in topics:
+            known = broker.topics.get(topic.name)
+            for asked in topic.partitions:
+                topic_partition = TopicPartition(topic.name, asked.partition_index)
+                metadata = asked.committed_metadata or ""
+                if known is None or asked.partition_index not in known.partitions:
+                    self.codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif _is_too_large(metadata, broker.settings.offset_metadata_max_bytes):
+                    self.codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    self.offsets[topic_partition] = CommittedOffset(
+                        asked.committed_offset,
+                        metadata,
+                        asked.committed_leader_epoch,
+                        now_ms,
+                        expire_timestamp_ms,
+                    )
+
+    def refuse(self, code: int) -> None:
+        """None of those that were to be committed is."""
+        self.codes.update(dict.fromkeys(self.offsets, code))
+
+    def code_of(self, topic: str) -> Callable[[int], int]:
+        """The codes of a topic's partitions, 0 where nothing is wrong."""
+        return lambda partition: self.codes.get(TopicPartition(topic, partition), ErrorCode.NONE)
+
+
+def _is_too_large(metadata: str, limit: int) -> bool:
+    """Kafka counts UTF-16 units, and calls them bytes."""
+    return len(metadata) + sum(letter > "\uffff" for letter in metadata) > limit

@@ -1,0 +1,123 @@
+"""OffsetFetch 1–9: how far groups have read; several groups from version 8 on (facts B28).
+
+What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_FIRST_SEVERAL_GROUPS_VERSION = 8
+_FIRST_GROUP_ERROR_VERSION = 2
+
+
+@handles(OffsetFetchRequest, versions=range(1, 10))
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """Every partition asked for, or, where none is named, all that the group has committed."""
+    if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
+        return OffsetFetchResponse(
+            groups=[
+                _group_answer(each.group_id, each.topics, request.require_stable, context)
+                for each in request.groups
+            ]
+        )
+    code, topics = _found(request.group_id, request.topics, request.require_stable, context)
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name, partitions=[OffsetFetchResponsePartition(**each._asdict()) for each in partitions]
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+class _Offset(NamedTuple):
+    """The answer for one partition; fields as both versions of the message call them."""
+
+    partition_index: int
+    committed_offset: int = -1
+    committed_leader_epoch: int = -1
+    metadata: str = ""
+    error_code: int = 0
+
+
+def _group_answer(
+    group_id: str,
+    asked: Iterable[OffsetFetchRequestTopics] | None,
+    require_stable: bool,
+    context: RequestContext,
+) -> OffsetFetchResponseGroup:
+    code, topics = _found(group_id, asked, require_stable, context)
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=name,
+                partitions=[OffsetFetchResponsePartitions(**each._asdict()) for each in partitions],
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def _found(
+    group_id: str,
+    asked: Iterable[OffsetFetchRequestTopic] | Iterable[OffsetFetchRequestTopics] | None,
+    require_stable: bool,
+    context: RequestContext,
+) -> tuple[int, dict[str, list[_Offset]]]:
+    """A code for the whole group, and offsets by topic."""
+    try:
+        group = context.broker.offsets.group(group_id)
+    except BrokerResponseError as error:
+        if context.version >= _FIRST_GROUP_ERROR_VERSION:
+            return error.code, {}
+        failed = {
+            topic.name: [_Offset(index, error_code=error.code) for index in topic.partition_indexes]
+            for topic in asked or ()
+        }
+        return ErrorCode.NONE, failed
+    wanted: Iterable[TopicPartition]
+    if asked is None:
+        wanted = sorted(group.offsets) if group is not None else ()
+    else:
+        wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
+    topics: dict[str, list[_Offset]] = {}
+    for topic_partition in wanted:
+        offset = _offset_of(group, topic_partition, require_stable)
+        topics.setdefault(topic_partition.topic, []).append(offset)
+    return ErrorCode.NONE, topics
+
+
+def _offset_of(group: Group | None, topic_partition: TopicPartition, require_stable: bool) -> _Offset:
+    index = topic_partition.partition
+    if group is None:
+        return _Offset(index)
+    if require_stable and topic_partition in group.open_transactions:
+        return _Offset(index, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    stored = group.offsets.get(topic_partition)
+    if stored is None:
+        return _Offset(index)
+    committed = stored.committed
+    return _Offset(index, committed.offset, committed.leader_epoch, committed.metadata)

@@ -1,0 +1,237 @@
+"""OffsetCommit and OffsetFetch: what is kept, what is refused, and that it lasts."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from broker_talk import Talk
+from offset_talk import commit, fetch
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset, OffsetKey
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.leadership import LeadershipMap
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.values import TopicPartition
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
+from splashdam.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+
+NOTHING = (-1, -1, "", 0)
+
+
+@pytest.fixture
+async def broker(broker: Broker) -> Broker:
+    """The broker, with a topic of three partitions."""
+    broker.topics.create("t", 3)
+    return broker
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+async def test_commits_come_back(talk: Talk, version: int) -> None:
+    """B28: offset, leader epoch (6+) and metadata byte for byte; the group is made by the commit."""
+    assert await commit(talk, "g", {0: 7, 2: 9}, version, metadata="änything\0 \U0001f600") == [0, 0]
+    epoch = 4 if version >= 6 else -1
+    found = (epoch, "änything\0 \U0001f600", 0)
+    assert await fetch(talk, "g", [0, 1, 2]) == [(0, 7, *found), (1, *NOTHING), (2, 9, *found)]
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_every_version_fetches(talk: Talk, version: int) -> None:
+    """The leader epoch from 5 on; without topics everything (2+), and nothing of a group nobody knows."""
+    await commit(talk, "g", {2: 9, 1: 8})
+    epoch = 4 if version >= 5 else -1
+    expected = [(1, 8, epoch, "", 0), (2, 9, epoch, "", 0)]
+    assert await fetch(talk, "g", [1, 2], version) == expected
+    assert await fetch(talk, "other", [1], version) == [(1, *NOTHING)]
+    assert await fetch(talk, "g", [], version) == []
+    if version >= 2:
+        assert await fetch(talk, "g", None, version) == expected
+        assert await fetch(talk, "other", None, version) == []
+
+
+async def test_the_last_commit_counts(talk: Talk) -> None:
+    """Also one that goes back; null metadata is empty."""
+    for offset, metadata in ((5, "m"), (3, None)):
+        assert await commit(talk, "g", {0: offset}, metadata=metadata) == [0]
+    assert await fetch(talk, "g", [0]) == [(0, 3, 4, "", 0)]
+
+
+async def test_an_empty_group_id(talk: Talk) -> None:
+    """Kafka takes it for offsets, for clients of old."""
+    assert await commit(talk, "", {0: 1}) == [0]
+    assert await fetch(talk, "", [0]) == [(0, 1, 4, "", 0)]
+
+
+async def test_unknown_partitions(talk: Talk) -> None:
+    """3 for each; the others are kept. Asked for, they are just not committed."""
+    assert await commit(talk, "g", {0: 1, 3: 1}) == [0, 3]
+    assert await commit(talk, "g", {0: 1}, topic="missing") == [3]
+    assert await fetch(talk, "g", [0, 3]) == [(0, 1, 4, "", 0), (3, *NOTHING)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [("x" * 4096, 0), ("x" * 4097, 12), ("\U0001f600" * 2048, 0), ("\U0001f600" * 2049, 12)],
+)
+async def test_too_much_metadata(talk: Talk, metadata: str, code: int) -> None:
+    """12 above offset.metadata.max.bytes, which Kafka compares with UTF-16 units."""
+    assert await commit(talk, "g", {0: 1}, metadata=metadata) == [code]
+    assert (await fetch(talk, "g", [0]))[0][1] == (-1 if code else 1)
+
+
+@pytest.mark.parametrize("version", [2, 8, 9])
+async def test_members_of_groups_without_members(talk: Talk, version: int) -> None:
+    """A generation of a group that is not there: 22, from version 9 on 69; of one without members: 25."""
+    fields = {"generation_id_or_member_epoch": 3, "member_id": "m"}
+    assert await commit(talk, "g", {0: 1, 1: 1}, version, **fields) == [69 if version == 9 else 22] * 2
+    await commit(talk, "g", {0: 1})
+    assert await commit(talk, "g", {0: 2}, version, **fields) == [25]
+    assert await fetch(talk, "g", [0]) == [(0, 1, 4, "", 0)]
+    assert await commit(talk, "g", {0: 3}, version, member_id="m") == [0]
+
+
+async def test_more_offsets_than_a_batch_takes(talk: Talk) -> None:
+    """28 for more offsets than a batch takes."""
+    assert set(await commit(talk, "g" * 32_000, dict.fromkeys(range(3), 1), metadata="m" * 4096)) == {0}
+    many = dict.fromkeys(range(40), 1)
+    name = CONSUMER_OFFSETS
+    assert set(await commit(talk, "h" * 32_000, many, topic=name)) == {28}
+    assert await fetch(talk, "h" * 32_000, [0], topic=name) == [(0, *NOTHING)]
+
+
+async def test_one_request_for_several_groups(talk: Talk) -> None:
+    """Version 8 and later: each with its own answer."""
+    await commit(talk, "g1", {0: 1})
+    await commit(talk, "g2", {1: 2})
+    assert await fetch(talk, "g1", None) == [(0, 1, 4, "", 0)]
+    assert await fetch(talk, "g2", None) == [(1, 2, 4, "", 0)]
+
+
+async def test_a_disk_that_refuses(talk: Talk, files: MemoryFiles) -> None:
+    """16, as Kafka says it: the client looks for the coordinator again. What was committed before holds."""
+    await commit(talk, "g", {0: 1})
+    files.inject(Fault(28))
+    assert await commit(talk, "g", {0: 2, 9: 1}) == [16, 3]
+    assert await fetch(talk, "g", [0]) == [(0, 1, 4, "", 0)]
+    assert await commit(talk, "g", {0: 3}) == [0]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_offsets_survive(files: MemoryFiles, autojump_clock: MockClock, clean: bool) -> None:
+    """B29: a restart, clean or not."""
+    network = MemoryNetwork()
+    for number in range(2):
+        async with open_broker("/data", host="b", port=1, listen=network.listen, files=files) as broker:
+            async with await network.connect("b", 1) as stream:
+                talk = Talk(stream)
+                if number == 0:
+                    broker.topics.create("t")
+                    await commit(talk, "g", {0: 5}, metadata="m")
+                assert await fetch(talk, "g", [0]) == [(0, 5, 4, "m", 0)]
+            if not clean:
+                files.kill()
+
+
+async def test_offsets_of_a_deleted_topic_go(talk: Talk, broker: Broker) -> None:
+    """Of every group, and for good: a new topic of the name begins without. So do all without their topic."""
+    broker.topics.create("other")
+    await commit(talk, "g", {0: 5})
+    await commit(talk, "g", {0: 6}, topic="other")
+    await talk.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    broker.offsets.load()
+    assert await fetch(talk, "g", [0]) == [(0, *NOTHING)]
+    assert await fetch(talk, "g", [0], topic="other") == [(0, 6, 4, "", 0)]
+    await talk.ask(DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS]), 5)
+    assert await fetch(talk, "g", [0], topic="other") == [(0, *NOTHING)]
+
+
+async def test_old_offsets_are_forgotten(
+    files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Seven days after the commit, or after the time that the request asked for (versions 2 to 4)."""
+    options = {"offsets_retention_minutes": 60, "connections_max_idle_ms": 10**8}
+    clock = VirtualClock(autojump_clock)
+    async with open_broker(
+        "/data", host="b", port=1, listen=network.listen, clock=clock, files=files, **options
+    ) as broker:
+        broker.topics.create("t", 3)
+        talk = Talk(await network.connect("b", 1))
+        await commit(talk, "g", {0: 1})
+        await commit(talk, "g", {1: 1}, 4, retention_time_ms=1_200_000)
+        await commit(talk, "g", {2: 1}, 4, retention_time_ms=30_000_000)
+        lasting = []
+        for _ in range(4):
+            lasting.append([found[0] for found in await fetch(talk, "g", None)])
+            await trio.sleep(21 * 60)
+        assert lasting == [[0, 1, 2], [0, 2], [0, 2], [2]]
+
+
+async def test_groups_whose_members_kafka_knew_keep_their_offsets(broker: Broker, talk: Talk) -> None:
+    """They count from the last member's leaving, which is not known here; nobody is a member any more."""
+    topic = InternalTopic(CONSUMER_OFFSETS, broker)
+    key = OffsetKey("g", TopicPartition("t", 0)).encoded()
+    topic.append(topic.partition_for("g"), [(b"\0\2\0\1g", b"\0\3"), (key, CommittedOffset(5).encoded())])
+    broker.offsets.load()
+    assert broker.offsets.expire(10**15) == 0
+    assert await fetch(talk, "g", [0]) == [(0, 5, -1, "", 0)]
+    assert await commit(talk, "g", {0: 1}, generation_id_or_member_epoch=1, member_id="m") == [25]
+    topic.append(topic.partition_for("g"), [(b"\0\2\0\1g", None)])
+    broker.offsets.load()
+    assert broker.offsets.expire(10**15) == 1
+
+
+@pytest.mark.parametrize("version", [1, 7, 8])
+async def test_a_partition_that_cannot_be_read(
+    talk: Talk, broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its groups are answered with 15, where the version has room for it; others go on."""
+    await commit(talk, "g", {0: 5})
+    await commit(talk, "other", {0: 6})
+    damaged = InternalTopic(CONSUMER_OFFSETS, broker).partition_for("g")
+    read_all = InternalTopic.read_all
+
+    def read(topic: InternalTopic, partition: int) -> object:
+        if partition == damaged:
+            raise CorruptMessageError("damaged")
+        return read_all(topic, partition)
+
+    monkeypatch.setattr(InternalTopic, "read_all", read)
+    broker.offsets.load()
+    assert await commit(talk, "g", {0: 7}) == [15]
+    assert await fetch(talk, "other", [0]) == [(0, 6, 4, "", 0)]
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    )
+    if version < 8:
+        answer = await talk.ask(request, version)
+        assert answer.error_code == (15 if version >= 2 else 0)
+        assert [each.error_code for topic in answer.topics for each in topic.partitions] == (
+            [15] if version < 2 else []
+        )
+
+
+async def test_a_record_that_is_none_costs_itself(broker: Broker, talk: Talk) -> None:
+    """A key or a value of unknown form is left out with a line in the log."""
+    topic = InternalTopic(CONSUMER_OFFSETS, broker)
+    good = OffsetKey("g", TopicPartition("t", 0)).encoded()
+    bad = OffsetKey("g", TopicPartition("t", 1)).encoded()
+    records = [(b"\0", b""), (bad, b"\0\3"), (good, CommittedOffset(5).encoded())]
+    topic.append(topic.partition_for("g"), records)
+    broker.offsets.load()
+    assert await fetch(talk, "g", [0, 1]) == [(0, 5, -1, "", 0), (1, *NOTHING)]
+
+
+async def test_groups_that_another_broker_keeps(broker: Broker, talk: Talk) -> None:
+    """16, and not an answer that would look as if nothing were committed."""
+    await commit(talk, "g", {0: 5})
+    where = TopicPartition(CONSUMER_OFFSETS, InternalTopic(CONSUMER_OFFSETS, broker).partition_for("g"))
+    elsewhere = LeadershipMap(broker.producer_ids)
+    elsewhere.appoint(where, broker.node_id + 1)
+    broker.leadership = elsewhere
+    assert await commit(talk, "g", {0: 6}) == [16]
+    request = OffsetFetchRequest(group_id="g", topics=None)
+    assert (await talk.ask(request, 7)).error_code == 16

@@ -1,0 +1,88 @@
+"""Requests about committed offsets, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_talk import Talk
+
+from splashdam.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from splashdam.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+FIRST_SEVERAL_GROUPS = 8
+
+
+async def commit(
+    talk: Talk,
+    group_id: str,
+    offsets: Mapping[int, int],
+    version: int = 8,
+    *,
+    topic: str = "t",
+    **fields: Any,
+) -> list[int]:
+    """Commits offsets of a topic's partitions; the codes. ``metadata`` goes beside each of them."""
+    metadata = fields.pop("metadata", "")
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=4 if version >= 6 else -1,
+            committed_metadata=metadata,
+        )
+        for partition, offset in offsets.items()
+    ]
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    answer = await talk.ask(OffsetCommitRequest(group_id=group_id, topics=topics, **fields), version)
+    assert [each.partition_index for each in answer.topics[0].partitions] == list(offsets)
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+async def fetch(
+    talk: Talk,
+    group_id: str,
+    partitions: list[int] | None,
+    version: int = 8,
+    *,
+    topic: str = "t",
+    require_stable: bool = False,
+) -> list[tuple[Any, ...]]:
+    """Asks for partitions of a topic, or for all: partition, offset, leader epoch, metadata, code of each."""
+    request = OffsetFetchRequest(require_stable=require_stable)
+    if version >= FIRST_SEVERAL_GROUPS:
+        wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=partitions or [])]
+        request.groups = [
+            OffsetFetchRequestGroup(group_id=group_id, topics=None if partitions is None else wanted)
+        ]
+        (found,) = (await talk.ask(request, version)).groups
+        assert (found.group_id, found.error_code) == (group_id, 0)
+        topics: list[Any] = list(found.topics)
+    else:
+        request.group_id = group_id
+        asked = [OffsetFetchRequestTopic(name=topic, partition_indexes=partitions or [])]
+        request.topics = None if partitions is None else asked
+        answer = await talk.ask(request, version)
+        assert answer.error_code == 0
+        topics = list(answer.topics)
+    assert {each.name for each in topics} <= {topic}
+    return [
+        (
+            each.partition_index,
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.metadata,
+            each.error_code,
+        )
+        for found in topics
+        for each in found.partitions
+    ]
