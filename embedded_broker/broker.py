@@ -30,6 +30,7 @@ from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topics import Topics
+from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -61,6 +62,7 @@ class Broker:
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
         offsets: what groups have committed.
+        transactions: coordinates transactions.
         failure: why it ended by itself, if it did.
     """
 
@@ -84,6 +86,7 @@ class Broker:
         self.leadership = leadership
         self.producer_ids = producer_ids
         self.offsets = GroupOffsets(self)
+        self.transactions = TransactionCoordinator(self, nursery.start_soon)
         self.addresses: list[Address] = []
         self.failure: KafkaStorageError | None = None
         self._nursery = nursery
@@ -144,7 +147,9 @@ class Broker:
     def begin(self) -> None:
         """Reads what the broker's own topics say, and begins the work in the background."""
         self.offsets.load()
+        self.transactions.load()
         self._nursery.start_soon(self.keep_house)
+        self._nursery.start_soon(self.transactions.keep_house)
         self._nursery.start_soon(self.offsets.keep_house)
 
     async def keep_house(self) -> None:
@@ -260,10 +265,10 @@ async def open_broker(
             broker = Broker(
                 settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop
             )
-            broker.begin()
-            for listener in listeners:
-                broker.serve_listener(listener)
             try:
+                broker.begin()
+                for listener in listeners:
+                    broker.serve_listener(listener)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error

@@ -6,7 +6,7 @@ needed. Clients may read them and may not write to them; the broker appends thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -168,17 +168,24 @@ def answer_when_safe(log: Log, answer: Response, refuse: Callable[[KafkaStorageE
         answer: says that it is done.
         refuse: makes the answer where the disk failed.
     """
-    if not log.must_flush:
-        return answer
-    return Parked(partial(_when_flushed, log, log.log_end_offset, answer, refuse))
+    return answer_when_all_safe([log], answer, refuse)
+
+
+def answer_when_all_safe(
+    logs: Iterable[Log], answer: Response, refuse: Callable[[KafkaStorageError], Response]
+) -> Answer:
+    """As ``answer_when_safe``, where several logs were appended to."""
+    due = {log: log.log_end_offset for log in logs if log.must_flush}
+    return Parked(partial(_when_flushed, due, answer, refuse)) if due else answer
 
 
 async def _when_flushed(
-    log: Log, end_offset: int, answer: Response, refuse: Callable[[KafkaStorageError], Response]
+    due: Mapping[Log, int], answer: Response, refuse: Callable[[KafkaStorageError], Response]
 ) -> Response:
     try:
-        if log.recovery_point < end_offset:
-            await log.sync()
+        for log, end_offset in due.items():
+            if log.recovery_point < end_offset:
+                await log.sync()
     except KafkaStorageError as error:
         return refuse(error)
     return answer

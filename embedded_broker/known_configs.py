@@ -26,6 +26,7 @@ _REASONS = {
         default.replication.factor replica.lag.time.max.ms replica.fetch.max.bytes replica.fetch.min.bytes
         replica.fetch.wait.max.ms replica.fetch.backoff.ms replica.fetch.response.max.bytes
         replica.socket.timeout.ms replica.socket.receive.buffer.bytes num.replica.fetchers
+        transaction.state.log.replication.factor transaction.state.log.min.isr
         num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
     "one event loop does the work of all threads": """
         num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
@@ -40,12 +41,7 @@ _REASONS = {
         offsets.topic.replication.factor offsets.topic.compression.codec
         offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
         share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",
-    "there are no transactions yet": """
-        transaction.max.timeout.ms transaction.state.log.min.isr
-        transaction.state.log.replication.factor
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transactional.id.expiration.ms
-        transaction.remove.expired.transaction.cleanup.interval.ms
-        transaction.partition.verification.enable""",
+    "the log is read as it is": "transaction.state.log.load.buffer.size",
     "fetch sessions are not kept": "max.incremental.fetch.session.cache.slots",
     "nothing is measured for others": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level

@@ -34,6 +34,10 @@ class HandsOutIds(Protocol):
         """An id that nobody has."""
         ...
 
+    def skip(self, producer_id: int) -> None:
+        """Hands out no id up to this one, which somebody has."""
+        ...
+
 
 class Leadership(Protocol):
     """What handlers ask about the cluster."""

@@ -49,6 +49,11 @@ class ProducerIds:
         self._next += 1
         return self._next - 1
 
+    def skip(self, producer_id: int) -> None:
+        """Hands out no id up to this one, which somebody has."""
+        if producer_id >= self._next:
+            self._next = self._reserved = producer_id + 1
+
     def _read(self) -> int:
         data = self._files.read_bytes(self._path)
         if data is None:

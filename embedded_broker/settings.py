@@ -15,7 +15,7 @@ from typing import Any, Self
 import attrs
 
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
-from splashdam.embedded_broker.storage.settings import DirectorySettings, Synonym
+from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, DirectorySettings, Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
@@ -85,6 +85,36 @@ class BrokerSettings(DirectorySettings):
         104_857_600,
         doc="segment.bytes of __transaction_state when it is made.",
         check=whole_number(14, MAX_INT),
+    )
+    transaction_max_timeout_ms: int = option(
+        15 * MINUTE_MS,
+        doc="Largest transaction timeout in milliseconds that a producer may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
+        10_000,
+        doc="Milliseconds between two looks for transactions that are open for longer than their timeout.",
+        check=whole_number(1, MAX_INT),
+    )
+    transactional_id_expiration_ms: int = option(
+        7 * DAY_MS,
+        doc="Milliseconds without use after which a transactional id is forgotten.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
+        HOUR_MS,
+        doc="Milliseconds between two looks for transactional ids to forget.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_partition_verification_enable: bool = option(
+        True,
+        doc="Whether a transactional batch is refused where its partition was not added to the transaction.",
+    )
+    transaction_version: int = option(
+        2,
+        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 an "
+        "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
+        check=whole_number(0, 2),
     )
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""

@@ -10,11 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.dispatch import Dispatched
-from splashdam.embedded_broker.handlers.produce import append_batch, check_attributes, refuse
+from splashdam.embedded_broker.handlers.produce import (
+    ATTRIBUTES_LOW_BYTE,
+    append_batch,
+    check_attributes,
+    refuse,
+)
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.transactions.enrolment import enrol
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
+from splashdam.record.batch import TRANSACTIONAL_BIT
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.produce import (
@@ -65,6 +72,8 @@ class StraightProduce:
             return None
         try:
             check_attributes(batch, version)
+            if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+                enrol(self._broker, None, batch, log, version)
             base_offset, _, appended_ms, start_offset, _ = append_batch(log, batch, self._broker)
         except BrokerResponseError as error:
             return _refusal(form, error, correlation_id)

@@ -29,7 +29,7 @@ def encode_persisted(message: Persisted, version: int) -> bytes:
     Raises:
         ProtocolError: as ``codec.encode``.
     """
-    parts = [part for part in encode(message, version) if isinstance(part, bytes)]
+    parts = [part for part in encode(message, version) if isinstance(part, bytes | bytearray | memoryview)]
     return b"".join([_VERSION.pack(version), *parts])
 
 

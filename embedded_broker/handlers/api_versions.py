@@ -1,7 +1,7 @@
 """ApiVersions 0–4: which API keys the broker serves, computed from the registered handlers.
 
 An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again
-(facts B1). No features are announced: transactions and groups bring theirs.
+(facts B1). The feature ``transaction.version`` is announced: at level 2 clients use transactions of KIP-890.
 """
 
 from __future__ import annotations
@@ -10,8 +10,16 @@ import re
 
 from splashdam.embedded_broker.registry import RequestContext, handles, registered_apis
 from splashdam.model.error_codes import ErrorCode
-from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from splashdam.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
+_TRANSACTION_VERSION = "transaction.version"
+_FIRST_ZERO_MINIMUM_VERSION = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -27,7 +35,22 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_ranges())
+    return _with_features(ApiVersionsResponse(api_keys=_ranges()), context)
+
+
+def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiVersionsResponse:
+    """What is supported (below version 4 without what may be off: facts B4), and what is in use."""
+    if context.version >= _FIRST_ZERO_MINIMUM_VERSION:
+        answer.supported_features = [
+            SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=2)
+        ]
+    answer.finalized_features_epoch = 1
+    level = context.broker.settings.transaction_version
+    if level:
+        answer.finalized_features = [
+            FinalizedFeatureKey(name=_TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
+        ]
+    return answer
 
 
 def _ranges() -> list[ApiVersion]:

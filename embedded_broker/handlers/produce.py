@@ -1,7 +1,8 @@
-"""Produce 3–11: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
+"""Produce 3–12: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
-(apache/kafka#18727); a request below 3 closes the connection. Transactional requests are refused with 48.
+(apache/kafka#18727); a request below 3 closes the connection. Transactional batches are enrolled
+first (``transactions/enrolment.py``): from version 12 on they bring their partition into the transaction.
 
 Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
 other clients that come while a sync runs, share the next one (``Log.sync``).
@@ -21,11 +22,11 @@ from splashdam.embedded_broker.storage.append_checks import RecordErrors
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.transactions.enrolment import enrol
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTxnStateError,
     KafkaStorageError,
     UnsupportedCompressionTypeError,
 )
@@ -50,14 +51,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_NO_COORDINATOR = "this broker has no transaction coordinator yet"
-_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
+ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_VERSION = 10
 _ZSTD = int(Codec.ZSTD)
 
 
-@handles(ProduceRequest, versions=range(3, 12), advertised_from=0)
+@handles(ProduceRequest, versions=range(3, 13), advertised_from=0)
 def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
 
@@ -86,14 +86,11 @@ def check_attributes(batch: Buffer | None, version: int) -> Buffer:
     """Checks what the log cannot know: whether the request's version may carry such a batch.
 
     Raises:
-        BrokerResponseError: there is no batch, or it is transactional, or uses a codec before its time.
+        BrokerResponseError: there is no batch, or it uses a codec before its time.
     """
     if batch is None or len(batch) < HEADER_BYTES:
         raise InvalidRecordError("the partition holds no record batch")
-    attributes = batch[_ATTRIBUTES_LOW_BYTE]
-    if attributes & TRANSACTIONAL_BIT:
-        raise InvalidTxnStateError(_NO_COORDINATOR)
-    if version < _FIRST_ZSTD_VERSION and attributes & CODEC_MASK == _ZSTD:
+    if version < _FIRST_ZSTD_VERSION and batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK == _ZSTD:
         raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
     return batch
 
@@ -154,21 +151,21 @@ def _append(
             )
         batch = check_attributes(data.records, context.version)
         log = leader_log(broker, topic_partition)
+        state_log = None
+        if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            state_log = enrol(broker, request.transactional_id, batch, log, context.version)
         appended = append_batch(log, batch, broker)
     except BrokerResponseError as error:
         refuse(answer, topic_partition, error)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
-    if log.must_flush:
-        due.append(_Due(answer, log, log.log_end_offset))
+    due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
     return answer
 
 
 def _check_request(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcksError(f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
-    if request.transactional_id is not None:
-        raise InvalidTxnStateError(_NO_COORDINATOR)
 
 
 def _named_leaders(responses: list[TopicProduceResponse], context: RequestContext) -> list[NodeEndpoint]:

@@ -7,7 +7,10 @@ import struct
 import pytest
 from broker_talk import Talk
 
+from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.registry import registered_apis
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.header import decode_response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from splashdam.wire.registry import API_KEYS
@@ -24,7 +27,7 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
     answer = await talk.ask(request, version)
     assert answer.error_code == 0
     assert ranges(answer) == {
-        0: (0, 11),
+        0: (0, 12),
         1: (4, 17),
         2: (1, 10),
         3: (0, 13),
@@ -34,7 +37,38 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
         20: (1, 6),
         21: (0, 2),
         22: (0, 5),
+        24: (0, 5),
+        25: (0, 4),
+        26: (0, 5),
+        27: (1, 2),
     }
+
+
+@pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])])
+async def test_the_transaction_version_is_in_use(
+    talk: Talk, version: int, supported: list[tuple[str, int, int]]
+) -> None:
+    """Clients use KIP-890 because it is finalized; below version 4 a minimum of 0 is left out (B4)."""
+    request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
+    answer = await talk.ask(request, version)
+    assert [
+        (each.name, each.min_version, each.max_version) for each in answer.supported_features
+    ] == supported
+    (used,) = answer.finalized_features
+    assert (used.name, used.min_version_level, used.max_version_level) == ("transaction.version", 2, 2)
+    assert answer.finalized_features_epoch >= 0
+
+
+@pytest.mark.parametrize("level", [0, 1])
+async def test_another_transaction_version(level: int, network: MemoryNetwork, files: MemoryFiles) -> None:
+    """The broker's option ``transaction_version``; 0 is not in use at all."""
+    async with open_broker(
+        "/data", host="b", port=1, listen=network.listen, files=files, transaction_version=level
+    ):
+        talk = Talk(await network.connect("b", 1))
+        request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
+        used = (await talk.ask(request, 4)).finalized_features
+    assert [each.max_version_level for each in used] == ([1] if level else [])
 
 
 def test_handlers_answer_declared_versions_only() -> None:

@@ -53,13 +53,6 @@ async def test_producer_ids_differ(talk: Talk, version: int) -> None:
     assert len({answer.producer_id for answer in answers}) == len(answers)
 
 
-@pytest.mark.parametrize(("transactional_id", "code"), [("tx", 53), ("", 42)])
-async def test_transactional_ids_are_refused(talk: Talk, transactional_id: str, code: int) -> None:
-    """53 is final for every client; an empty id is a mistake of the client's."""
-    answer = await talk.ask(InitProducerIdRequest(transactional_id=transactional_id), 4)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
-
-
 async def test_full_disk_gives_no_id(talk: Talk, broker: Broker) -> None:
     """An id that could be given twice is not given."""
     files = MemoryFiles()
@@ -85,6 +78,15 @@ def test_no_restart_gives_an_id_again(tmp_path: Path) -> None:
 def test_ids_start_above_those_in_the_logs(tmp_path: Path) -> None:
     """A directory that another broker wrote has producers, but not our file."""
     assert ProducerIds(DiskFiles(), str(tmp_path), above=41).next_id() == 42
+
+
+def test_ids_that_somebody_has_are_skipped(tmp_path: Path) -> None:
+    """Those in the coordinator's log; an id that was handed out already moves nothing back."""
+    ids = ProducerIds(DiskFiles(), str(tmp_path), above=-1)
+    ids.skip(41)
+    assert ids.next_id() == 42
+    ids.skip(7)
+    assert ids.next_id() == 43
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0\nx\n", b"1\n5\n", b"0\n-5\n", b"0\n\xd9\xa5\n"])

@@ -131,7 +131,7 @@ def damaged(position: int, value: int, *, sound_checksum: bool = False) -> bytes
         pytest.param(damaged(22, 0x20, sound_checksum=True), 87, id="a control batch"),
         pytest.param(damaged(70, 0xFF), 2, id="a wrong checksum"),
         pytest.param(batch(b"a")[:-1], 2, id="cut off"),
-        pytest.param(damaged(22, 0x10, sound_checksum=True), 48, id="transactional"),
+        pytest.param(damaged(22, 0x10, sound_checksum=True), 53, id="transactional, and nobody's"),
     ],
 )
 async def test_what_no_log_should_hold(talk: Talk, broker: Broker, records: bytes | None, code: int) -> None:
@@ -214,12 +214,6 @@ async def test_repeat_after_a_restart(tmp_path: Path) -> None:
             answer = await produce(talk, "t", from_producer(expected_end - 3, 3))
             assert (answer.error_code, answer.base_offset) == (0, expected_end - 3)
             assert log_end(broker) == expected_end
-
-
-async def test_transactional_producers_are_refused(talk: Talk, broker: Broker) -> None:
-    """48, whether the request or the batch says so."""
-    assert (await produce(talk, "t", batch(b"a"), transactional_id="tx")).error_code == 48
-    assert log_end(broker) == 0
 
 
 async def test_full_disk(

@@ -1,0 +1,40 @@
+"""AddOffsetsToTxn 0–4: the group's partition of ``__consumer_offsets`` joins the producer's transaction."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic, answer_when_safe
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.transactions.answers import client_code
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+_FIRST_FENCED_VERSION = 2
+
+
+@handles(AddOffsetsToTxnRequest, versions=range(5))
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> Answer:
+    """Done, or what the coordinator says of the producer."""
+    broker = context.broker
+    refuse = partial(_refused, context.version)
+    partition = InternalTopic(CONSUMER_OFFSETS, broker).partition_for(request.group_id)
+    try:
+        broker.transactions.add_partitions(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [TopicPartition(CONSUMER_OFFSETS, partition)],
+            client_version=0,
+        )
+        log = broker.transactions.log_of(request.transactional_id)
+    except BrokerResponseError as error:
+        return refuse(error)
+    return answer_when_safe(log, AddOffsetsToTxnResponse(), refuse)
+
+
+def _refused(version: int, error: BrokerResponseError) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(
+        error_code=client_code(error, knows_fenced=version >= _FIRST_FENCED_VERSION)
+    )

@@ -1,0 +1,40 @@
+"""EndTxn 0–5: commits or aborts the producer's transaction.
+
+Answered when the decision is in the log; without ``flush.messages`` the markers are by then, too. From
+version 5 on (KIP-890) every transaction has an epoch of its own, and the answer names that of the next one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.transactions.answers import client_code
+from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+_FIRST_FENCED_VERSION, _FIRST_BUMPING_VERSION = 2, 5
+
+
+@handles(EndTxnRequest, versions=range(6))
+def end_txn(request: EndTxnRequest, context: RequestContext) -> Answer:
+    """Who the producer is in its next transaction."""
+    coordinator = context.broker.transactions
+    refuse = partial(_refused, context.version)
+    try:
+        producer_id, epoch = coordinator.end(
+            request.transactional_id,
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            client_version=EPOCH_BUMPS if context.version >= _FIRST_BUMPING_VERSION else 0,
+        )
+        log = coordinator.log_of(request.transactional_id)
+    except BrokerResponseError as error:
+        return refuse(error)
+    return answer_when_safe(log, EndTxnResponse(producer_id=producer_id, producer_epoch=epoch), refuse)
+
+
+def _refused(version: int, error: BrokerResponseError) -> EndTxnResponse:
+    return EndTxnResponse(error_code=client_code(error, knows_fenced=version >= _FIRST_FENCED_VERSION))

@@ -1,0 +1,75 @@
+"""WriteTxnMarkers 1–2: another coordinator ends transactions in partitions of this broker."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+@handles(WriteTxnMarkersRequest, versions=range(1, 3))
+def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse | Parked:
+    """One result for each partition; where logs promise stable storage, behind their sync."""
+    written: list[tuple[WritableTxnMarkerPartitionResult, Log]] = []
+    answer = WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            _write(TopicPartition(topic.name, partition), marker, context, written)
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+    due = [(result, log) for result, log in written if log.must_flush]
+    if not due:
+        return answer
+
+    async def when_flushed() -> WriteTxnMarkersResponse:
+        for result, log in due:
+            try:
+                await log.sync()
+            except KafkaStorageError as error:
+                result.error_code = error.code
+        return answer
+
+    return Parked(when_flushed)
+
+
+def _write(
+    topic_partition: TopicPartition,
+    asked: WritableTxnMarker,
+    context: RequestContext,
+    written: list[tuple[WritableTxnMarkerPartitionResult, Log]],
+) -> WritableTxnMarkerPartitionResult:
+    result = WritableTxnMarkerPartitionResult(partition_index=topic_partition.partition)
+    marker = TransactionMarker(
+        asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
+    )
+    try:
+        written.append((result, write_marker(context.broker, topic_partition, marker)))
+    except BrokerResponseError as error:
+        result.error_code = error.code
+    return result

@@ -1,0 +1,327 @@
+"""The transaction coordinator: every transactional id of this broker, kept in ``__transaction_state``.
+
+A change is appended before it counts and before it is answered (``answer_when_safe``: and synced where the
+options say so). All methods belong to the broker's loop and do not wait, so no two changes are ever under way
+for one id; Kafka's pending states are not needed, except while markers are written.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic
+from splashdam.embedded_broker.storage.housekeeping import logged
+from splashdam.embedded_broker.transactions.completion import StartSoon, TransactionCompletion
+from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
+from splashdam.embedded_broker.transactions.metadata import (
+    ProducerIdentity,
+    TransactionMetadata,
+    concurrent_transactions,
+)
+from splashdam.embedded_broker.transactions.records import decode_key, decode_value, encode_key, encode_value
+from splashdam.embedded_broker.transactions.recovery import settle_hanging
+from splashdam.embedded_broker.transactions.states import AT_REST, TransactionState
+from splashdam.model.broker_errors import (
+    CorruptMessageError,
+    InvalidRequestError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NotCoordinatorError,
+    RecordListTooLargeError,
+    TransactionAbortableError,
+    UnknownServerError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MS = 1_000
+"""Between two tries to write markers that the disk refused."""
+
+
+class TransactionCoordinator:
+    """The transactional ids of a broker.
+
+    Args:
+        broker: whose it is; its ``transactions`` from here on.
+        start_soon: begins a task of the broker's.
+    """
+
+    def __init__(self, broker: Broker, start_soon: StartSoon) -> None:
+        self._broker = broker
+        self._topic = InternalTopic(TRANSACTION_STATE, broker)
+        self._states: dict[str, TransactionMetadata] = {}
+        self._completion = TransactionCompletion(broker, self, start_soon)
+        self._next_abort_ms: float | None = None
+        self._next_expiry_ms = self._next_retry_ms = -math.inf
+
+    @property
+    def states(self) -> Mapping[str, TransactionMetadata]:
+        """Every transactional id that is known."""
+        return self._states
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of a transactional id."""
+        return self._states.get(transactional_id)
+
+    def log_of(self, transactional_id: str) -> Log:
+        """The log that a transactional id's state is in; what is answered waits for its flush.
+
+        Raises:
+            CoordinatorNotAvailableError: it is not here, and cannot be made.
+        """
+        return self._topic.log(self._topic.partition_for(transactional_id))
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None = None
+    ) -> ProducerIdentity:
+        """A producer's id and epoch; earlier producers of this transactional id are fenced.
+
+        An open transaction is aborted first.
+
+        Args:
+            transactional_id: its name.
+            timeout_ms: how long its transactions may stay open.
+            expected: who the producer believes to be (KIP-360), None for a new one.
+
+        Raises:
+            BrokerResponseError: INVALID_TRANSACTION_TIMEOUT (50), PRODUCER_FENCED (90),
+                CONCURRENT_TRANSACTIONS (51) while a transaction is being completed, or what ``put`` raises.
+        """
+        settings, now_ms = self._broker.settings, self._broker.clock.wall_ms()
+        _check_id(transactional_id)
+        if not 0 < timeout_ms <= settings.transaction_max_timeout_ms:
+            raise error_for(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"the transaction timeout is {timeout_ms} ms; 1 to {settings.transaction_max_timeout_ms} "
+                "(transaction.max.timeout.ms) is accepted",
+            )
+        metadata = self._states.get(transactional_id) or TransactionMetadata(
+            transactional_id=transactional_id,
+            producer_id=self._broker.producer_ids.next_id(),
+            timeout_ms=timeout_ms,
+            last_update_ms=now_ms,
+        )
+        if metadata.is_prepared:
+            raise concurrent_transactions(transactional_id)
+        if metadata.state is TransactionState.ONGOING:
+            if expected is not None and expected.producer_id != metadata.producer_id:
+                raise metadata.fenced(expected.epoch)
+            self._abort_over_its_head(metadata)
+            metadata = self._states[transactional_id]
+            if metadata.is_prepared:
+                raise concurrent_transactions(transactional_id)
+        changed = metadata.initialized(timeout_ms, expected, now_ms, self._broker.producer_ids.next_id)
+        self.put(changed)
+        return changed.identity
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        client_version: int = 2,
+    ) -> None:
+        """Adds partitions to the producer's transaction, and begins one where none is open.
+
+        Args:
+            transactional_id: its name.
+            producer_id: of the producer.
+            producer_epoch: of the producer.
+            partitions: those that it is about to write to.
+            client_version: 2 where the producer ends transactions by EndTxn 5, 0 for older ones.
+
+        Raises:
+            BrokerResponseError: INVALID_REQUEST (42), INVALID_PRODUCER_ID_MAPPING (49), PRODUCER_FENCED (90),
+                CONCURRENT_TRANSACTIONS (51), or what ``put`` raises.
+        """
+        metadata = self._known(transactional_id)
+        metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
+        wanted = frozenset(partitions)
+        if metadata.state is TransactionState.ONGOING and wanted <= metadata.partitions:
+            return
+        self.put(metadata.with_partitions(wanted, self._broker.clock.wall_ms(), client_version))
+
+    def verify_partition(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
+    ) -> None:
+        """Asks whether a partition is in the producer's transaction.
+
+        Raises:
+            BrokerResponseError: as ``add_partitions``, or TRANSACTION_ABORTABLE (120): it is not.
+        """
+        metadata = self._known(transactional_id)
+        metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
+        if topic_partition not in metadata.partitions:
+            raise TransactionAbortableError(
+                f"{topic_partition} is not in the transaction of {transactional_id!r}"
+            )
+
+    def end(
+        self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int
+    ) -> ProducerIdentity:
+        """Commits or aborts; when this returns the decision is in the log, and nothing changes it any more.
+
+        Returns:
+            What the producer uses for its next transaction.
+
+        Raises:
+            BrokerResponseError: INVALID_REQUEST (42), what ``decide_end`` raises, or what ``put`` raises.
+        """
+        metadata = self._known(transactional_id)
+        decision = decide_end(metadata, producer, is_commit=is_commit, client_version=client_version)
+        if decision is EndDecision.DONE:
+            return metadata.identity
+        now_ms, new_id = self._broker.clock.wall_ms(), self._broker.producer_ids.next_id
+        prepared = metadata.ended(is_commit, now_ms, client_version, new_id)
+        self.put(prepared)
+        self._completion.begin(prepared)
+        return prepared.identity
+
+    def _known(self, transactional_id: str) -> TransactionMetadata:
+        _check_id(transactional_id)
+        metadata = self._states.get(transactional_id)
+        if metadata is None:
+            raise error_for(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer is known for {transactional_id!r}"
+            )
+        return metadata
+
+    def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:
+        version = self._broker.settings.transaction_version
+        now_ms, new_id = self._broker.clock.wall_ms(), self._broker.producer_ids.next_id
+        prepared = metadata.fenced_off(now_ms, version, new_id)
+        self.put(prepared)
+        self._completion.begin(prepared)
+
+    # --- the log --------------------------------------------------------------------------------------------
+
+    def put(self, metadata: TransactionMetadata) -> None:
+        """Appends a state, which then counts.
+
+        Raises:
+            BrokerResponseError: NOT_COORDINATOR (16) where the disk refuses, COORDINATOR_NOT_AVAILABLE (15)
+                where there is no log, -1 where the state is too large for it. Nothing has changed.
+        """
+        self._append(
+            metadata.transactional_id, encode_value(metadata, self._broker.settings.transaction_version)
+        )
+        self._states[metadata.transactional_id] = metadata
+
+    def _append(self, transactional_id: str, value: bytes | None) -> None:
+        partition = self._topic.partition_for(transactional_id)
+        try:
+            self._topic.append(partition, [(encode_key(transactional_id), value)])
+        except KafkaStorageError as error:
+            _log.error("cannot write the state of %r: %s", transactional_id, error)
+            raise NotCoordinatorError(error.message) from error
+        except (MessageTooLargeError, RecordListTooLargeError) as error:
+            raise UnknownServerError(
+                f"the transaction of {transactional_id!r} has too many partitions: {error.message}"
+            ) from error
+
+    def load(self) -> None:
+        """Reads the states and finishes what a crash interrupted; once, before the first request.
+
+        Raises:
+            KafkaStorageError: the log cannot be read.
+        """
+        for partition in range(self._topic.partition_count):
+            for stored in self._topic.read_all(partition):
+                if not stored.header.is_control:
+                    for record in stored.records:
+                        self._take(bytes(record.key or b""), record.value)
+        known_ids = (each.producer_id for each in self._states.values())
+        self._broker.producer_ids.skip(max(known_ids, default=-1))
+        settle_hanging(self._broker, self)
+        for metadata in list(self._states.values()):
+            if metadata.is_prepared:
+                _log.info("%r was being completed when the broker ended; going on", metadata.transactional_id)
+                self._completion.begin(metadata)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        try:
+            transactional_id = decode_key(key)
+            if transactional_id is not None:
+                self._states.pop(transactional_id, None)
+                if value is not None:
+                    self._states[transactional_id] = decode_value(transactional_id, value)
+        except CorruptMessageError as error:
+            _log.warning("%s: %s; it is left out", self._topic.name, error)
+
+    # --- what time brings -----------------------------------------------------------------------------------
+
+    async def keep_house(self) -> None:
+        """Does what time brings, for as long as the broker runs."""
+        clock = self._broker.clock
+        while True:
+            delay_ms = self.step(clock.now_ms(), clock.wall_ms())
+            with trio.move_on_after(delay_ms / 1000):
+                if self._completion.is_owing:
+                    await trio.sleep_forever()
+                await self._completion.wait_refused()
+
+    def step(self, now_ms: float, wall_ms: int) -> float:
+        """Aborts transactions that are open too long, forgets ids that nobody uses, goes on with markers.
+
+        Args:
+            now_ms: monotonic clock.
+            wall_ms: wall clock, milliseconds since the epoch.
+
+        Returns:
+            Milliseconds until the next turn is due.
+        """
+        settings = self._broker.settings
+        abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expiry_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        if self._next_abort_ms is None:  # producers of before a restart have this time to come back
+            self._next_abort_ms, self._next_expiry_ms = now_ms + abort_ms, now_ms + expiry_ms
+        if now_ms >= self._next_abort_ms:
+            self._next_abort_ms = now_ms + abort_ms
+            self._abort_timed_out(wall_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + expiry_ms
+            self._expire(wall_ms - settings.transactional_id_expiration_ms)
+        due = [self._next_abort_ms, self._next_expiry_ms]
+        if self._completion.is_owing:
+            if now_ms >= self._next_retry_ms:
+                self._completion.retry()
+                self._next_retry_ms = now_ms + _RETRY_MS
+            due.append(self._next_retry_ms)
+        return max(0.0, min(due) - now_ms)
+
+    def _abort_timed_out(self, wall_ms: int) -> None:
+        for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
+            with logged(f"aborting the transaction of {metadata.transactional_id!r}"):
+                _log.info(
+                    "aborting the transaction of %r: open for more than %d ms",
+                    metadata.transactional_id,
+                    metadata.timeout_ms,
+                )
+                self._abort_over_its_head(metadata)
+
+    def _expire(self, unused_since_ms: int) -> None:
+        for metadata in list(self._states.values()):
+            if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
+                with logged(f"forgetting {metadata.transactional_id!r}"):
+                    self._append(metadata.transactional_id, None)
+                    del self._states[metadata.expired().transactional_id]
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequestError("the transactional id is empty")

@@ -1,0 +1,266 @@
+"""What a coordinator knows of one transactional id, and how that changes. Pure: time and new ids come in.
+
+Each method answers the state after an event and changes nothing; the coordinator writes the answer to the
+log and then puts it into the place of the old one. Semantics: Kafka's ``TransactionMetadata`` with KIP-360
+(retries of InitProducerId) and KIP-890 (an epoch for each transaction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import attrs
+
+from splashdam.embedded_broker.transactions.states import (
+    PREPARED,
+    TRANSITIONS,
+    TransactionEvent,
+    TransactionState,
+)
+from splashdam.model.broker_errors import ProducerFencedError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.lifecycle import next_state
+from splashdam.model.values import TopicPartition
+
+NO_PRODUCER_ID = NO_EPOCH = -1
+MAX_EPOCH = 2**15 - 1
+EPOCH_BUMPS = 2
+"""The transaction version from which every transaction has an epoch of its own."""
+
+NewProducerId = Callable[[], int]
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+def concurrent_transactions(transactional_id: str) -> BrokerResponseError:
+    """CONCURRENT_TRANSACTIONS (51): the client tries again in a moment."""
+    return error_for(
+        ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {transactional_id!r} is being completed"
+    )
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether a producer gets no epoch after this one; the last is kept for fencing it."""
+    return epoch >= MAX_EPOCH - 1
+
+
+@attrs.frozen(kw_only=True)
+class TransactionMetadata:
+    """One transactional id.
+
+    Attributes:
+        transactional_id: its name.
+        producer_id: the id it writes with.
+        producer_epoch: the epoch it writes with, -1 for one that was never initialized.
+        timeout_ms: how long a transaction may stay open.
+        last_update_ms: wall clock of the last change.
+        state: where it is.
+        partitions: those of the open transaction, or those that are still owed a marker.
+        start_ms: wall clock at the first partition of the transaction, -1 for none.
+        previous_producer_id: the producer id before the last change.
+        next_producer_id: the id that follows once the transaction is complete, -1 for the same.
+        last_producer_epoch: the epoch before the last change that was asked for by the producer itself; -1
+            where somebody else bumped it, and after a restart.
+        client_version: transaction version of the client that changed it last.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    timeout_ms: int
+    last_update_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+    client_version: int = 0
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """What the producer uses from here on: of a decided transaction, what holds once it is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return is_exhausted(self.producer_epoch)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the outcome is decided and markers are owed."""
+        return self.state in PREPARED
+
+    def is_timed_out(self, wall_ms: int) -> bool:
+        """Whether a transaction is open for longer than its timeout."""
+        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < wall_ms
+
+    def check_producer(self, producer: ProducerIdentity) -> None:
+        """Compares the identity of a request with the present one.
+
+        Raises:
+            BrokerResponseError: INVALID_PRODUCER_ID_MAPPING (49), PRODUCER_FENCED (90), or
+                CONCURRENT_TRANSACTIONS (51) while the last transaction is being completed.
+        """
+        if producer.producer_id != self.producer_id:
+            raise error_for(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"{self.transactional_id!r} writes with producer id {self.producer_id}, not "
+                f"{producer.producer_id}",
+            )
+        if producer.epoch != self.producer_epoch:
+            raise self.fenced(producer.epoch)
+        if self.is_prepared:
+            raise concurrent_transactions(self.transactional_id)
+
+    def fenced(self, epoch: int) -> ProducerFencedError:
+        """The error for a request of another epoch."""
+        return ProducerFencedError(
+            f"{self.transactional_id!r} is at epoch {self.producer_epoch}, the request at {epoch}"
+        )
+
+    # --- changes --------------------------------------------------------------------------------------------
+
+    def initialized(
+        self, timeout_ms: int, expected: ProducerIdentity | None, now_ms: int, new_producer_id: NewProducerId
+    ) -> TransactionMetadata:
+        """A producer comes, and earlier ones of this transactional id are fenced.
+
+        Args:
+            timeout_ms: how long its transactions may stay open.
+            expected: who the producer believes to be (KIP-360), None for a new one.
+            now_ms: wall clock.
+            new_producer_id: hands out an id where the epochs of the present one are used up.
+
+        Raises:
+            ProducerFencedError: another producer came meanwhile.
+            KafkaStorageError: ``new_producer_id`` could not reserve one.
+        """
+        if expected is not None:
+            self._check_expected(expected)
+        producer_id, epoch = self.producer_id, self.producer_epoch
+        last_epoch = NO_EPOCH if expected is None else epoch
+        if self._is_retry(expected):
+            last_epoch = self.last_producer_epoch
+        elif self.is_exhausted:
+            producer_id, epoch = new_producer_id(), 0
+        else:
+            epoch += 1
+        return self._changed(
+            TransactionEvent.INITIALIZE,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            start_ms=-1,
+            client_version=0,
+        )
+
+    def _check_expected(self, expected: ProducerIdentity) -> None:
+        if self.producer_epoch == NO_EPOCH:
+            return
+        is_known = expected.producer_id == self.producer_id or (
+            expected.producer_id == self.previous_producer_id and is_exhausted(expected.epoch)
+        )
+        if not is_known or not (expected.epoch == self.producer_epoch or self._is_retry(expected)):
+            raise self.fenced(expected.epoch)
+
+    def _is_retry(self, expected: ProducerIdentity | None) -> bool:
+        """Whether this answers what was answered before: nobody else came since, or -1 would stand there."""
+        return (
+            expected is not None
+            and expected.epoch != self.producer_epoch
+            and expected.epoch == self.last_producer_epoch != NO_EPOCH
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int
+    ) -> TransactionMetadata:
+        """Partitions join; a transaction begins with the first."""
+        is_open = self.state is TransactionState.ONGOING
+        return self._changed(
+            TransactionEvent.ADD,
+            now_ms,
+            partitions=self.partitions.union(partitions),
+            start_ms=self.start_ms if is_open else now_ms,
+            client_version=client_version,
+        )
+
+    def ended(
+        self, is_commit: bool, now_ms: int, client_version: int, new_producer_id: NewProducerId
+    ) -> TransactionMetadata:
+        """The outcome is decided; with transactions of version 2 the epoch goes up with it.
+
+        Raises:
+            KafkaStorageError: ``new_producer_id`` could not reserve an id.
+        """
+        event = TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT
+        is_open = self.state is TransactionState.ONGOING
+        changes: dict[str, Any] = {"start_ms": self.start_ms if is_open else now_ms}
+        if client_version >= EPOCH_BUMPS:
+            changes.update(self._bumped(new_producer_id))
+        return self._changed(event, now_ms, client_version=client_version, **changes)
+
+    def fenced_off(
+        self, now_ms: int, client_version: int, new_producer_id: NewProducerId
+    ) -> TransactionMetadata:
+        """An open transaction is aborted over its producer's head: by a newer producer, or for its age.
+
+        The epoch goes up by one whatever the version, so that nothing of the old producer is accepted any
+        more. With version 2 the producer can tell by its next EndTxn what has become of it.
+
+        Raises:
+            KafkaStorageError: ``new_producer_id`` could not reserve an id.
+        """
+        state = next_state(TRANSITIONS, self.state, TransactionEvent.FENCE, self.transactional_id)
+        changes: dict[str, Any] = {
+            "producer_epoch": self.producer_epoch + 1,
+            "last_producer_epoch": NO_EPOCH,
+        }
+        if client_version >= EPOCH_BUMPS:
+            changes = self._bumped(new_producer_id)
+        fenced = attrs.evolve(self, state=state)
+        return fenced._changed(TransactionEvent.ABORT, now_ms, client_version=client_version, **changes)
+
+    def _bumped(self, new_producer_id: NewProducerId) -> dict[str, Any]:
+        """The marker's epoch, and the id that follows where no epoch is left for the producer."""
+        return {
+            "producer_epoch": min(self.producer_epoch + 1, MAX_EPOCH),
+            "last_producer_epoch": self.producer_epoch,
+            "next_producer_id": new_producer_id() if self.is_exhausted else NO_PRODUCER_ID,
+        }
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """Every marker is written."""
+        producer_id, epoch = self.identity
+        return self._changed(
+            TransactionEvent.COMPLETE,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=frozenset(),
+        )
+
+    def expired(self) -> TransactionMetadata:
+        """Nobody asked for it for ``transactional.id.expiration.ms``; a tombstone says so."""
+        return self._changed(TransactionEvent.EXPIRE, self.last_update_ms)
+
+    def _changed(self, event: TransactionEvent, now_ms: int, **changes: Any) -> TransactionMetadata:
+        return attrs.evolve(
+            self,
+            state=next_state(TRANSITIONS, self.state, event, f"transactional id {self.transactional_id!r}"),
+            previous_producer_id=self.producer_id,
+            last_update_ms=now_ms,
+            **changes,
+        )

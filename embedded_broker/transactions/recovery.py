@@ -1,0 +1,86 @@
+"""Transactions that are open in a partition and that the coordinator's log does not know to be.
+
+A killed process leaves none: whatever is in a log was written after the state that allows it. A power cut
+without ``flush.messages`` may take the one and leave the other. Kafka calls these hanging transactions, and
+read_committed consumers wait for their end for ever. A broker that is alone ends them: what it does not know
+nobody will end. A directory without any ``__transaction_state`` is another matter: it was copied from a
+cluster whose coordinator may still decide, so what is open in it stays open.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.leadership import OwnLeadership
+from splashdam.embedded_broker.storage.housekeeping import logged
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
+from splashdam.embedded_broker.transactions.states import TransactionState
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.producer_state import ProducerEntry
+    from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+    from splashdam.model.values import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def settle_hanging(broker: Broker, coordinator: TransactionCoordinator) -> None:
+    """Gives every open transaction an owner or an end.
+
+    One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
+    commit is on record are committed, the rest aborted.
+    """
+    if broker.topics.get(TRANSACTION_STATE) is None or not isinstance(broker.leadership, OwnLeadership):
+        return
+    owners = {each.previous_producer_id: each for each in coordinator.states.values()}
+    owners.update({each.producer_id: each for each in coordinator.states.values()})
+    for topic_partition, log in broker.logs.logs.items():
+        for entry in [each for each in log.producers if each.transaction_first_offset >= 0]:
+            with logged(f"settling a transaction in {topic_partition}"):
+                owner = owners.get(entry.producer_id)
+                if owner is None or not _owns(owner, entry):
+                    _end(broker, topic_partition, entry, owner)
+                elif topic_partition not in owner.partitions:
+                    owner = attrs.evolve(owner, partitions=owner.partitions | {topic_partition})
+                    owners[entry.producer_id] = owner
+                    coordinator.put(owner)
+
+
+def _end(
+    broker: Broker, topic_partition: TopicPartition, entry: ProducerEntry, owner: TransactionMetadata | None
+) -> None:
+    is_commit = owner is not None and _was_committed(owner, entry)
+    _log.warning(
+        "%s has an open transaction of producer %d that no coordinator knows: %s",
+        topic_partition,
+        entry.producer_id,
+        "committing it, as its producer was told" if is_commit else "aborting it",
+    )
+    marker = TransactionMarker(entry.producer_id, entry.epoch, is_commit, max(entry.coordinator_epoch, 0))
+    write_marker(broker, topic_partition, marker)
+
+
+def _owns(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
+    """Whether the open or decided transaction of a transactional id is the one that the entry speaks of."""
+    if metadata.producer_id != entry.producer_id:
+        return False
+    if metadata.state is TransactionState.ONGOING:
+        return metadata.producer_epoch == entry.epoch
+    return metadata.is_prepared and metadata.producer_epoch >= entry.epoch
+
+
+def _was_committed(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
+    """Whether the last thing that happened to the transactional id was the commit of this transaction."""
+    if metadata.state is not TransactionState.COMPLETE_COMMIT:
+        return False
+    if metadata.producer_id != entry.producer_id:
+        return metadata.previous_producer_id == entry.producer_id and metadata.producer_epoch == 0
+    bump = 1 if metadata.client_version >= EPOCH_BUMPS else 0
+    return metadata.producer_epoch == entry.epoch + bump
