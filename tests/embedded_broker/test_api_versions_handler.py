@@ -31,6 +31,8 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
         1: (4, 17),
         2: (1, 10),
         3: (0, 13),
+        8: (2, 9),
+        9: (1, 9),
         10: (0, 6),
         18: (0, 4),
         19: (2, 7),
