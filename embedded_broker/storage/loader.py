@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,7 +17,7 @@ from splashdam.embedded_broker.storage.leader_epochs import LeaderEpochs
 from splashdam.embedded_broker.storage.leftovers import finish_leftovers
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles, offset_of_name
 from splashdam.embedded_broker.storage.producer_state import ProducerStates
-from splashdam.embedded_broker.storage.replay import complete_batches, replay_batch, replay_segment
+from splashdam.embedded_broker.storage.replay import producers_at, replay_batch
 from splashdam.embedded_broker.storage.segment import LOG, SEGMENT_SUFFIXES, LogSegment
 from splashdam.embedded_broker.storage.segment_list import SegmentList
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -237,27 +235,4 @@ class LogLoader:
                 self._snapshots.delete(offset)
 
     def _producers_at(self, offset: int) -> ProducerStates:
-        """The state of everything below ``offset``: the newest snapshot, and the batches after it.
-
-        Damage in segments that are trusted costs what stands behind it in the same segment.
-        """
-        # From the first segment on, even where the log starts later: its batches are still there to tell.
-        start, states = self._snapshots.load_newest(offset, self._segments[0].base_offset)
-        if len(states):
-            with _damage_logged():
-                complete_batches(states, self._segments, start)
-        for segment, following in zip(self._segments, [*self._segments[1:], None], strict=True):
-            if segment.base_offset >= offset:
-                break
-            if following is None or following.base_offset > start:
-                with _damage_logged():
-                    replay_segment(states, segment, start, offset)
-        return states
-
-
-@contextmanager
-def _damage_logged() -> Iterator[None]:
-    try:
-        yield
-    except CorruptMessageError as error:
-        _logger.warning("%s; what is behind it is not known of the producers", error)
+        return producers_at(self._snapshots, self._segments, offset)

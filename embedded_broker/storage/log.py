@@ -22,6 +22,7 @@ from splashdam.embedded_broker.storage.log_flushing import FlushableLog
 from splashdam.embedded_broker.storage.log_reading import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
 from splashdam.embedded_broker.storage.producer_state import RememberedBatch
+from splashdam.embedded_broker.storage.replay import make_producers_durable
 from splashdam.embedded_broker.storage.retention import LogFacts, SegmentFacts, expired_segments
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.segment_removal import SegmentRemover
@@ -326,7 +327,7 @@ class Log(FlushableLog):
         first = self._segments.all[len(reasons)]
         # What is left must last before the rest goes: its names, and producers that only the rest speaks of.
         self._files.sync_directory(self.directory)
-        self._snapshots.make_durable(first.base_offset)
+        make_producers_durable(self._snapshots, self._segments.all, first.base_offset)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
         self.advance_log_start(max(first.base_offset, self.log_start_offset))

@@ -112,18 +112,20 @@ class SnapshotFiles:
         """
         self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
 
-    def make_durable(self, offset: int) -> None:
-        """Syncs one, because the batches that it was made from are about to go; a missing one is fine.
+    def make_durable(self, offset: int) -> bool:
+        """Syncs one; False if there is none that can be read.
 
         Raises:
-            KafkaStorageError: it could not be opened or synced.
+            KafkaStorageError: it could not be read, opened or synced.
         """
-        if self._files.size_bytes(self._path(offset)) is not None:
-            file = self._files.open_log(self._path(offset))
-            try:
-                file.sync_now()
-            finally:
-                file.close()
+        if self._load(offset) is None:
+            return False
+        file = self._files.open_log(self._path(offset))
+        try:
+            file.sync_now()
+        finally:
+            file.close()
+        return True
 
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
         """The newest readable state from ``above`` to ``up_to`` and its offset, else an empty one.
@@ -132,13 +134,21 @@ class SnapshotFiles:
         """
         for offset in reversed(self.offsets()):
             if above <= offset <= up_to:
-                try:
-                    data = self._files.read_bytes(self._path(offset)) or b""
-                    return offset, ProducerStates(decode_snapshot(data))
-                except CorruptMessageError as error:
-                    _logger.warning("%s: %s; trying an older one", self._path(offset), error)
-                    self.delete(offset)
+                states = self._load(offset)
+                if states is not None:
+                    return offset, states
         return above, ProducerStates()
+
+    def _load(self, offset: int) -> ProducerStates | None:
+        data = self._files.read_bytes(self._path(offset))
+        if data is None:
+            return None
+        try:
+            return ProducerStates(decode_snapshot(data))
+        except CorruptMessageError as error:
+            _logger.warning("%s: %s; it is left out", self._path(offset), error)
+            self.delete(offset)
+            return None
 
     def delete(self, offset: int) -> None:
         """Removes one; a missing one is fine."""

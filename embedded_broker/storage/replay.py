@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
 from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, ProducerStates
 from splashdam.embedded_broker.storage.scan import iter_headers
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.transaction_marker import parse_marker
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
+
+_logger = logging.getLogger(__name__)
 
 _TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 
@@ -78,3 +84,43 @@ def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int
         if header.base_offset >= to_offset:
             return
         replay_batch(states, header, partial(segment.log.read, position, header.size_bytes))
+
+
+def producers_at(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offset: int) -> ProducerStates:
+    """The state of everything below ``offset``: the newest snapshot, and the batches after it.
+
+    Damage in these segments costs what stands behind it in the same segment.
+    """
+    # From the first segment on, even where the log starts later: its batches are still there to tell.
+    start, states = snapshots.load_newest(offset, segments[0].base_offset)
+    if len(states):
+        with _damage_logged():
+            complete_batches(states, segments, start)
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if segment.base_offset >= offset:
+            break
+        if following is None or following.base_offset > start:
+            with _damage_logged():
+                replay_segment(states, segment, start, offset)
+    return states
+
+
+def make_producers_durable(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offset: int) -> None:
+    """Sees to it that the state below ``offset`` outlasts the batches below it, which are about to go.
+
+    The snapshot of a closed segment is not synced when it is written, so a power cut may have taken it.
+
+    Raises:
+        KafkaStorageError: it could not be written.
+    """
+    if not snapshots.make_durable(offset):
+        snapshots.write(offset, producers_at(snapshots, segments, offset))
+        snapshots.make_durable(offset)
+
+
+@contextmanager
+def _damage_logged() -> Iterator[None]:
+    try:
+        yield
+    except CorruptMessageError as error:
+        _logger.warning("%s; what is behind it is not known of the producers", error)

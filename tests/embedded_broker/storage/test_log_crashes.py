@@ -21,7 +21,7 @@ from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.broker_errors import KafkaStorageError, OutOfOrderSequenceNumberError
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
 BATCHES = 13
@@ -265,3 +265,26 @@ async def test_a_log_is_closed_while_a_sync_is_under_way(tmp_path: Path) -> None
             log.close()
         await log.sync()
         assert log.state is LogState.CLOSED
+
+
+def test_a_power_cut_takes_a_snapshot_then_retention_the_batches_then_the_power_goes_again() -> None:
+    """Once, the producer was forgotten and a gap in its sequences was taken."""
+    files = MemoryFiles()
+    log = open_log(files)
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    log.append_as_leader(batch(b"0", producer_id=1), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.append_as_leader(batch(b"1"), now_ms=NOW_MS)
+    log.flush()
+    files.crash()
+    log = open_log(files, recovery_point=2)
+    log.flush()
+    log.advance_log_start(1)
+    assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=0) == 1
+    log.unlink_deleted(log.next_unlink_ms)
+    files.crash()
+    log = open_log(files, log_start_offset=1)
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        log.append_as_leader(batch(b"3", producer_id=1, sequence=2), now_ms=NOW_MS)
+    assert log.append_as_leader(batch(b"2", producer_id=1, sequence=1), now_ms=NOW_MS).base_offset == 2
