@@ -223,12 +223,9 @@ class TransactionMetadata:
             KafkaStorageError: ``new_producer_id`` could not reserve an id.
         """
         state = next_state(TRANSITIONS, self.state, TransactionEvent.FENCE, self.transactional_id)
-        changes: dict[str, Any] = {
-            "producer_epoch": self.producer_epoch + 1,
-            "last_producer_epoch": NO_EPOCH,
-        }
-        if client_version >= EPOCH_BUMPS:
-            changes = self._bumped(new_producer_id)
+        changes = self._bumped(new_producer_id)
+        if client_version < EPOCH_BUMPS:
+            changes["last_producer_epoch"] = NO_EPOCH
         fenced = attrs.evolve(self, state=state)
         return fenced._changed(TransactionEvent.ABORT, now_ms, client_version=client_version, **changes)
 
