@@ -14,10 +14,8 @@ INTERRUPTED = 130
 
 
 def explained(error: BaseException) -> str:
-    """The error's message with its remedy, where it knows one and does not say it already."""
-    text = str(error) or type(error).__name__
-    remedy = error.remedy if isinstance(error, KafkaError) else ""
-    return text if not remedy or remedy in text else f"{text.rstrip('.')}. What to do: {remedy}."
+    """The error's text, which says what to do; its kind, where it says nothing."""
+    return str(error) or type(error).__name__
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from splashdam.client.intake import RecordIntake
 from splashdam.client.numbers import check_partition, check_timestamp_ms
 from splashdam.client.routes import TopicRoute
 from splashdam.client.topics import check_topic_name
-from splashdam.model.errors import BulkSendError
+from splashdam.model.errors import BulkSendError, KafkaError, message_of
 from splashdam.model.values import HeaderPairs
 from splashdam.record.bulk import NULL_KEY_SLOT
 from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
@@ -114,8 +114,9 @@ class BulkSend:
             yield
         except Exception as error:
             number = self._places.count
+            what = message_of(error) if isinstance(error, KafkaError) else error
             raise BulkSendError(
-                f"record {number}: {error}; the {number} before are queued (`delivery`), the others are not",
+                f"record {number}: {what}; the {number} before are queued (`delivery`), the others are not",
                 number,
                 self.finish(),
             ) from error

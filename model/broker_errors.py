@@ -1,7 +1,8 @@
 """Errors a broker answers with: a class for each code a producer or reader meets, made from the code else.
 
 Classes carry the name Kafka gives the code. Sorting into retriable, abortable and fatal is that of the Java
-producer (``Errors.java``, ``Sender``, ``TransactionManager``).
+producer (``Errors.java``, ``Sender``, ``TransactionManager``): what is neither retriable nor fatal spoils the
+transaction it happens in, and nothing else. A coordinator's answer may mean more.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from splashdam.model.errors import (
     InvalidMetadataError,
     RetriableError,
 )
+from splashdam.model.other_broker_errors import OTHER_ERRORS
 
 
 class UnknownServerError(BrokerResponseError):
     """The broker failed unexpectedly while it processed the request."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-    abortable = True
     remedy = "look into the broker's log"
 
 
@@ -27,12 +28,14 @@ class OffsetOutOfRangeError(BrokerResponseError):
     """The offset is below the log start offset or above the end of the log."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
+    remedy = "read from the earliest or the latest offset"
 
 
 class CorruptMessageError(BrokerResponseError, RetriableError):
     """The record batch failed its checksum or is otherwise damaged."""
 
     code = ErrorCode.CORRUPT_MESSAGE
+    remedy = "send it again; if it lasts, something between here and the broker changes bytes"
 
 
 class UnknownTopicOrPartitionError(BrokerResponseError, InvalidMetadataError):
@@ -70,7 +73,6 @@ class MessageTooLargeError(BrokerResponseError):
     """The record or batch is larger than the limit."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
-    abortable = True
     remedy = "send smaller records, or raise max_request_size here and max.message.bytes at the topic"
 
 
@@ -102,14 +104,13 @@ class InvalidTopicError(BrokerResponseError):
     """The topic name is not legal: 1 to 249 of letters, digits, '.', '_' and '-', not '.' or '..'."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    abortable = True
+    remedy = "send to a topic with a legal name"
 
 
 class RecordListTooLargeError(BrokerResponseError):
     """The batch is larger than a segment of the log."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
-    abortable = True
     remedy = "lower batch_size, or raise segment.bytes at the topic"
 
 
@@ -117,26 +118,27 @@ class NotEnoughReplicasError(BrokerResponseError, RetriableError):
     """Fewer replicas are in sync than min.insync.replicas; nothing was written."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
+    remedy = "see that the topic has min.insync.replicas brokers up and in sync; then send again"
 
 
 class NotEnoughReplicasAfterAppendError(BrokerResponseError, RetriableError):
     """Written, but fewer replicas are in sync than min.insync.replicas."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    remedy = "see that the topic has min.insync.replicas brokers up and in sync; sending again may duplicate"
 
 
 class InvalidRequiredAcksError(BrokerResponseError):
     """acks is not 0, 1 or -1 (all)."""
 
     code = ErrorCode.INVALID_REQUIRED_ACKS
-    abortable = True
+    remedy = 'set acks to 0, 1 or "all"'
 
 
 class TopicAuthorizationFailedError(BrokerResponseError):
     """The principal may not use the topic."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    abortable = True
     remedy = "grant the principal WRITE (and CREATE, where it should create the topic)"
 
 
@@ -152,7 +154,7 @@ class InvalidTimestampError(BrokerResponseError):
     """A record's timestamp is outside what the topic accepts."""
 
     code = ErrorCode.INVALID_TIMESTAMP
-    abortable = True
+    remedy = "correct timestamp_ms, or raise message.timestamp.before.max.ms or .after.max.ms at the topic"
 
 
 class UnsupportedSaslMechanismError(BrokerResponseError, AuthenticationError):
@@ -180,6 +182,7 @@ class UnsupportedVersionError(BrokerResponseError):
     """The broker does not speak a version of this request that the client speaks."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
+    remedy = "update the broker, or give up the option that needs the newer request"
     fatal = True
 
 
@@ -187,46 +190,49 @@ class TopicAlreadyExistsError(BrokerResponseError):
     """A topic with this name exists."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
+    remedy = "use the topic, or choose another name"
 
 
 class InvalidRequestError(BrokerResponseError):
     """The request contradicts itself."""
 
     code = ErrorCode.INVALID_REQUEST
-    abortable = True
+    remedy = "look into the broker's log, which says what it did not like"
 
 
 class OutOfOrderSequenceNumberError(BrokerResponseError):
     """The broker expected another sequence number from this producer."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    abortable = True
+    remedy = "send the record again; records that were acknowledged may have been lost in the cluster"
 
 
 class DuplicateSequenceNumberError(BrokerResponseError):
     """The broker has this batch already."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    remedy = "nothing: it is in the log"
 
 
 class InvalidProducerEpochError(BrokerResponseError):
     """The producer's epoch is older than one the broker has seen."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-    abortable = True
+    remedy = "abort the transaction; if another producer has this transactional_id, give each its own"
 
 
 class InvalidTxnStateError(BrokerResponseError):
     """The producer's transaction is not in a state that allows this."""
 
     code = ErrorCode.INVALID_TXN_STATE
-    abortable = True
+    remedy = "abort the transaction and begin a new one"
 
 
 class TransactionalIdAuthorizationFailedError(BrokerResponseError):
     """The principal may not use the transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    remedy = "grant the principal WRITE and DESCRIBE for the transactional_id, and make a new producer"
     fatal = True
 
 
@@ -241,7 +247,7 @@ class UnknownProducerIdError(BrokerResponseError):
     """The broker no longer knows this producer id."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
-    abortable = True
+    remedy = "send the record again; the topic removes records faster than it is written (retention.ms)"
 
 
 class FencedLeaderEpochError(BrokerResponseError, InvalidMetadataError):
@@ -260,20 +266,21 @@ class UnsupportedCompressionTypeError(BrokerResponseError):
     """The codec is not allowed in this version of the request, or not known to the broker."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    abortable = True
+    remedy = "set compression_type to a codec that the broker knows"
 
 
 class InvalidRecordError(BrokerResponseError):
     """The broker refuses a record of the batch; the others are safe to send again."""
 
     code = ErrorCode.INVALID_RECORD
-    abortable = True
+    remedy = "correct the record: the topic's settings (cleanup.policy, message.timestamp.type) refuse it"
 
 
 class ProducerFencedError(BrokerResponseError):
     """A newer producer with the same transactional id has taken over."""
 
     code = ErrorCode.PRODUCER_FENCED
+    remedy = "make a new producer, and give each producer that runs at the same time its own transactional_id"
     fatal = True
 
 
@@ -287,32 +294,7 @@ class TransactionAbortableError(BrokerResponseError):
     """The transaction failed and must be aborted."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
-    abortable = True
-
-
-_RETRIABLE_ELSE = frozenset(
-    {
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-    }
-)
-_STALE_METADATA_ELSE = frozenset(
-    {
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        ErrorCode.ELECTION_NOT_NEEDED,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
+    remedy = "abort the transaction and begin a new one"
 
 
 def _by_code() -> dict[int, type[BrokerResponseError]]:
@@ -325,17 +307,11 @@ def _by_code() -> dict[int, type[BrokerResponseError]]:
 
 def _class_for(code: ErrorCode) -> type[BrokerResponseError]:
     words = code.name.removesuffix("_ERROR").removesuffix("_EXCEPTION").split("_")
-    bases: tuple[type, ...] = (BrokerResponseError,)
-    if code in _STALE_METADATA_ELSE:
-        bases += (InvalidMetadataError,)
-    elif code in _RETRIABLE_ELSE:
-        bases += (RetriableError,)
-    text = " ".join(words).lower() + "."
-    return type(
-        "".join(word.title() for word in words) + "Error",
-        bases,
-        {"code": code, "__doc__": text.capitalize(), "__module__": __name__},
-    )
+    meaning, remedy, *bases = OTHER_ERRORS[code]
+    body: dict[str, object] = {"code": code, "__doc__": meaning, "__module__": __name__}
+    if remedy:
+        body["remedy"] = remedy
+    return type("".join(word.title() for word in words) + "Error", (BrokerResponseError, *bases), body)
 
 
 _CLASSES = _by_code()

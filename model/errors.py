@@ -14,13 +14,17 @@
     └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
 
 Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
-(inside a transaction: abort, then go on), ``fatal`` (this producer is finished; make a new one).
+(inside a transaction: abort, then go on), ``fatal`` (this producer is finished; make a new one). ``remedy``
+is what the caller can do. ``str(error)`` is the message, what caused it, and the remedy; nothing is said
+twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar, Protocol
+
+from splashdam.model.error_codes import ErrorCode
 
 
 class KafkaError(Exception):
@@ -29,8 +33,38 @@ class KafkaError(Exception):
     retriable: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
-    remedy: ClassVar[str] = ""
-    """What the caller can do about it; empty where the message says it all."""
+    remedy: str = ""
+    """What the caller can do about it; empty where each message says that itself."""
+
+    @property
+    def causes(self) -> tuple[BaseException, ...]:
+        """What led to it, nearest first: the chain of ``__cause__``."""
+        chain: list[BaseException] = []
+        cause = self.__cause__
+        while cause is not None and cause not in chain:
+            chain.append(cause)
+            cause = cause.__cause__
+        return tuple(chain)
+
+    def __str__(self) -> str:
+        text = message_of(self)
+        # Not those of others, which may hold secrets; where they may be shown, the message has them.
+        causes = [cause for cause in self.causes if isinstance(cause, KafkaError)]
+        for cause in causes:
+            if message_of(cause) not in text:
+                text = f"{text.rstrip('.')}; cause: {message_of(cause)}"
+        remedy = self.remedy or next(filter(None, (cause.remedy for cause in causes)), "")
+        if not remedy or remedy in text or _WHAT_TO_DO in text:
+            return text
+        return f"{text.rstrip('.')}. {_WHAT_TO_DO} {remedy}."
+
+
+_WHAT_TO_DO = "What to do:"
+
+
+def message_of(error: KafkaError) -> str:
+    """What an error says by itself, without causes and remedy: for texts that go on after it."""
+    return super(KafkaError, error).__str__() or type(error).__name__
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
@@ -48,13 +82,19 @@ class IllegalArgumentError(KafkaError, ValueError):
 class SerializationError(KafkaError):
     """A serializer returned something that is not bytes."""
 
+    remedy = "let the serializer return bytes, bytearray, memoryview or None"
+
 
 class ProtocolError(KafkaError):
     """Bytes that are not a legal Kafka message; the text names message, field and position."""
 
+    remedy = "see that the address is that of a Kafka broker, with the security_protocol of its listener"
+
 
 class UnsupportedCodecError(KafkaError):
     """A batch names a codec that is unknown or whose library is not installed."""
+
+    remedy = "install the codec's library (pip install splashdam[compression]), or choose another codec"
 
 
 class AuthenticationError(KafkaError):
@@ -63,9 +103,13 @@ class AuthenticationError(KafkaError):
     Semantics are those of Java's ``AuthenticationException``: what waits for the broker fails at once.
     """
 
+    remedy = "check security_protocol and the credentials against the broker's listener"
+
 
 class SslAuthenticationError(AuthenticationError):
     """The TLS handshake failed; the text names host, cause and remedy."""
+
+    remedy = ""
 
 
 class SaslError(AuthenticationError):
@@ -76,6 +120,7 @@ class RetriableError(KafkaError):
     """Failures that may pass when tried again."""
 
     retriable = True
+    remedy = "try again: it may pass; if it lasts, look into the brokers' logs"
 
 
 class InvalidMetadataError(RetriableError):
@@ -84,6 +129,8 @@ class InvalidMetadataError(RetriableError):
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
     """Something did not happen in its time; the text says what and what was seen last."""
+
+    remedy = "see that the brokers can be reached and keep up, or allow more time"
 
 
 class BufferExhaustedError(KafkaTimeoutError):
@@ -95,16 +142,20 @@ class BufferExhaustedError(KafkaTimeoutError):
 class KafkaConnectionError(RetriableError):
     """A connection could not be made or was lost; the text names the address and the cause."""
 
+    remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
+
 
 class WouldBlock(KafkaError):
     """``send_nowait`` would have to wait; ``what`` is ``"memory"`` or ``"metadata"``."""
+
+    remedy = "call it again later, or call what waits"
 
     def __init__(self, what: str, message: str) -> None:
         super().__init__(message)
         self.what = what
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, str(self))
+        return type(self), (self.what, message_of(self))
 
 
 class _Counts(Protocol):
@@ -153,13 +204,17 @@ class BulkSendError(KafkaError):
         return isinstance(self.__cause__, KafkaError) and self.__cause__.retriable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.index, None)  # another process has not sent these records
+        return type(self), (message_of(self), self.index, None)  # another process has not sent these records
 
 
 class BrokerResponseError(KafkaError):
     """A broker answered with an error code."""
 
     code: ClassVar[int] = -1
+
+    def __init_subclass__(cls) -> None:
+        """What is neither retriable nor fatal spoils the transaction it happens in, and nothing else."""
+        cls.abortable = not (cls.retriable or cls.fatal or cls.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     def __init__(self, message: str = "") -> None:
         kind = type(self)

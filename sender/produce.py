@@ -8,7 +8,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.cluster import Node
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.errors import BrokerResponseError, KafkaError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.record.compression import Codec, Compression
 from splashdam.wire.messages.produce import (
@@ -65,9 +65,9 @@ def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:
 
 def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProduceResponse:
     """A failed request as if the broker had answered; a lost connection or illegal answer is code 13."""
-    code, text = int(ErrorCode.NETWORK_EXCEPTION), str(error)
+    code, text = int(ErrorCode.NETWORK_EXCEPTION), message_of(error)
     if isinstance(error, BrokerResponseError):
-        code, text = error.code, text.partition("] ")[2]  # the class puts "[code name] " in front again
+        code, text = error.code, error.message  # the class puts "[code name] " in front again
     return PartitionProduceResponse(
         index=batch.topic_partition.partition, error_code=code, base_offset=-1, error_message=text
     )

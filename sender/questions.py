@@ -160,4 +160,4 @@ class Questions:
 
 def _refusal(response: InitProducerIdResponse) -> str:
     kind = error_class(response.error_code)
-    return f"no producer id for idempotence: {(kind.__doc__ or '').strip()} {kind.remedy}".strip()
+    return f"no producer id for idempotence: {(kind.__doc__ or '').strip()}"

@@ -10,7 +10,14 @@ import pytest
 from splashdam.model import broker_errors, errors
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, InvalidMetadataError, KafkaError, RetriableError
+from splashdam.model.errors import (
+    BrokerResponseError,
+    InvalidMetadataError,
+    KafkaError,
+    KafkaTimeoutError,
+    RetriableError,
+    message_of,
+)
 
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
 
@@ -52,6 +59,7 @@ def test_no_error_is_both_retriable_and_the_end(code: ErrorCode) -> None:
     kind = error_class(code)
     assert [kind.retriable, kind.abortable, kind.fatal].count(True) <= 1
     assert kind.fatal == (code in FATAL_FOR_A_PRODUCER)
+    assert kind.abortable == (not kind.retriable and not kind.fatal and code != 46)
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code <= 127])
@@ -76,9 +84,11 @@ def test_code_zero_is_no_error() -> None:
 
 
 def test_text_names_code_and_class() -> None:
-    """The broker's text is shown; without one the meaning of the code is."""
-    assert str(error_for(10, "1,234 bytes")) == "[10 MessageTooLargeError] 1,234 bytes"
-    assert str(error_for(10)) == "[10 MessageTooLargeError] The record or batch is larger than the limit."
+    """The broker's text is shown, without one the meaning of the code; then what to do."""
+    end = f". What to do: {error_class(10).remedy}."
+    assert str(error_for(10, "1,234 bytes")) == f"[10 MessageTooLargeError] 1,234 bytes{end}"
+    text = "[10 MessageTooLargeError] The record or batch is larger than the limit"
+    assert str(error_for(10)) == f"{text}{end}"
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -92,7 +102,7 @@ def test_broker_errors_pickle(code: ErrorCode) -> None:
 def test_other_errors_pickle() -> None:
     """An error with an argument of its own keeps it."""
     copy = pickle.loads(pickle.dumps(errors.WouldBlock("metadata", "of topic t")))
-    assert (copy.what, str(copy)) == ("metadata", "of topic t")
+    assert (copy.what, message_of(copy)) == ("metadata", "of topic t")
 
 
 def test_python_users_can_catch_what_they_know() -> None:
@@ -106,7 +116,7 @@ def test_python_users_can_catch_what_they_know() -> None:
 def test_would_block_says_on_what() -> None:
     """`send_nowait` names what it would have had to wait for."""
     error = errors.WouldBlock("memory", "no room for 10 bytes")
-    assert (error.what, str(error)) == ("memory", "no room for 10 bytes")
+    assert (error.what, message_of(error)) == ("memory", "no room for 10 bytes")
 
 
 def test_everything_is_a_kafka_error() -> None:
@@ -114,3 +124,63 @@ def test_everything_is_a_kafka_error() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, KafkaError) for kind in kinds)
     assert all(kind.__doc__ for kind in kinds)
+
+
+MESSAGES_SAY_IT = {
+    errors.KafkaError,
+    errors.KafkaConfigurationError,
+    errors.IllegalStateError,
+    errors.IllegalArgumentError,
+    errors.SslAuthenticationError,
+    errors.BulkSendError,
+    errors.BrokerResponseError,
+}
+"""Raised for many reasons, or with a cause that knows: each message, or its cause, has the remedy."""
+
+
+def kinds_of(kind: type[KafkaError]) -> set[type[KafkaError]]:
+    """The class and all below it that belong to the public tree."""
+    below = [each for each in kind.__subclasses__() if each.__module__.startswith("splashdam.model")]
+    return {kind}.union(*map(kinds_of, below))
+
+
+@pytest.mark.parametrize("kind", sorted(kinds_of(KafkaError), key=lambda kind: kind.__name__))
+def test_every_error_says_what_to_do_once(kind: type[KafkaError]) -> None:
+    """The remedy is in the text, also of an error that quotes another one or has it as its cause."""
+    assert kind.remedy or kind in MESSAGES_SAY_IT
+    error = kind.__new__(kind, "it went wrong.")
+    error.args = ("it went wrong.",)
+    assert str(error).count("it went wrong") == 1
+    assert str(error).count(kind.remedy) == 1 or not kind.remedy
+    quoting = KafkaTimeoutError(f"too late: {error}")
+    quoting.__cause__ = error
+    assert str(quoting).count("it went wrong") == 1
+    assert str(quoting).count("What to do:") == 1
+    assert [type(cause) for cause in quoting.causes] == [kind]
+
+
+def test_a_cause_that_is_not_quoted_is_told():
+    """Causes stand in the text, nearest first, with the remedy of the first that knows one."""
+    error = errors.KafkaError("the transaction cannot go on")
+    error.__cause__ = between = errors.IllegalStateError("the id is gone")
+    between.__cause__ = error_for(29, "topic 't'")
+    assert str(error) == (
+        "the transaction cannot go on; cause: the id is gone; cause: [29 TopicAuthorizationFailedError]"
+        f" topic 't'. What to do: {error_class(29).remedy}."
+    )
+    assert error.causes == (between, between.__cause__)
+
+
+def test_a_foreign_cause_is_not_quoted():
+    """Who raised it may have put a password into it."""
+    error = errors.SaslError("the token provider raised ValueError")
+    error.__cause__ = ValueError("hunter2")
+    assert "hunter2" not in str(error)
+    assert error.causes == (error.__cause__,)
+
+
+def test_causes_in_a_circle_end():
+    """Somebody has made two errors the cause of each other."""
+    error, other = errors.KafkaError("one"), errors.KafkaError("two")
+    error.__cause__, other.__cause__ = other, error
+    assert str(error) == "one; cause: two"

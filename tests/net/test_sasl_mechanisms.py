@@ -129,7 +129,7 @@ async def test_a_refused_token_is_told_as_json() -> None:
         (Provider(b"x"), "returned bytes"),
         (Provider("two words"), "a text that is no token"),
         (Provider("x\x01auth=y"), "a text that is no token"),
-        (Provider(TimeoutError("hunter2")), r"token\(\) raised TimeoutError$"),
+        (Provider(TimeoutError("hunter2")), r"token\(\) raised TimeoutError\."),
         (Provider(TOKEN, auth="x"), "extension 'auth' is not legal"),
         (Provider(TOKEN, a="\x01"), "extension 'a' is not legal"),
     ],
