@@ -10,9 +10,11 @@ BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 # Apache Kafka's jars for `make kafka`: the newest, the newest whose tools are published, and the last line before 4.
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
+SEEDS ?= 1000
+FIRST ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka check bench bench-full bench-stages sanitize view clean
+.PHONY: setup demo test kafka simulate check bench bench-full bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -34,6 +36,9 @@ test: setup  ## the whole suite
 kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
+
+simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
+	$(BIN)/python -m splashdam.testing.simulator --seeds $(SEEDS) --first $(FIRST)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check .

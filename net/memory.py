@@ -17,8 +17,11 @@ _FIRST_PORT = 50_000
 _DEFAULT_READ = 65_536
 
 
-class _Pipe:
-    """One direction: at most ``capacity_bytes`` wait in it, so that a reader who sleeps stops the writer."""
+class Pipe:
+    """One direction: at most ``capacity_bytes`` wait in it, so that a reader who sleeps stops the writer.
+
+    Who simulates a network overrides ``_put`` and ``_arrive``.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self.ended = False  # the writer will send no more
@@ -36,7 +39,7 @@ class _Pipe:
             view = memoryview(data)
             while view:
                 room = await self._room()
-                self._data += view[:room]
+                self._put(view[:room])
                 view = view[room:]
                 self.wake()
 
@@ -44,14 +47,15 @@ class _Pipe:
         """Takes what there is room for; nothing where a write would wait or raise."""
         if self._sending or self.ended or self.abandoned:
             return 0
-        before = len(self._data)
+        taken = 0
         for part in parts:
-            room = self._capacity_bytes - len(self._data)
+            room = self._capacity_bytes - self.waiting_bytes
             if room <= 0:
                 break
-            self._data += memoryview(part)[:room]
+            self._put(memoryview(part)[:room])
+            taken += min(room, len(part))
         self.wake()
-        return len(self._data) - before
+        return taken
 
     async def wait_room(self) -> None:
         with self._one_sender():
@@ -65,10 +69,28 @@ class _Pipe:
         self.wake()
 
     async def _room(self) -> int:
-        while len(self._data) >= self._capacity_bytes:
+        while self.waiting_bytes >= self._capacity_bytes:
             await self._changed.park()
             self._check_writable()
-        return self._capacity_bytes - len(self._data)
+        return self._capacity_bytes - self.waiting_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Written and not read."""
+        return len(self._data)
+
+    def _put(self, piece: memoryview) -> None:
+        """What is written, as much as there is room for."""
+        self._data += piece
+
+    async def _arrive(self) -> None:
+        """Waits until there may be something to read, or nothing will come any more."""
+        await self._changed.park()
+
+    @property
+    def _is_over(self) -> bool:
+        """Nothing more will arrive."""
+        return self.ended
 
     @contextmanager
     def _one_sender(self) -> Iterator[None]:
@@ -92,8 +114,8 @@ class _Pipe:
         self._receiving = True
         try:
             await trio.lowlevel.checkpoint()
-            while not self._data and not self.ended and not self.abandoned:
-                await self._changed.park()
+            while not self._data and not self._is_over and not self.abandoned:
+                await self._arrive()
             if self.abandoned:
                 raise trio.ClosedResourceError("this stream was closed here")
             data = bytes(self._data[:max_bytes])
@@ -110,10 +132,15 @@ class _Pipe:
 class MemoryStream(trio.abc.HalfCloseableStream):
     """One end of a connection in memory; `memory_stream_pair` makes both."""
 
-    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
+    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
         self._cut = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or cut at this end."""
+        return self._incoming.abandoned
 
     async def send_all(self, data: Buffer) -> None:
         """Sends all; waits while the peer does not read."""
@@ -176,7 +203,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
 def memory_stream_pair(capacity_bytes: int = 1024 * 1024) -> tuple[MemoryStream, MemoryStream]:
     """Two joined ends; ``capacity_bytes`` may be under way in each direction."""
-    one, other = _Pipe(capacity_bytes), _Pipe(capacity_bytes)
+    one, other = Pipe(capacity_bytes), Pipe(capacity_bytes)
     return MemoryStream(one, other), MemoryStream(other, one)
 
 
@@ -210,7 +237,7 @@ class MemoryNetwork:
     """
 
     def __init__(self, capacity_bytes: int = 1024 * 1024) -> None:
-        self._capacity_bytes = capacity_bytes
+        self.capacity_bytes = capacity_bytes
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._connections: dict[tuple[str, int], list[tuple[MemoryStream, MemoryStream]]] = {}
         self._refusing: set[tuple[str, int]] = set()
@@ -232,10 +259,14 @@ class MemoryNetwork:
         listener = self._listeners.get((host, port))
         if listener is None or (host, port) in self._refusing:
             raise KafkaConnectionError(f"cannot connect to {address_text(host, port)}: Connection refused")
-        ours, theirs = memory_stream_pair(self._capacity_bytes)
+        ours, theirs = self.make_pair(host, port)
         self._connections.setdefault((host, port), []).append((ours, theirs))
         listener.offer(theirs)
         return ours
+
+    def make_pair(self, host: str, port: int) -> tuple[MemoryStream, MemoryStream]:
+        """Both ends of a new connection to an address."""
+        return memory_stream_pair(self.capacity_bytes)
 
     def refuse(self, host: str, port: int, refusing: bool = True) -> None:
         """From now on refuses (or accepts again) new connections to an address."""

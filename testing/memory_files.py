@@ -149,6 +149,11 @@ class MemoryFiles:
         """Ends the injected fault."""
         self._fault = None
 
+    @property
+    def is_faulty(self) -> bool:
+        """Whether a fault was injected and not healed."""
+        return self._fault is not None
+
     def kill(self) -> None:
         """Ends the process: locks and open files go, every written byte stays, as unsynced as it was."""
         twins: dict[_Inode, _Inode] = {}  # what the dead process still holds open must reach nobody
@@ -295,7 +300,7 @@ class MemoryFiles:
             raise
         taken = len(data)
         if self.capacity_bytes is not None:
-            room = max(0, self.capacity_bytes - self._used_bytes()) + len(inode.data) - position
+            room = max(0, self.capacity_bytes - self.used_bytes) + len(inode.data) - position
             taken = min(taken, max(0, room))
         inode.data[position : position + taken] = data[:taken]
         inode.modified_ms = self.now_ms
@@ -318,7 +323,8 @@ class MemoryFiles:
         self._names.apply(change)
         self._pending.append(change)
 
-    def _used_bytes(self) -> int:
+    @property
+    def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.files.values())
 
     def _operate(self) -> None:

@@ -1,0 +1,138 @@
+"""What must be true after a run, whatever went wrong in it: the logs beside what applications were told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.model.broker_errors import MessageTooLargeError
+from splashdam.model.values import RecordMetadata, TopicPartition
+from splashdam.record.batch import iter_headers
+from splashdam.record.reader import Record, read_records
+from splashdam.testing.simulator.cluster import SimulatedCluster
+from splashdam.testing.simulator.report import RunRecord
+from splashdam.testing.simulator.workload import SentRecord, Workload
+
+Place = tuple[TopicPartition, int]
+
+_READ_BYTES = 1 << 20
+
+
+class Checker:
+    """Checks one run.
+
+    Args:
+        cluster: whose logs are read.
+        record: where violations go.
+        calm: nothing went wrong in this run.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, record: RunRecord, *, calm: bool) -> None:
+        self._cluster = cluster
+        self._record = record
+        self._calm = calm
+
+    def delivered(self, sent: SentRecord, metadata: RecordMetadata) -> None:
+        """The application is told so: then the record is in the log now, and not only later."""
+        log = self._log(TopicPartition(metadata.topic, metadata.partition))
+        if log is not None and log.log_end_offset <= metadata.offset:
+            self._violated(f"{_name(sent)} was delivered at {metadata.offset}, where nothing is")
+
+    def check(self, workloads: Iterable[Workload]) -> None:
+        """The end of the run: all brokers are up, all producers are closed."""
+        places = self._places()
+        self._record.count("records in the logs", sum(map(len, places.values())))
+        for workload in workloads:
+            self._check_told(workload)
+            self._check_delivered(workload, places)
+            self._check_repeats(workload, places)
+            self._check_order(workload, places)
+            self._check_strangers(workload, places)
+
+    def _check_told(self, workload: Workload) -> None:
+        for sent in workload.sent:
+            if not sent.future.done() or sent.told != 1:
+                self._violated(f"the application was told {sent.told} times of {_name(sent)}")
+            elif (sent.error is None) != sent.future.succeeded():
+                self._violated(f"callback and future of {_name(sent)} disagree")
+            patient = self._calm and workload.plan.close == "close"
+            if patient and not isinstance(sent.error, MessageTooLargeError | None):
+                self._violated(f"{_name(sent)} failed though nothing went wrong: {sent.error!r}")
+
+    def _check_delivered(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+        for sent in workload.sent:
+            if sent.metadata is None or workload.plan.options["acks"] == 0:
+                continue
+            told, found = sent.metadata, places.get(sent.value, [])
+            where = (TopicPartition(told.topic, told.partition), told.offset)
+            if not found:
+                self._violated(f"{_name(sent)} was acknowledged at {where[0]} @{told.offset} and is lost")
+            elif told.offset >= 0 and where not in found:
+                self._violated(f"{_name(sent)} was acknowledged at {where}, but stands at {found}")
+
+    def _check_repeats(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+        for sent in workload.sent:
+            repeats = len(places.get(sent.value, ())) - 1
+            if repeats > 0:
+                self._record.count("records written more than once, as acks and idempotence allow", repeats)
+                if workload.plan.is_idempotent:
+                    self._violated(f"{_name(sent)} stands in the log {repeats + 1} times")
+
+    def _check_order(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+        if not workload.plan.keeps_order:
+            return
+        last: dict[TopicPartition, Place] = {}
+        for sent in workload.sent:
+            if sent.metadata is None or not places.get(sent.value):
+                continue
+            topic_partition, offset = places[sent.value][0]
+            before = last.get(topic_partition)
+            if before is not None and before[1] >= offset:
+                self._violated(f"{_name(sent)} stands at {offset}, behind a later one at {before[1]}")
+            last[topic_partition] = (topic_partition, offset)
+
+    def _check_strangers(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+        known = {sent.value for sent in workload.sent} | workload.half_taken
+        begin = workload.plan.name.encode() + b"-"
+        for value in places:
+            if value.startswith(begin) and value not in known:
+                self._violated(f"{value[:20]!r} was not taken by the producer, and is in the log")
+
+    def _places(self) -> dict[bytes, list[Place]]:
+        places: dict[bytes, list[Place]] = {}
+        for topic_partition in sorted(self._cluster.map.leaders):
+            log = self._log(topic_partition)
+            if log is None:
+                self._violated(f"nobody has the log of {topic_partition}")
+                continue
+            expected = 0
+            for record in _records(log):
+                if record.offset != expected:
+                    self._violated(f"{topic_partition} goes on at {record.offset} instead of {expected}")
+                expected = record.offset + 1
+                places.setdefault(record.value or b"", []).append((topic_partition, record.offset))
+            if expected != log.log_end_offset:
+                self._violated(f"{topic_partition} ends at {log.log_end_offset}, its records at {expected}")
+        return places
+
+    def _log(self, topic_partition: TopicPartition) -> Log | None:
+        node = self._cluster.nodes[self._cluster.map.leaders[topic_partition].node_id]
+        return None if node.broker is None else node.broker.logs.logs.get(topic_partition)
+
+    def _violated(self, promise: str) -> None:
+        self._record.violated(promise)
+
+
+def _records(log: Log) -> Iterator[Record]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, _READ_BYTES)
+        data = piece.read()
+        piece.close()
+        for position, header in iter_headers(data):
+            yield from read_records(data, position)
+            offset = header.base_offset + header.last_offset_delta + 1
+
+
+def _name(sent: SentRecord) -> str:
+    return sent.value.partition(b" ")[0].decode()

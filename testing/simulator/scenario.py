@@ -1,0 +1,219 @@
+"""What one seed means: cluster, topics, producers and faults, all drawn before anything runs.
+
+Each seed takes a part of all kinds of faults, so that some runs meet a single kind often, and the wrong
+answer to it is not hidden by all the others.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import attrs
+
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+
+FAULTS = (
+    "cut both",
+    "cut client",
+    "cut broker",
+    "stall",
+    "lose",
+    "slow",
+    "doom",
+    "refuse",
+    "move",
+    "stop",
+    "kill",
+    "power cut",
+    "disk error",
+    "disk full",
+)
+TROUBLES = ("retriable", "written", "refused", "sequence")
+
+_CALM = 0.04
+"""The part of the runs in which nothing goes wrong: then everything has to be delivered."""
+
+
+@attrs.frozen
+class PlannedFault:
+    """A fault at a time, at a broker, for so long."""
+
+    at_ms: float
+    kind: str
+    node_id: int
+    for_ms: float
+    number: int
+
+
+@attrs.frozen
+class ProducerPlan:
+    """One producer.
+
+    Attributes:
+        name: begins each of its values, so that every record of the run is another one.
+        options: of ``AsyncKafkaProducer``.
+        bursts: how many times it sends.
+        largest_burst: how many records at a time, at most.
+        largest_value: bytes of a value, at most.
+        pause_ms: between bursts, at most.
+        keyed: chance that a record has a key.
+        steers: whether it names partitions.
+        flushes: chance of a flush after a burst.
+        cancels: chance that a send may take a few milliseconds only.
+        many: chance that a burst is one call of ``send_many``.
+        close: how it ends: ``close`` of what is there, ``close 0`` or ``close soon``, with a time-out, or
+            ``cancel``: the block around it is cancelled.
+    """
+
+    name: str
+    options: dict[str, Any]
+    bursts: int
+    largest_burst: int
+    largest_value: int
+    pause_ms: float
+    keyed: float
+    steers: bool
+    flushes: float
+    cancels: float
+    many: float
+    close: str
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether its records may stand in the log once only."""
+        return bool(self.options["enable_idempotence"])
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether its records stand in the log in the order of its sends."""
+        return self.is_idempotent or self.options["max_in_flight_requests_per_connection"] == 1
+
+
+@attrs.frozen
+class Scenario:
+    """One seed's run.
+
+    Attributes:
+        seed: all of it comes from this number.
+        nodes: brokers.
+        topics: with their options.
+        producers: who sends.
+        faults: what goes wrong, and when.
+        troubles: how often appends are answered with errors, by kind.
+        capacity_bytes: how much may be under way in one direction of a connection.
+        horizon_ms: when all faults are over.
+    """
+
+    seed: int
+    nodes: int
+    topics: list[NewTopic]
+    producers: list[ProducerPlan]
+    faults: list[PlannedFault]
+    troubles: dict[str, float]
+    capacity_bytes: int
+    horizon_ms: float
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing goes wrong."""
+        return not self.faults and not self.troubles
+
+
+def scenario(seed: int) -> Scenario:
+    """Draws the run of a seed."""
+    random = Random(f"scenario {seed}")
+    nodes = random.choice((1, 1, 2, 3, 3))
+    calm = random.random() < _CALM
+    kinds = [] if calm else random.sample(FAULTS, random.randint(0, 5))
+    if "power cut" in kinds and random.random() < 0.5:
+        kinds.remove("power cut")
+    horizon_ms = random.choice((800, 3_000, 8_000))
+    topics = [
+        _topic(random, number, durable="power cut" in kinds) for number in range(random.choice((1, 1, 2)))
+    ]
+    return Scenario(
+        seed=seed,
+        nodes=nodes,
+        topics=topics,
+        producers=[_producer(random, number) for number in range(random.choice((1, 1, 1, 2)))],
+        faults=_faults(random, kinds, nodes, horizon_ms),
+        troubles={} if calm else _troubles(random),
+        capacity_bytes=random.choice((3_000, 65_536, 1 << 20)),
+        horizon_ms=horizon_ms,
+    )
+
+
+def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
+    configs = {
+        "max.message.bytes": random.choice(("1048588", "1048588", "700", "2000")),
+        "segment.bytes": random.choice(("1073741824", "3000")),
+        "message.timestamp.type": random.choice(("CreateTime", "CreateTime", "LogAppendTime")),
+        "compression.type": random.choice(("producer", "producer", "gzip", "uncompressed")),
+    }
+    if durable or random.random() < 0.1:
+        configs["flush.messages"] = "1"
+    return NewTopic(f"topic-{number}", random.choice((1, 2, 4)), configs, random.randbytes(16))
+
+
+def _producer(random: Random, number: int) -> ProducerPlan:
+    idempotent = random.random() < 0.75
+    acks: Any = "all" if idempotent else random.choice(("all", 1, 1, 0))
+    request_ms = random.choice((300, 1_000, 5_000))
+    linger_ms = random.choice((0, 0, 5, 100))
+    options = {
+        "acks": acks,
+        "enable_idempotence": idempotent,
+        "max_in_flight_requests_per_connection": random.choice((1, 2, 5, 5, 5)),
+        "linger_ms": linger_ms,
+        "batch_size": random.choice((0, 200, 1_000, 16_384)),
+        "compression_type": random.choice((None, None, "gzip")),
+        "buffer_memory": random.choice((40_000, 1 << 20, 1 << 25)),
+        "max_block_ms": random.choice((200, 3_000, 60_000)),
+        "request_timeout_ms": request_ms,
+        "delivery_timeout_ms": linger_ms + request_ms + random.choice((0, 1_000, 30_000, 120_000)),
+        "retry_backoff_ms": random.choice((10, 100)),
+        "retry_backoff_max_ms": random.choice((100, 1_000)),
+        "metadata_max_age_ms": random.choice((500, 300_000)),
+        "connections_max_idle_ms": random.choice((400, 540_000)),
+        "socket_connection_setup_timeout_ms": random.choice((500, 10_000)),
+    }
+    if random.random() < 0.1:
+        options["retries"] = random.randint(0, 3)
+        if idempotent:
+            options["retries"] = max(1, options["retries"])
+    return ProducerPlan(
+        name=f"p{number}",
+        options=options,
+        bursts=random.randint(1, 16),
+        largest_burst=random.choice((1, 5, 12)),
+        largest_value=random.choice((20, 300, 900)),
+        pause_ms=random.choice((0, 20, 300, 1_000)),
+        keyed=random.choice((0.0, 0.5)),
+        steers=random.random() < 0.3,
+        flushes=random.choice((0.0, 0.1, 0.5)),
+        cancels=random.choice((0.0, 0.0, 0.2)),
+        many=random.choice((0.0, 0.2)),
+        close=random.choices(("close", "close soon", "close 0", "cancel"), (12, 2, 1, 1))[0],
+    )
+
+
+def _faults(random: Random, kinds: list[str], nodes: int, horizon_ms: float) -> list[PlannedFault]:
+    if not kinds:
+        return []
+    faults = [
+        PlannedFault(
+            at_ms=random.uniform(0, horizon_ms * 0.9),
+            kind=random.choice(kinds),
+            node_id=random.randint(1, nodes),
+            for_ms=random.choice((5, 100, 700, 2_500)) * random.uniform(0.5, 1.5),
+            number=random.randrange(1 << 16),
+        )
+        for _ in range(random.choice((1, 3, 8, 14)))
+    ]
+    return sorted(faults, key=lambda fault: fault.at_ms)
+
+
+def _troubles(random: Random) -> dict[str, float]:
+    kinds = [kind for kind in TROUBLES if random.random() < 0.25]
+    return {kind: random.choice((0.02, 0.1, 0.3)) for kind in kinds}

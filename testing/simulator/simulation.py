@@ -1,0 +1,176 @@
+"""One seed, run: everything in one loop in virtual time, nothing left to chance but what the seed says."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random as random_module
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import PowerCutError
+from splashdam.testing.simulator.checker import Checker
+from splashdam.testing.simulator.cluster import SimulatedCluster
+from splashdam.testing.simulator.faults import FaultMaker
+from splashdam.testing.simulator.network import SimulatedNetwork
+from splashdam.testing.simulator.report import RunRecord
+from splashdam.testing.simulator.scenario import Scenario, scenario
+from splashdam.testing.simulator.troubles import Troubles
+from splashdam.testing.simulator.workload import Workload
+
+_SORTS = "_ALLOW_DETERMINISTIC_SCHEDULING"
+_LONGEST_S = 3_600.0
+"""Virtual; whoever is not done by then never is."""
+
+
+@attrs.frozen
+class Outcome:
+    """How a run went.
+
+    Attributes:
+        seed: which one.
+        violations: broken promises, in the order in which they were noticed.
+        counts: how often what was exercised.
+        trace: every step worth a line; the same seed gives the same text.
+        virtual_s: how long it lasted in its own time.
+    """
+
+    seed: int
+    violations: list[str]
+    counts: Counter[str]
+    trace: str
+    virtual_s: float
+
+
+def simulate(seed: int) -> Outcome:
+    """Runs a seed and says how it went; what breaks a promise is in ``violations`` and not raised."""
+    plan, record = scenario(seed), RunRecord()
+    with _no_other_chance(seed), _errors_logged(record):
+        simulation = Simulation(plan, record)
+        try:
+            trio.run(simulation.run, clock=simulation.mock_clock)
+        except Exception as error:  # whatever it is, it is what this run has found
+            record.violations.append(f"the run ended with {_first_leaf(error)!r}")
+    return Outcome(seed, record.violations, record.counts, "\n".join(record.lines), simulation.ended_at_s)
+
+
+class Simulation:
+    """The parts of one run."""
+
+    def __init__(self, plan: Scenario, record: RunRecord) -> None:
+        self.mock_clock = MockClock(autojump_threshold=0)
+        self.ended_at_s = 0.0
+        self._plan = plan
+        self._record = record
+        clock = VirtualClock(self.mock_clock)
+        self._network = SimulatedNetwork(Random(f"network {plan.seed}"), record, plan.capacity_bytes)
+        self._troubles = Troubles(Random(f"troubles {plan.seed}"), record, plan.troubles)
+        self._cluster = SimulatedCluster(
+            plan.nodes,
+            plan.topics,
+            network=self._network,
+            clock=clock,
+            random=Random(f"disks {plan.seed}"),
+            record=record,
+            troubles=self._troubles,
+        )
+        self._checker = Checker(self._cluster, record, calm=plan.is_calm)
+        self._workloads = [
+            Workload(
+                each,
+                seed=plan.seed,
+                topics=plan.topics,
+                network=self._network,
+                bootstrap_servers=self._cluster.bootstrap_servers,
+                clock=clock,
+                record=record,
+                on_delivery=self._checker.delivered,
+            )
+            for each in plan.producers
+        ]
+
+    async def run(self) -> None:
+        """From the first broker's start to the last check."""
+        self._record.note("scenario", repr(self._plan))
+        with trio.move_on_after(_LONGEST_S) as scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._cluster.run)
+                await self._play()
+                self._checker.check(self._workloads)
+                self._check_tasks(nursery)
+                self.ended_at_s = trio.current_time()
+                nursery.cancel_scope.cancel()
+        if scope.cancelled_caught:
+            self._record.violated(f"the run was not over after {_LONGEST_S} s")
+
+    async def _play(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for workload in self._workloads:
+                nursery.start_soon(workload.run)
+            await FaultMaker(self._plan, self._cluster, self._network, self._record).run()
+            self._troubles.active = False
+            for workload in self._workloads:
+                workload.calm.set()
+
+    def _check_tasks(self, nursery: trio.Nursery) -> None:
+        """The brokers' task is the only one of this run that is left."""
+        left = sorted(task.name for task in nursery.child_tasks)
+        if len(left) != 1:
+            self._record.violated(f"tasks are left: {left}")
+
+
+@contextmanager
+def _no_other_chance(seed: int) -> Iterator[None]:
+    """Whatever draws random numbers or depends on when garbage is collected does the same in every run."""
+    run = trio._core._run
+    of_trio = vars(run)  # what its own plugin for Hypothesis sets
+    before, trios_before = random_module.getstate(), run._r.getstate()
+    sorts_before, collects = of_trio[_SORTS], gc.isenabled()
+    random_module.seed(seed)
+    run._r.seed(seed)
+    of_trio[_SORTS] = True
+    gc.disable()
+    try:
+        yield
+    finally:
+        random_module.setstate(before)
+        run._r.setstate(trios_before)
+        of_trio[_SORTS] = sorts_before
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _errors_logged(record: RunRecord) -> Iterator[None]:
+    """What is logged with a traceback is a bug, unless the power was cut; the rest is kept quiet."""
+
+    class Watch(logging.Handler):
+        def emit(self, line: logging.LogRecord) -> None:
+            error = line.exc_info[1] if line.exc_info else None
+            if error is not None and not isinstance(_first_leaf(error), PowerCutError):
+                record.violated(f"{line.name} logged {line.getMessage()}: {_first_leaf(error)!r}")
+
+    logger, watch = logging.getLogger("splashdam"), Watch(logging.WARNING)
+    propagated, level = logger.propagate, logger.level
+    logger.addHandler(watch)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(watch)
+        logger.propagate = propagated
+        logger.setLevel(level)
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
