@@ -7,17 +7,20 @@ are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from functools import partial
 from typing import TypeVar
 
+from splashdam.accumulator.availability import NodeAvailability
+from splashdam.accumulator.backoff import exponential_ms
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
-from splashdam.accumulator.endings import BatchEndings
+from splashdam.accumulator.compressions import BatchCompressions
+from splashdam.accumulator.looking import AccumulatorLooks
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
-from splashdam.accumulator.open_batches import BatchLane, OpenBatches, PendingRecord
+from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES, BatchLane, OpenBatches, PendingRecord
 from splashdam.accumulator.queues import PartitionQueues
 from splashdam.accumulator.results import (
     BATCH_FULL,
-    AccumulatorStatistics,
     Appended,
     BatchFull,
     DrainGate,
@@ -29,6 +32,7 @@ from splashdam.accumulator.splitting import divide
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import HeaderPairs, TopicPartition
+from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import Compression
 from splashdam.record.kernel import BatchOutcome, FutureCell, PartitionLane, record_size_upper_bound
 
@@ -37,7 +41,7 @@ FutureT = TypeVar("FutureT", bound=FutureCell)
 _OPEN_GATE = OpenGate()
 
 
-class RecordAccumulator(BatchEndings):
+class RecordAccumulator(AccumulatorLooks):
     """Batches per TopicPartition within one memory budget.
 
     A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts as
@@ -46,17 +50,22 @@ class RecordAccumulator(BatchEndings):
     and are not counted.
 
     Args:
-        batch_bytes: a batch is full at this many uncompressed bytes, header included. 0 makes batches of one
-            record; a record above it travels alone.
+        batch_bytes: a batch is full at this many bytes, header included, once compressed as is expected of
+            its topic. 0 makes batches of one record; a record above it travels alone.
         linger_ms: how long a batch that is not full waits for more records.
         buffer_memory: bytes that all batches together may reserve.
         compression: what the sender seals the batches with.
+        topic_compression: likewise, for single topics.
+        availability_timeout_ms: see ``NodeAvailability``.
         delivery_timeout_ms: from a batch's creation over queue, flight and retries until it fails.
         retry_backoff_ms: wait before the first retry; doubles with each, times a random factor of 0.8 to 1.2.
         retry_backoff_max_ms: upper limit of that wait.
         random: answers numbers from 0 to 1.
 
     Attributes:
+        compressions: codec of each topic, and what is expected of it.
+        availability: which nodes lag.
+        limit_bytes: at how many uncompressed bytes a topic's next batch is full.
         lane: the one ``PartitionLane`` of a partition, to which records that fit are appended without a call
             of this class.
         forget_lanes: drops those of other topics than the given ones that take no records now.
@@ -73,20 +82,21 @@ class RecordAccumulator(BatchEndings):
         retry_backoff_ms: float,
         retry_backoff_max_ms: float,
         random: Callable[[], float],
+        topic_compression: Mapping[str, Compression] | None = None,
+        availability_timeout_ms: float = 0.0,
     ) -> None:
-        super().__init__(MemoryBudget(buffer_memory))
+        queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
+        super().__init__(MemoryBudget(buffer_memory), queues)
         self.batch_bytes = batch_bytes
-        self.compression = compression
+        self.compressions = BatchCompressions(compression, topic_compression or {})
         self.delivery_timeout_ms = delivery_timeout_ms
-        self._retry_backoff_ms = retry_backoff_ms
-        self._retry_backoff_max_ms = retry_backoff_max_ms
-        self._random = random
-        self._queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
-        self._open = OpenBatches(batch_bytes, self._memory)
+        self._backoff_ms = partial(exponential_ms, retry_backoff_ms, retry_backoff_max_ms, random)
+        self.availability = NodeAvailability(availability_timeout_ms)
+        self._open = OpenBatches(batch_bytes, self._memory, self.compressions)
+        self.limit_bytes: Callable[[str], int] = self._open.limit_bytes
         self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
         self.forget_lanes: Callable[[Container[str]], None] = self._open.forget_lanes
         self._flushes = 0
-        self._closed = False
 
     def append(  # noqa: PLR0917 (the record as it is; positional arguments are cheaper)
         self,
@@ -261,12 +271,30 @@ class RecordAccumulator(BatchEndings):
         batch.retry_at_ms = now_ms if at_once else now_ms + self._backoff_ms(batch.attempts)
         self._queues.insert(batch)
 
+    def put_back(self, batch: ProducerBatch, now_ms: float) -> None:
+        """Queues a batch in flight again that was not sent after all; no attempt is counted."""
+        batch.advance(BatchEvent.RETRY)
+        batch.retry_at_ms = now_ms
+        self._queues.insert(batch)
+
+    def outgrew(self, batch: ProducerBatch) -> bool:
+        """Whether a closed batch holds more than it could without an estimate of compression."""
+        return batch.record_count > 1 and batch.uncompressed_bytes > self.batch_bytes
+
+    def give_surplus_back(self, batch: ProducerBatch) -> None:
+        """A batch in flight was compressed: what it does not take any more is free."""
+        released_bytes = batch.charge_sealed(BATCH_OVERHEAD_BYTES)
+        if released_bytes:
+            self._memory.release(released_bytes)
+
     def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> list[ProducerBatch]:
         """Replaces a batch in flight, which the broker found too large, by smaller ones at its place.
 
         The parts keep its creation time and its memory, continue its sequence numbers, and are sent at once;
         no attempt is counted.
         """
+        plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
+        self.compressions.start_over(batch.topic_partition.topic, plain_bytes, packed_bytes)
         parts = divide(batch, self.batch_bytes)
         self._finish(batch)
         for part in parts:
@@ -338,51 +366,3 @@ class RecordAccumulator(BatchEndings):
             self._open.close(batch)
             self.fail(batch, error)
         return unsent
-
-    @property
-    def closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._closed
-
-    @property
-    def free_bytes(self) -> int:
-        """Memory that nothing has reserved."""
-        return self._memory.free_bytes
-
-    @property
-    def buffer_memory(self) -> int:
-        """Memory in all."""
-        return self._memory.total_bytes
-
-    @property
-    def waiting(self) -> int:
-        """Number of tickets that wait for memory."""
-        return self._memory.waiting
-
-    @property
-    def has_queued(self) -> bool:
-        """Whether any batch waits in a queue. Needs no guard, unlike ``queued_topics``."""
-        return self._queues.any_waiting
-
-    def queued_topics(self) -> set[str]:
-        """Topics with batches in a queue."""
-        return self._queues.topics()
-
-    def queued_batches(self, topic_partition: TopicPartition) -> int:
-        """Number of batches in a partition's queue."""
-        return self._queues.queued_batches(topic_partition)
-
-    def statistics(self) -> AccumulatorStatistics:
-        """Counts at this moment."""
-        return AccumulatorStatistics(
-            free_bytes=self.free_bytes,
-            buffer_memory=self.buffer_memory,
-            waiting=self.waiting,
-            queued_batches=sum(1 for _ in self._queues),
-            incomplete_batches=len(self._incomplete),
-        )
-
-    def _backoff_ms(self, attempts: int) -> float:
-        factor = 0.8 + 0.4 * self._random()
-        doublings = min(attempts - 1, 30)
-        return min(self._retry_backoff_max_ms, self._retry_backoff_ms * 2.0**doublings * factor)

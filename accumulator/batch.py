@@ -82,6 +82,7 @@ class ProducerBatch:
         buffer: the records while they are appended; let go of once sealed.
         record_count: number of records, known from ``close`` on.
         uncompressed_bytes: size with header before compression, known from ``close`` on.
+        expected_part: what compression is expected to leave of it; 1.0 without a codec.
         created_ms: when the delivery timeout began; parts of a split batch inherit it.
         place: orders the batches of a partition as their records were sent, whatever happened meanwhile.
         charged_bytes: what it has reserved of the memory budget; 0 once that was given back.
@@ -104,6 +105,7 @@ class ProducerBatch:
         "buffer",
         "charged_bytes",
         "created_ms",
+        "expected_part",
         "last_error",
         "leader_epoch",
         "maybe_written",
@@ -134,6 +136,7 @@ class ProducerBatch:
         self.buffer = buffer
         self.record_count = 0
         self.uncompressed_bytes = 0
+        self.expected_part = 1.0
         self.created_ms = created_ms
         self.place = place
         self.charged_bytes = charged_bytes
@@ -173,13 +176,14 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes it takes in a request: exact once sealed, before that the uncompressed size.
+        """Bytes it takes in a request: exact once sealed, before that what compression is expected to leave.
 
         Compressed records that do not compress are larger by a little than the uncompressed size.
         """
         if self._sealed is not None:
             return len(self._sealed)
-        return self.buffer.size_bytes
+        size_bytes = self.buffer.size_bytes
+        return size_bytes if self.expected_part == 1.0 else int(size_bytes * self.expected_part)
 
     @property
     def open(self) -> bool:
@@ -221,6 +225,17 @@ class ProducerBatch:
     def sealed(self) -> memoryview | None:
         """The bytes of the last attempt, None before the first."""
         return self._sealed
+
+    def charge_sealed(self, overhead_bytes: int) -> int:
+        """Lowers its charge to what it takes now that it is sealed; returns what to give back to the budget.
+
+        Nothing where the bytes to send are those that were appended.
+        """
+        if self._sealed is None or self._memory is not None:
+            return 0
+        released_bytes = max(self.charged_bytes - len(self._sealed) - overhead_bytes, 0)
+        self.charged_bytes -= released_bytes
+        return released_bytes
 
     def let_go(self) -> int:
         """Drops the bytes and returns what to give back to the budget: once its charge, then 0."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.buffer_pool import BufferPool
+from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket, TicketState
 from splashdam.accumulator.results import Appended
 from splashdam.model.broker_errors import MessageTooLargeError
@@ -54,32 +55,37 @@ class BatchLane(PartitionLane):
     Attributes:
         batch: the open batch, None where there is none; it is published in the lane last, withdrawn first.
         last_bytes: what the batch before it held when it was closed; 0 at first.
+        limit_bytes: at which the batch is full: ``batch_bytes``, or what compresses to that.
     """
 
-    __slots__ = ("batch", "last_bytes")
+    __slots__ = ("batch", "last_bytes", "limit_bytes")
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, limit_bytes: int) -> None:
         super().__init__(topic_partition)
         self.batch: ProducerBatch | None = None
         self.last_bytes = 0
+        self.limit_bytes = limit_bytes
 
 
 class OpenBatches:
     """The last batch of each partition, while it takes records.
 
-    The buffer of an open batch always stays below ``batch_bytes``. So the record that fills a batch never
+    The buffer of an open batch always stays below its limit. So the record that fills a batch never
     comes the short way (``PartitionLane.try_append``), and whoever brings it closes the batch and wakes the
     sender.
 
     Args:
-        batch_bytes: size limit of a batch, header included, uncompressed.
+        batch_bytes: size limit of a batch, header included: uncompressed, or as compression is expected to
+            make it.
         memory: the budget of which batches reserve what their buffers hold.
+        compressions: what is expected of compression.
     """
 
-    def __init__(self, batch_bytes: int, memory: MemoryBudget) -> None:
+    def __init__(self, batch_bytes: int, memory: MemoryBudget, compressions: BatchCompressions) -> None:
         self._lanes: dict[TopicPartition, BatchLane] = {}
         self._batch_bytes = batch_bytes
         self._memory = memory
+        self._compressions = compressions
         self._opened = 0
         self.pool = BufferPool(batch_bytes - 1, memory.total_bytes // POOLED_PART, memory)
 
@@ -87,8 +93,13 @@ class OpenBatches:
         """The partition's one lane."""
         lane = self._lanes.get(topic_partition)
         if lane is None:
-            lane = self._lanes.setdefault(topic_partition, BatchLane(topic_partition))
+            lane = self._lanes.setdefault(topic_partition, BatchLane(topic_partition, self._batch_bytes))
         return lane
+
+    def limit_bytes(self, topic: str) -> int:
+        """At how many uncompressed bytes the topic's next batch is full."""
+        most_bytes = self._memory.total_bytes // SMALL_PART
+        return self._compressions.limit_bytes(topic, self._batch_bytes, most_bytes)
 
     def forget_lanes(self, topics: Container[str]) -> None:
         """Drops the lanes of other topics than these where no batch takes records.
@@ -100,6 +111,7 @@ class OpenBatches:
             for topic_partition, lane in self._lanes.items()
             if lane.batch is not None or topic_partition.topic in topics
         }
+        self._compressions.forget(topics)
 
     def grow_and_append(
         self,
@@ -115,27 +127,27 @@ class OpenBatches:
             return None
         buffer = batch.buffer
         needed_bytes = buffer.size_bytes + upper_bytes
-        if needed_bytes >= self._batch_bytes:  # it is about the last bytes: the bound is not enough
+        if needed_bytes >= lane.limit_bytes:  # it is about the last bytes: the bound is not enough
             needed_bytes = buffer.size_bytes + _next_bytes(buffer, record.timestamp_ms, upper_bytes)
-        if not self._grow(batch, needed_bytes, expected_bytes):
+        if not self._grow(batch, lane.limit_bytes, needed_bytes, expected_bytes):
             self.close(batch)
             return None
         future = lane.try_append(*record, future_type)
-        full = buffer.capacity_bytes >= self._batch_bytes
+        full = buffer.capacity_bytes >= lane.limit_bytes
         if full or future is None:
             self.close(batch)
         return None if future is None else Appended(future, wake=full)
 
-    def _grow(self, batch: ProducerBatch, needed_bytes: int, expected_bytes: int) -> bool:
+    def _grow(self, batch: ProducerBatch, limit_bytes: int, needed_bytes: int, expected_bytes: int) -> bool:
         """Reserves for ``needed_bytes``; as far as is free, for what is expected or twice the present size.
 
         Never for just one record where there is more: each growth copies what the batch holds.
         """
-        if needed_bytes > self._batch_bytes:
+        if needed_bytes > limit_bytes:
             return False
         buffer = batch.buffer
         roomy_bytes = max(2 * buffer.capacity_bytes, needed_bytes + expected_bytes)
-        roomy_bytes = min(roomy_bytes, self._batch_bytes - 1, buffer.capacity_bytes + self._memory.free_bytes)
+        roomy_bytes = min(roomy_bytes, limit_bytes - 1, buffer.capacity_bytes + self._memory.free_bytes)
         wanted_bytes = max(roomy_bytes, needed_bytes)
         grown_bytes = wanted_bytes - buffer.capacity_bytes
         if grown_bytes <= 0 or not self._memory.take(grown_bytes):
@@ -148,11 +160,14 @@ class OpenBatches:
     def first_capacity(self, lane: BatchLane, upper_bytes: int) -> int:
         """What the buffer of a new batch holds at least, for a record of at most ``upper_bytes``.
 
+        Its limit is set here, and stays as long as it takes records.
+
         Raises:
             MessageTooLargeError: more than the whole budget.
         """
         needed_bytes = HEADER_BYTES + upper_bytes
         total_bytes = self._memory.total_bytes
+        lane.limit_bytes = self.limit_bytes(lane.topic_partition.topic)
         if needed_bytes > total_bytes:
             raise MessageTooLargeError(
                 f"a record for {lane.topic_partition} takes up to {needed_bytes} bytes, "
@@ -172,7 +187,7 @@ class OpenBatches:
             return capacity_bytes
         while capacity_bytes < wanted_bytes:
             capacity_bytes *= 2
-        likely_bytes = min(capacity_bytes, self._batch_bytes - 1)
+        likely_bytes = min(capacity_bytes, lane.limit_bytes - 1)
         memory = self._memory
         small = likely_bytes * SMALL_PART <= max(memory.total_bytes, 2 * memory.free_bytes)
         return likely_bytes if small and likely_bytes > least_bytes else least_bytes
@@ -237,11 +252,13 @@ class OpenBatches:
         if future is None:
             raise IllegalArgumentError(f"a record for {topic_partition} was changed while it was appended")
         self._opened += 1
+        if self._compressions.used:
+            batch.expected_part = self._compressions.expected_part(topic_partition.topic)
         return batch, future
 
     def publish(self, lane: BatchLane, batch: ProducerBatch) -> None:
         """The batch takes records from now on; the last step of its opening. One that is full is closed."""
-        if batch.buffer.capacity_bytes >= self._batch_bytes:
+        if batch.buffer.capacity_bytes >= lane.limit_bytes:
             batch.close()
             return
         lane.batch = batch

@@ -161,7 +161,7 @@ class Admission:
         if route.sticky_bytes >= route.sticky_limit_bytes:
             route.switch()
         self.target = route.sticky.topic_partition
-        if route.sticky_bytes + size_bytes >= self._intake.batch_size:
+        if route.full_with(size_bytes):
             result = self._try(now_ms, abort_on_new_batch=True)
             if isinstance(result, Appended):
                 route.sticky_bytes += size_bytes

@@ -16,6 +16,7 @@ from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
+from splashdam.client.load_aware import LoadAwareDraw
 from splashdam.client.numbers import check_timestamp_ms
 from splashdam.client.partitioners import (
     DefaultPartitioner,
@@ -23,7 +24,7 @@ from splashdam.client.partitioners import (
     hashed_partition,
     partition_function,
 )
-from splashdam.client.routes import RouteTable, TopicRoute
+from splashdam.client.routes import BATCHES_PER_STAY, RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.broker_errors import MessageTooLargeError
@@ -73,7 +74,6 @@ class RecordIntake:
         self.guard = guard
         self.wake = wake
         self.clock = clock
-        self.batch_size = settings.batch_size
         self.max_block_ms = settings.max_block_ms
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
@@ -88,9 +88,10 @@ class RecordIntake:
             guard=guard,
             plain=not (self._serialize_key or self._serialize_value),
         )
-        self._settle_partitioner(settings.partitioner)
+        self._settle_partitioner(settings)
 
-    def _settle_partitioner(self, partitioner: Any) -> None:
+    def _settle_partitioner(self, settings: ProducerSettings) -> None:
+        partitioner = settings.partitioner
         by_default_rule = getattr(type(partitioner), "partition", None) is DefaultPartitioner.partition
         self.partition: PartitionFunction | None = None
         self.on_new_batch: Callable[..., Any] | None = None
@@ -102,10 +103,14 @@ class RecordIntake:
             path=self.path,
             metadata=self.metadata,
             guard=self.guard,
-            partitioner=partitioner if by_default_rule else DefaultPartitioner(),
+            draw=LoadAwareDraw(
+                partitioner if by_default_rule else DefaultPartitioner(),
+                self.accumulator,
+                adaptive=settings.partitioner_adaptive_partitioning_enable,
+            ),
             lane=self.accumulator.lane,
             forget_lanes=self.accumulator.forget_lanes,
-            sticky_limit_bytes=2 * self.batch_size,
+            full_bytes=self.accumulator.limit_bytes,
         )
 
     @property
@@ -200,7 +205,7 @@ class RecordIntake:
             lane = route.lanes[hashed_partition(key, len(route.lanes))]
         else:
             lane, sticky_bytes = route.sticky, size_bytes + RECORD_FRAMING_BYTES
-            if route.sticky_bytes + sticky_bytes >= self.batch_size:
+            if (route.sticky_bytes + sticky_bytes) * BATCHES_PER_STAY >= route.sticky_limit_bytes:
                 return None
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None

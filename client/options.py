@@ -5,7 +5,7 @@ Meaning, defaults and rules are in ``settings.py``; a test compares the names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 SerializerLike: TypeAlias = Serializer | Callable[[Any], Buffer | None] | None
-PartitionerLike: TypeAlias = Partitioner | Callable[[bytes | None, list[int], list[int]], int]
+PartitionerLike: TypeAlias = Partitioner | Callable[[bytes | None, list[int], list[int]], int] | str
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -33,12 +33,15 @@ class ProducerOptions(TypedDict, total=False):
     compression_gzip_level: int | None
     compression_lz4_level: int | None
     compression_zstd_level: int | None
+    topic_compression: Mapping[str, str | None]
     batch_size: int
     linger_ms: float
     buffer_memory: int
     max_block_ms: float
     max_request_size: int
     partitioner: PartitionerLike
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: float
     max_in_flight_requests_per_connection: int
     delivery_timeout_ms: float
     request_timeout_ms: float
@@ -51,6 +54,8 @@ class ProducerOptions(TypedDict, total=False):
     connections_max_idle_ms: float
     metadata_max_age_ms: float
     metadata_max_idle_ms: float
+    metadata_recovery_strategy: Literal["none", "rebootstrap"]
+    metadata_recovery_rebootstrap_trigger_ms: float
     allow_auto_create_topics: bool
     receive_message_max_bytes: int
     receive_buffer_bytes: int | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random as _random
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -84,8 +85,9 @@ class DefaultPartitioner(Partitioner):
     """Java's default: murmur2 for keys, sticky for null keys (KIP-794).
 
     The producer keeps null-key records of a topic on one partition and moves on when at least ``batch_size``
-    bytes went there and all its batches are full, at twice that in any case. The next partition is drawn
-    uniformly from those with a leader. Asked directly, ``partition`` draws anew for each null key.
+    bytes went there and all its batches are full, at twice that in any case. The next partition is drawn from
+    those with a leader: one where fewer batches wait is the more likely
+    (``partitioner_adaptive_partitioning_enable``). Asked directly, ``partition`` draws for each null key.
 
     Args:
         random: draws a float in [0, 1); default ``random.random``.
@@ -104,12 +106,15 @@ class DefaultPartitioner(Partitioner):
         cluster: ClusterView,
     ) -> int:
         if serialized_key is not None:
-            return hashed_partition(serialized_key, len(_all(topic, cluster)))
+            return hashed_partition(serialized_key, len(all_partitions(topic, cluster)))
         return self.draw(_available(topic, cluster))
 
-    def draw(self, candidates: Sequence[int]) -> int:
-        """One of ``candidates``, each equally likely."""
-        return candidates[int(self._random() * len(candidates))]
+    def draw(self, candidates: Sequence[int], queues: Sequence[int] = ()) -> int:
+        """One of ``candidates``: each equally likely, or by how many batches wait for each, in ``queues``."""
+        if not queues or min(queues) == max(queues):
+            return candidates[int(self._random() * len(candidates))]
+        table = cumulative_weights(queues)
+        return candidates[bisect_right(table, int(self._random() * table[-1]))]
 
 
 class StickyPartitioner(DefaultPartitioner):
@@ -133,7 +138,11 @@ class StickyPartitioner(DefaultPartitioner):
         cluster: ClusterView,
     ) -> int:
         if serialized_key is not None:
-            return hashed_partition(serialized_key, len(_all(topic, cluster)))
+            return hashed_partition(serialized_key, len(all_partitions(topic, cluster)))
+        return self.sticky_partition(topic, cluster)
+
+    def sticky_partition(self, topic: str, cluster: ClusterView) -> int:
+        """Where records without a key go now."""
         candidates = _available(topic, cluster)
         sticky = self._sticky.get(topic)
         if sticky is None or sticky not in candidates:
@@ -180,6 +189,16 @@ class RoundRobinPartitioner(Partitioner):
         return candidates[next(counter) % len(candidates)]
 
 
+def cumulative_weights(queues: Sequence[int]) -> list[int]:
+    """The table of KIP-794: a draw below the sum of all weights belongs to the first entry above it.
+
+    A partition weighs as many batches as its queue is shorter than the longest one, and one more: queues of
+    0, 3 and 1 batches make 4, 5, 8.
+    """
+    most = max(queues) + 1
+    return list(itertools.accumulate(most - length for length in queues))
+
+
 def hashed_partition(serialized_key: Buffer, partition_count: int) -> int:
     """Where Kafka's own clients put this key."""
     return (murmur2(serialized_key) & 0x7FFFFFFF) % partition_count
@@ -208,11 +227,16 @@ def partition_function(partitioner: Any) -> PartitionFunction:
             " or f(serialized_key, all_partitions, available_partitions) -> int"
         )
     return lambda topic, _key, key_bytes, _value, _bytes, cluster: partitioner(
-        key_bytes, _all(topic, cluster), sorted(cluster.available_partitions_for_topic(topic) or ())
+        key_bytes, all_partitions(topic, cluster), sorted(cluster.available_partitions_for_topic(topic) or ())
     )
 
 
-def _all(topic: str, cluster: ClusterView) -> list[int]:
+def all_partitions(topic: str, cluster: ClusterView) -> list[int]:
+    """The numbers of all partitions, with a leader or not.
+
+    Raises:
+        ValueError: the topic is not known.
+    """
     partitions = cluster.partitions_for_topic(topic)
     if not partitions:
         raise ValueError(f"topic {topic!r} is not in the cluster's metadata")
@@ -221,4 +245,4 @@ def _all(topic: str, cluster: ClusterView) -> list[int]:
 
 def _available(topic: str, cluster: ClusterView) -> list[int]:
     """The partitions with a leader; all of them while none has one, so that records can wait for it."""
-    return sorted(cluster.available_partitions_for_topic(topic) or ()) or _all(topic, cluster)
+    return sorted(cluster.available_partitions_for_topic(topic) or ()) or all_partitions(topic, cluster)

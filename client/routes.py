@@ -6,12 +6,18 @@ from collections.abc import Callable, Container
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
-from splashdam.client.partitioners import ClusterView, DefaultPartitioner
+from splashdam.client.partitioners import ClusterView
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import PartitionLane, StraightPath, TopicLanes
 from splashdam.sender.metadata import Metadata
+
+BATCHES_PER_STAY = 2
+"""Null keys leave a partition after so many full batches in any case."""
+
+Draw = Callable[[list[PartitionLane], ClusterMetadata], PartitionLane]
+"""Chooses the next partition for null keys among candidates, of which there is one at least."""
 
 
 class TopicRoute(TopicLanes):
@@ -23,32 +29,43 @@ class TopicRoute(TopicLanes):
         count: how many partitions there are.
     """
 
-    __slots__ = ("_draw", "_drawn_from", "cluster", "count", "view")
+    __slots__ = ("_candidates", "_draw", "_full_bytes", "cluster", "count", "view")
 
     def __init__(
         self,
         lanes: list[PartitionLane],
-        drawn_from: list[int],
-        draw: Callable[[list[int]], int],
+        candidates: list[PartitionLane],
+        draw: Draw,
         cluster: ClusterMetadata,
         *,
-        sticky_limit_bytes: int,
+        full_bytes: Callable[[str], int],
         before: TopicRoute | None,
     ) -> None:
         self.cluster = cluster
         self.view = ClusterView(cluster)
         self.count = len(lanes)
         self._draw = draw
-        self._drawn_from = drawn_from
-        if before is not None and before.sticky.topic_partition.partition in drawn_from:
-            number, sticky_bytes = before.sticky.topic_partition.partition, before.sticky_bytes
+        self._candidates = candidates
+        self._full_bytes = full_bytes
+        number = -1 if before is None else before.sticky.topic_partition.partition
+        if before is not None and any(lane.topic_partition.partition == number for lane in candidates):
+            sticky, sticky_bytes = lanes[number], before.sticky_bytes
         else:
-            number, sticky_bytes = draw(drawn_from), HEADER_BYTES
-        super().__init__(lanes, lanes[number], sticky_bytes, sticky_limit_bytes)
+            sticky, sticky_bytes = draw(candidates, cluster), HEADER_BYTES
+        super().__init__(lanes, sticky, sticky_bytes, self._limit_bytes(sticky))
 
     def switch(self) -> None:
         """Draws the next partition for null keys from those with a leader (from all while none has one)."""
-        self.stick_to(self.lanes[self._draw(self._drawn_from)], HEADER_BYTES)
+        lane = self._draw(self._candidates, self.cluster)
+        self.stick_to(lane, HEADER_BYTES)
+        self.sticky_limit_bytes = self._limit_bytes(lane)
+
+    def full_with(self, more_bytes: int) -> bool:
+        """Whether a batch's worth has gone to the sticky partition, with so much more."""
+        return (self.sticky_bytes + more_bytes) * BATCHES_PER_STAY >= self.sticky_limit_bytes
+
+    def _limit_bytes(self, lane: PartitionLane) -> int:
+        return BATCHES_PER_STAY * self._full_bytes(lane.topic_partition.topic)
 
 
 class RouteTable:
@@ -60,10 +77,10 @@ class RouteTable:
         path: where they are published.
         metadata: the cluster.
         guard: under which the metadata change.
-        partitioner: draws the partition for null keys where the producer uses the default rule.
+        draw: chooses the partition for null keys where the producer uses the default rule.
         lane: the lane of a partition.
         forget_lanes: told which topics there are, when the metadata change.
-        sticky_limit_bytes: null keys leave a partition for another one after this much in any case.
+        full_bytes: how many uncompressed bytes fill a topic's batch.
     """
 
     def __init__(
@@ -72,18 +89,18 @@ class RouteTable:
         path: StraightPath[RecordFuture],
         metadata: Metadata,
         guard: Guard,
-        partitioner: DefaultPartitioner,
+        draw: Draw,
         lane: Callable[[TopicPartition], PartitionLane],
         forget_lanes: Callable[[Container[str]], None],
-        sticky_limit_bytes: int,
+        full_bytes: Callable[[str], int],
     ) -> None:
         self._routes: dict[str, TopicRoute] = {}
         self._path = path
         self._metadata = metadata
         self._guard = guard
-        self._draw = partitioner.draw
+        self._draw = draw
         self._lane = lane
-        self._sticky_limit_bytes = sticky_limit_bytes
+        self._full_bytes = full_bytes
         self._forget_lanes = forget_lanes
         metadata.on_change = self._forget
 
@@ -108,13 +125,13 @@ class RouteTable:
         if info is None or info.error_code or not info.partitions:
             self._routes.pop(topic, None)
             return None
-        numbers = list(range(cluster.partition_count(topic)))
+        lanes = [self._lane(TopicPartition(topic, number)) for number in range(len(info.partitions))]
         route = self._routes[topic] = TopicRoute(
-            [self._lane(TopicPartition(topic, number)) for number in numbers],
-            list(cluster.available_partitions(topic)) or numbers,
+            lanes,
+            [lanes[number] for number in cluster.available_partitions(topic)] or lanes,
             self._draw,
             cluster,
-            sticky_limit_bytes=self._sticky_limit_bytes,
+            full_bytes=self._full_bytes,
             before=self._routes.get(topic),
         )
         self._path.publish(topic, route)

@@ -15,8 +15,6 @@ import attrs
 
 from splashdam.client.partitioners import (
     DefaultPartitioner,
-    RoundRobinPartitioner,
-    StickyPartitioner,
     partition_function,
 )
 from splashdam.client.security_settings import SecuritySettings
@@ -33,11 +31,6 @@ _JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
     "BytesSerializer": None,
     "ByteBufferSerializer": None,
 }
-_JAVA_PARTITIONERS: Mapping[str, type[Any]] = {
-    "DefaultPartitioner": DefaultPartitioner,
-    "UniformStickyPartitioner": StickyPartitioner,
-    "RoundRobinPartitioner": RoundRobinPartitioner,
-}
 
 
 def _java_class(text: str, known: Mapping[str, Any]) -> Any:
@@ -49,6 +42,37 @@ def _java_class(text: str, known: Mapping[str, Any]) -> Any:
         )
     kind = known[name]
     return None if kind is None else kind()
+
+
+def partitioner_named(name: str) -> Any:
+    """A partitioner by its Java class or its name in librdkafka.
+
+    Raises:
+        ValueError: it has no counterpart.
+    """
+    from splashdam.client.hash_partitioners import BY_NAME
+
+    return _java_class(name, BY_NAME)
+
+
+def _parse_topic_compression(text: str) -> dict[str, str]:
+    """``orders=zstd:3, metrics=lz4``"""
+    named: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        topic, separator, codec = (part.strip() for part in entry.partition("="))
+        if not (topic and separator and codec):
+            raise ValueError(f"{entry!r} is not topic=codec or topic=codec:level")
+        if topic in named:
+            raise ValueError(f"names topic {topic!r} twice")
+        named[topic] = codec
+    return named
+
+
+def _topic_compression(value: Any) -> str | None:
+    fine = isinstance(value, Mapping) and all(
+        isinstance(topic, str) and (codec is None or isinstance(codec, str)) for topic, codec in value.items()
+    )
+    return None if fine else "must be a dict of topic to 'codec' or 'codec:level'"
 
 
 def _parse_acks(text: str) -> int | str:
@@ -170,10 +194,18 @@ class ProducerSettings(SecuritySettings):
         parse=int,
         doc="Level for zstd, -131072 to 22; default: the codec's own",
     )
+    topic_compression: dict[str, str | None] = option(
+        {},
+        check=_topic_compression,
+        parse=_parse_topic_compression,
+        doc="Codec, and level after a colon, of single topics: {'orders': 'zstd:3', 'images': 'none'}; in"
+        " properties orders=zstd:3,images=none. Other topics have compression_type",
+    )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
         check=_int32(whole_number(0)),
-        doc="Most bytes in a batch for one partition; 0: a batch per record. A larger record travels alone",
+        doc="Most bytes in a batch for one partition, once it is compressed; 0: a batch per record. A larger"
+        " record travels alone",
     )
     linger_ms: float = option(
         5, check=at_least(0), parse=float, doc="How long a batch that is not full waits for more records"
@@ -198,8 +230,18 @@ class ProducerSettings(SecuritySettings):
         DefaultPartitioner(),
         check=_accepted(partition_function),
         kafka="partitioner.class",
-        parse=lambda text: _java_class(text, _JAVA_PARTITIONERS),
+        parse=partitioner_named,
         doc="Chooses partitions: a Partitioner or f(serialized_key, all_partitions, available_partitions)",
+    )
+    partitioner_adaptive_partitioning_enable: bool = option(
+        True,
+        doc="Whether records without a key rather go to partitions for which few batches wait (KIP-794)",
+    )
+    partitioner_availability_timeout_ms: float = option(
+        0,
+        check=at_least(0),
+        parse=float,
+        doc="Records without a key avoid a node whose connection has taken nothing for so long; 0: never",
     )
     max_in_flight_requests_per_connection: int = option(
         5,
@@ -254,6 +296,19 @@ class ProducerSettings(SecuritySettings):
     )
     metadata_max_idle_ms: float = option(
         300_000, check=at_least(1), parse=float, doc="A topic that was not used for this time is forgotten"
+    )
+    metadata_recovery_strategy: str = option(
+        "rebootstrap",
+        check=one_of("none", "rebootstrap"),
+        doc="What happens when no known broker can be reached: 'rebootstrap' looks for the cluster at"
+        " bootstrap_servers again, 'none' goes on with the known brokers",
+    )
+    metadata_recovery_rebootstrap_trigger_ms: float = option(
+        300_000,
+        check=at_least(0),
+        parse=float,
+        doc="After so long without an answer to a question for metadata, all that is known of the brokers is"
+        " forgotten, and the cluster is looked for at bootstrap_servers again",
     )
     allow_auto_create_topics: bool = option(
         True, check=one_of(True, False), doc="Whether the broker may create a topic that is sent to"

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from splashdam.client.security_settings import check_security
-from splashdam.client.settings import ProducerSettings
+from splashdam.client.settings import ProducerSettings, partitioner_named
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import from_options, from_properties
 from splashdam.record.compression import Compression
@@ -62,6 +62,8 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
             illegal, or contradicts another one.
     """
     options = _without_unsupported(options)
+    if isinstance(options.get("partitioner"), str):
+        options["partitioner"] = _partitioner_named(options["partitioner"])
     settings = from_options(ProducerSettings, options, what="producer")
     settings = attrs.evolve(
         settings,
@@ -70,11 +72,19 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
         client_id=settings.client_id or f"splashdam-producer-{next(_client_numbers)}",
     )
     compression(settings)
+    topic_compression(settings)
     check_security(settings, options, embedded=_is_embedded(settings.bootstrap_servers))
     settings = _settle_idempotence(settings, options)
     settings = _settle_delivery_timeout(settings, options)
     settings = _settle_backoff(settings, options, "retry_backoff_ms", "retry_backoff_max_ms")
     return _settle_backoff(settings, options, "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+
+
+def _partitioner_named(name: str) -> Any:
+    try:
+        return partitioner_named(name)
+    except ValueError as error:
+        raise KafkaConfigurationError(f"partitioner={name!r} {error}") from None
 
 
 def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -90,6 +100,9 @@ def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
         reason = _UNSUPPORTED.get(name.replace(".", "_"), (None, ""))[1]
         if reason:
             raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
+    if "partitioner" in rest and "partitioner.class" not in rest:  # librdkafka's name for it
+        rest = {**rest, "partitioner.class": rest["partitioner"]}
+        del rest["partitioner"]
     options = from_properties(ProducerSettings, rest, what="producer")
     for name in security.keys() & options.keys():
         raise KafkaConfigurationError(
@@ -104,8 +117,28 @@ def compression(settings: ProducerSettings) -> Compression:
     Raises:
         KafkaConfigurationError: the codec's library is not installed, or the level is not one of its.
     """
-    level = getattr(settings, f"compression_{settings.compression_type}_level", None)
-    return Compression.parse(settings.compression_type, level)
+    return Compression.parse(settings.compression_type, _level(settings, settings.compression_type))
+
+
+def topic_compression(settings: ProducerSettings) -> dict[str, Compression]:
+    """Codec and level of the topics that have their own.
+
+    Raises:
+        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is no number.
+    """
+    found = {}
+    for topic, text in settings.topic_compression.items():
+        name, _, level = (text or "none").partition(":")
+        try:
+            found[topic] = Compression.parse(name.strip(), int(level) if level else _level(settings, name))
+        except (KafkaConfigurationError, ValueError) as error:
+            raise KafkaConfigurationError(f"topic_compression of {topic!r}, {text!r}: {error}") from None
+    return found
+
+
+def _level(settings: ProducerSettings, codec: str | None) -> int | None:
+    level: int | None = getattr(settings, f"compression_{codec}_level", None)
+    return level
 
 
 def _without_unsupported(options: Mapping[str, Any]) -> dict[str, Any]:

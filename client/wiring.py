@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import compression
+from splashdam.client.settings_rules import compression, topic_compression
 from splashdam.net.authentication import Authenticator
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.sender.metadata import Metadata
@@ -24,6 +24,8 @@ def make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
         linger_ms=settings.linger_ms,
         buffer_memory=settings.buffer_memory,
         compression=compression(settings),
+        topic_compression=topic_compression(settings),
+        availability_timeout_ms=settings.partitioner_availability_timeout_ms,
         delivery_timeout_ms=settings.delivery_timeout_ms,
         retry_backoff_ms=settings.retry_backoff_ms,
         retry_backoff_max_ms=settings.retry_backoff_max_ms,
@@ -72,9 +74,10 @@ def sender_settings(
         receive_message_max_bytes=settings.receive_message_max_bytes,
         metadata_max_age_ms=settings.metadata_max_age_ms,
         metadata_max_idle_ms=settings.metadata_max_idle_ms,
+        metadata_recovery_strategy=settings.metadata_recovery_strategy,
+        metadata_recovery_rebootstrap_trigger_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
         max_request_size=settings.max_request_size,
         allow_auto_create_topics=settings.allow_auto_create_topics,
-        compression=compression(settings),
         delivery_timeout_ms=settings.delivery_timeout_ms,
         write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
     )

@@ -1,14 +1,14 @@
-"""How long to wait before trying again (KIP-580)."""
+"""Counting failures, and how long to wait after each (KIP-580)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_MOST_DOUBLINGS = 30
+from splashdam.accumulator.backoff import exponential_ms
 
 
 class Backoff:
-    """Exponential waits with jitter: ``min(max_ms, base_ms × 2^(n-1) × U(0.8, 1.2))`` before attempt n + 1.
+    """Exponential waits with jitter, as ``accumulator.backoff`` has them.
 
     Args:
         base_ms: the wait after the first failure, on average.
@@ -25,8 +25,7 @@ class Backoff:
     def next_ms(self) -> float:
         """Counts one more failure and says how long to wait."""
         self.failures += 1
-        factor = 0.8 + 0.4 * self._random()
-        return min(self._max_ms, self._base_ms * 2.0 ** min(self.failures - 1, _MOST_DOUBLINGS) * factor)
+        return exponential_ms(self._base_ms, self._max_ms, self._random, self.failures)
 
     def reset(self) -> None:
         """It worked: the next failure is the first again."""

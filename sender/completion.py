@@ -83,6 +83,11 @@ class Completion:
         self._fail(batch, error)
         self._give_up_sequence(batch)
 
+    def put_back(self, batch: ProducerBatch, now_ms: float) -> None:
+        """A batch in flight was not sent after all, and goes with the next request."""
+        self._land(batch)
+        self._accumulator.put_back(batch, now_ms)
+
     def expire(self, now_ms: float) -> None:
         """Fails the batches whose delivery timeout has passed, in their queues and in flight."""
         if now_ms < self._nothing_late_before_ms:

@@ -20,6 +20,7 @@ class LinkDirectory:
         bootstrap: addresses to begin with, and to return to when no broker of the cluster answers.
         make_link: makes the link to a node.
         max_idle_ms: a connection without traffic is closed after this time.
+        returns_to_bootstrap: whether those addresses are tried again once brokers are known (KIP-899).
     """
 
     def __init__(
@@ -27,7 +28,10 @@ class LinkDirectory:
         bootstrap: tuple[tuple[str, int], ...],
         make_link: Callable[[Node], BrokerLink],
         max_idle_ms: float,
+        *,
+        returns_to_bootstrap: bool,
     ) -> None:
+        self._returns_to_bootstrap = returns_to_bootstrap
         self._max_idle_ms = max_idle_ms
         self._nothing_idle_before_ms = -math.inf
         self._make_link = make_link
@@ -66,6 +70,11 @@ class LinkDirectory:
                 self._links[node.node_id] = self._links.pop(node_id)
                 return
 
+    def forget_brokers(self) -> None:
+        """Closes the links to brokers of the cluster; it is looked for at the bootstrap addresses again."""
+        for node_id in [node_id for node_id in self._links if node_id >= 0]:
+            self._links.pop(node_id).close()
+
     def any_sendable(self) -> BrokerLink | None:
         """The least loaded link that can send at once."""
         return min((link for link in self if link.sendable), key=lambda link: link.in_flight, default=None)
@@ -93,6 +102,8 @@ class LinkDirectory:
         """The brokers of the cluster, and the addresses to begin with that are not theirs."""
         addresses = {(node.host, node.port) for node in cluster.nodes.values()}
         elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
+        if addresses and not self._returns_to_bootstrap:
+            elsewhere = []
         return [*cluster.nodes.values(), *elsewhere]
 
     def refusal(self, cluster: ClusterMetadata) -> AuthenticationError | None:

@@ -180,14 +180,26 @@ class BrokerLink:
             KafkaError: ``build`` refused, or there is no connection. Nothing was sent, and ``on_done`` is
                 not called.
         """
-        connection = self._connection
-        if connection is None:
-            raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
+        version = self.version_for(request_cls)
+        connection = self._open_connection()
         self._used_at_ms = self._clock.now_ms()
-        version = connection.version_for(request_cls)
         connection.submit_now(
             build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
         )
+
+    def version_for(self, request_cls: type[Request[R]]) -> int:
+        """The newest version of a request that both sides speak.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+            KafkaConnectionError: there is no connection.
+        """
+        return self._open_connection().version_for(request_cls)
+
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
+            raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
+        return self._connection
 
     def look_out(self) -> None:
         """See ``Connection.look_out``."""

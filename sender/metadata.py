@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Set
 import attrs
 
 from splashdam.model.broker_errors import error_class
-from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo
 from splashdam.model.errors import AuthenticationError
 from splashdam.model.values import TopicPartition
 from splashdam.sender.backoff import Backoff
@@ -76,6 +76,7 @@ class Metadata:
         self._stale = False  # the last answer did not help, or none came
         self._not_before_ms = -math.inf
         self._asked_at_ms = -math.inf  # for all topics in use
+        self._trying_since_ms = math.inf  # for an answer; infinity while nobody tries
         self._waiters: list[MetadataWaiter] = []
 
     def request_topic(self, topic: str, now_ms: float) -> None:
@@ -130,6 +131,22 @@ class Metadata:
         asked_for_ms = now_ms if at_once else self._asked_at_ms + self._max_age_ms
         return max(0.0, max(asked_for_ms, self._not_before_ms) - now_ms)
 
+    def trying_for_ms(self, now_ms: float) -> float:
+        """A question is due now; how long it, or one before it, has been due without any answer."""
+        self._trying_since_ms = min(self._trying_since_ms, now_ms)
+        return now_ms - self._trying_since_ms
+
+    def rebootstrap(self, now_ms: float) -> None:
+        """Forgets brokers and leaders: the cluster is looked for anew (KIP-899). Topics stay known."""
+        topics = {
+            name: topic._replace(partitions=tuple(_leaderless(each) for each in topic.partitions))
+            for name, topic in self.cluster.topics.items()
+        }
+        self.cluster = attrs.evolve(self.cluster, nodes={}, topics=topics, controller_id=-1)
+        self.on_change()
+        self._trying_since_ms = now_ms
+        self._stale = True
+
     def begin(self, now_ms: float, in_use: Iterable[str]) -> list[str]:
         """A question is being sent now.
 
@@ -161,6 +178,7 @@ class Metadata:
         self.cluster = follow(before, found, keep=self._last_used_ms.keys() - requested)
         self.on_change()
         self._requested = None
+        self._trying_since_ms = math.inf
         self.last_failure = self._complaints(requested)
         if self._last_used_ms.keys() - requested - self.cluster.topics.keys():
             self._wanted = True  # a topic came into use while the question was on its way
@@ -226,6 +244,11 @@ class Metadata:
             if info is not None and info.error_code:
                 texts.append(f"topic {topic!r}: {error_class(info.error_code).__doc__} [{info.error_code}]")
         return " ".join(texts)
+
+
+def _leaderless(info: PartitionInfo) -> PartitionInfo:
+    """Without an epoch, too: whatever is found next counts, even if it is the epoch of another cluster."""
+    return info._replace(leader=-1, leader_epoch=-1)
 
 
 def run_waiters(waiters: Iterable[MetadataWaiter]) -> None:

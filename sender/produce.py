@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.cluster import Node
 from splashdam.model.error_codes import ErrorCode
@@ -23,7 +24,7 @@ FIRST_WITH_ZSTD = 7
 
 
 def build_request(
-    batches: Iterable[ProducerBatch], *, acks: int, timeout_ms: float, compression: Compression
+    batches: Iterable[ProducerBatch], *, acks: int, timeout_ms: float, compressions: BatchCompressions
 ) -> ProduceRequest:
     """Seals the batches and groups them by topic; records go into the request by reference."""
     topics: dict[str, TopicProduceData] = {}
@@ -32,7 +33,7 @@ def build_request(
         data = topics.get(topic)
         if data is None:
             data = topics[topic] = TopicProduceData(name=topic)
-        records = batch.seal(compression)
+        records = batch.seal(compressions.of(topic))
         data.partition_data.append(PartitionProduceData(index=partition, records=records))
     return ProduceRequest(acks=acks, timeout_ms=int(timeout_ms), topic_data=[*topics.values()])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from functools import partial
 
 import trio
 
 from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.pending import PendingResponse
@@ -20,6 +22,8 @@ from splashdam.sender.links import BrokerLink
 from splashdam.sender.metadata import run_waiters
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+logger = logging.getLogger("splashdam.sender")
 
 _UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -45,6 +49,10 @@ class Questions:
         settings = context.settings
         self._id_backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, context.random)
         self._id_not_before_ms = -math.inf
+        recovers = settings.metadata_recovery_strategy == "rebootstrap"
+        self._rebootstrap_after_ms = (
+            settings.metadata_recovery_rebootstrap_trigger_ms if recovers else math.inf
+        )
         self.waiting = False
 
     def ask(self, nursery: trio.Nursery, now_ms: float) -> float:
@@ -73,9 +81,13 @@ class Questions:
         return self._context.accumulator.has_incomplete or self._context.metadata.has_waiters
 
     def _ask_metadata(self, nursery: trio.Nursery, now_ms: float) -> float:
+        left_ms = self._rebootstrap_after_ms - self._context.metadata.trying_for_ms(now_ms)
+        if left_ms < 0:
+            left_ms = self._rebootstrap_after_ms
+            self._rebootstrap(f"no metadata within {left_ms:g} ms", now_ms)
         link = self._links.any_sendable()
         if link is None:
-            return self._want_link(nursery, now_ms)
+            return min(self._want_link(nursery, now_ms), left_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
             self._idempotence.doubt(self._context.metadata.topics_in_use)
@@ -94,14 +106,26 @@ class Questions:
         self.waiting = True
         return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
 
+    def _rebootstrap(self, why: str, now_ms: float) -> None:
+        """The brokers we know are not worth asking: begins where the cluster was found first."""
+        metadata = self._context.metadata
+        if metadata.cluster.nodes:
+            logger.warning("%s: the cluster is looked for at its bootstrap addresses again", why)
+        metadata.rebootstrap(now_ms)
+        self._links.forget_brokers()
+
     def _learn_cluster(self, link: BrokerLink, pending: PendingResponse[MetadataResponse]) -> None:
         context = self._context
         waiters = []
         try:
             found = read_cluster(pending.result())
         except KafkaError as error:
+            now_ms = context.clock.now_ms()
+            told = isinstance(error, BrokerResponseError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED
             with context.guard:
-                self._no_cluster(link, error, context.clock.now_ms())
+                self._no_cluster(link, error, now_ms)
+                if told and self._rebootstrap_after_ms < math.inf:
+                    self._rebootstrap(f"{link.node} asks for it", now_ms)
         else:
             with context.guard:
                 context.metadata.apply(found, context.clock.now_ms())

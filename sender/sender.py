@@ -88,7 +88,12 @@ class Sender:
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence)
-        self._links = LinkDirectory(settings.bootstrap, self._make_link, settings.connections_max_idle_ms)
+        self._links = LinkDirectory(
+            settings.bootstrap,
+            self._make_link,
+            settings.connections_max_idle_ms,
+            returns_to_bootstrap=settings.metadata_recovery_strategy == "rebootstrap",
+        )
         metadata.obstacle = self._links.obstacle
         self._shipping = Shipping(self._context, self._completion)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
@@ -271,7 +276,10 @@ class Sender:
         sendable: dict[int, BrokerLink] = {}
         for node_id in check.nodes:
             link = self._links.link_to(cluster.nodes[node_id])
-            if link.sendable:
+            writable = link.sendable
+            if context.accumulator.availability.timeout_ms:
+                context.accumulator.availability.note(node_id, now_ms, writable=writable)
+            if writable:
                 sendable[node_id] = link
             else:
                 link.want(nursery, now_ms)

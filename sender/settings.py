@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-from splashdam.record.compression import NO_COMPRESSION, Compression
-
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody uses takes time to make, at import
 class SenderSettings:
@@ -29,9 +27,12 @@ class SenderSettings:
         receive_message_max_bytes: most bytes of an answer.
         metadata_max_age_ms: the metadata is asked for again after this time.
         metadata_max_idle_ms: a topic that was not used for this time is forgotten.
+        metadata_recovery_strategy: ``rebootstrap``: the cluster is looked for at ``bootstrap`` again when its
+            brokers do not answer; ``none``: it is not.
+        metadata_recovery_rebootstrap_trigger_ms: with ``rebootstrap``, all that is known of the brokers is
+            forgotten after so long without an answer to a question for metadata.
         max_request_size: most bytes of batches in one request; a larger batch goes alone.
         allow_auto_create_topics: whether the broker may create a topic that is sent to.
-        compression: codec and level of the batches.
         delivery_timeout_ms: when a batch fails at the latest, from its creation over all attempts.
         write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
             0 where the loop is not its own, where it does not look out for an answer either.
@@ -55,9 +56,10 @@ class SenderSettings:
     receive_message_max_bytes: int = 100_000_000
     metadata_max_age_ms: float = 300_000
     metadata_max_idle_ms: float = 300_000
+    metadata_recovery_strategy: str = "rebootstrap"
+    metadata_recovery_rebootstrap_trigger_ms: float = 300_000
     max_request_size: int = 1_048_576
     allow_auto_create_topics: bool = True
-    compression: Compression = NO_COMPRESSION
     delivery_timeout_ms: float = 120_000
     write_patience_ms: float = 0.0
     software_name: str = "splashdam"

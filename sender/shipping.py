@@ -12,12 +12,12 @@ from splashdam.net.pending import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink
+from splashdam.sender.loading import load
 from splashdam.sender.produce import (
     answer_of_failure,
     answer_of_silence,
     answers_by_partition,
     build_request,
-    check_codec,
     new_leader,
 )
 from splashdam.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
@@ -49,6 +49,10 @@ class Shipping:
         """
         context = self._context
         try:
+            if context.accumulator.compressions.used:
+                batches = load(context, self._completion, batches, link.version_for(ProduceRequest))
+                if not batches:
+                    return
             link.submit(
                 ProduceRequest,
                 partial(self._request, batches),
@@ -81,14 +85,13 @@ class Shipping:
             answers = self._answers(batches, pending.result())
         self._settle(batches, answers)
 
-    def _request(self, batches: Sequence[ProducerBatch], version: int) -> ProduceRequest:
+    def _request(self, batches: Sequence[ProducerBatch], _version: int) -> ProduceRequest:
         settings = self._context.settings
-        check_codec(settings.compression, version)
         request = build_request(
             batches,
             acks=settings.acks,
             timeout_ms=settings.request_timeout_ms,
-            compression=settings.compression,
+            compressions=self._context.accumulator.compressions,
         )
         self._request_bytes = 0
         for batch in batches:

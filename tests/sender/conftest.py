@@ -17,6 +17,7 @@ from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.results import Appended
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.sender import Sender
@@ -31,6 +32,8 @@ ACCUMULATOR_DEFAULTS: dict[str, Any] = {
     "buffer_memory": 1_000_000,
     "retry_backoff_ms": 100,
     "retry_backoff_max_ms": 1_000,
+    "topic_compression": None,
+    "availability_timeout_ms": 0,
 }
 
 
@@ -53,7 +56,7 @@ class Rig:
             **{k: v for k, v in options.items() if k in ACCUMULATOR_DEFAULTS},
         }
         self.accumulator = RecordAccumulator(
-            compression=settings.compression,
+            compression=options.get("compression", NO_COMPRESSION),
             delivery_timeout_ms=settings.delivery_timeout_ms,
             random=drawn.random,
             **accumulator_options,

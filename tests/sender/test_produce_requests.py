@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
+from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
 from splashdam.model.cluster import Node
 from splashdam.model.errors import KafkaConnectionError, ProtocolError
@@ -31,7 +32,8 @@ def batch_for(topic: str, partition: int) -> ProducerBatch:
 def test_records_go_by_reference():
     """A request groups by topic, and holds the batches' own bytes."""
     batches = [batch_for("t", 0), batch_for("u", 3), batch_for("t", 2)]
-    request = build_request(batches, acks=1, timeout_ms=1500.9, compression=NO_COMPRESSION)
+    plain = BatchCompressions(NO_COMPRESSION, {})
+    request = build_request(batches, acks=1, timeout_ms=1500.9, compressions=plain)
     assert (request.acks, request.timeout_ms, request.transactional_id) == (1, 1500, None)
     named = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
     assert named == [("t", [0, 2]), ("u", [3])]

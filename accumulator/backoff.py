@@ -1,0 +1,20 @@
+"""How long to wait before trying again (KIP-580)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_MOST_DOUBLINGS = 30
+
+
+def exponential_ms(base_ms: float, max_ms: float, random: Callable[[], float], failures: int) -> float:
+    """``min(max_ms, base_ms × 2^(failures-1) × U(0.8, 1.2))``.
+
+    Args:
+        base_ms: the wait after the first failure, on average.
+        max_ms: upper limit.
+        random: answers numbers from 0 to 1.
+        failures: how often it has failed, the last one included.
+    """
+    factor = 0.8 + 0.4 * random()
+    return min(max_ms, base_ms * 2.0 ** min(failures - 1, _MOST_DOUBLINGS) * factor)

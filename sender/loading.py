@@ -1,0 +1,61 @@
+"""Batches are compressed before they go into a request; what turns out not to fit then stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.model.broker_errors import MessageTooLargeError
+from splashdam.model.errors import KafkaError
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.compression import Codec
+from splashdam.sender.completion import Completion
+from splashdam.sender.context import SenderContext
+from splashdam.sender.produce import answer_of_failure, check_codec
+
+
+def load(
+    context: SenderContext, completion: Completion, batches: Sequence[ProducerBatch], version: int
+) -> list[ProducerBatch]:
+    """Seals batches in flight, the first time with their topic's codec. The guard is not held.
+
+    How large they become was a guess until now. One that grew beyond ``batch_size`` because of it and is too
+    large for a request is divided as if the broker had refused it; one that does not fit beside the others
+    goes with the next request; one whose codec the broker does not know fails.
+
+    Returns:
+        those to be sent now; together at most ``max_request_size`` bytes, or a single one.
+    """
+    accumulator, now_ms = context.accumulator, context.clock.now_ms()
+    loaded: list[ProducerBatch] = []
+    used_bytes = 0
+    for batch in batches:
+        try:
+            check_codec(accumulator.compressions.of(batch.topic_partition.topic), version)
+            _seal(context, batch)
+        except KafkaError as error:
+            with context.guard:
+                completion.refuse_unsent(batch, error)
+            continue
+        size_bytes = batch.size_bytes
+        too_large = size_bytes > context.settings.max_request_size
+        with context.guard:
+            if too_large and batch.attempts == 0 and accumulator.outgrew(batch):
+                refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
+                completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
+            elif loaded and used_bytes + size_bytes > context.settings.max_request_size:
+                completion.put_back(batch, now_ms)
+            else:
+                accumulator.give_surplus_back(batch)
+                loaded.append(batch)
+                used_bytes += size_bytes
+    return loaded
+
+
+def _seal(context: SenderContext, batch: ProducerBatch) -> None:
+    compressions, topic = context.accumulator.compressions, batch.topic_partition.topic
+    compression, first = compressions.of(topic), batch.sealed is None
+    batch.seal(compression)
+    if first and compression.codec is not Codec.NONE:
+        plain_bytes, packed_bytes = batch.uncompressed_bytes, batch.size_bytes
+        compressions.observe(topic, plain_bytes - HEADER_BYTES, packed_bytes - HEADER_BYTES)
