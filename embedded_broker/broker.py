@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -21,6 +21,7 @@ from splashdam.embedded_broker.leadership import (
     OwnLeadership,
     begin_leader_epochs,
 )
+from splashdam.embedded_broker.listening import make_gates, open_listeners
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
@@ -36,6 +37,12 @@ from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.gate import Gate
+    from splashdam.embedded_broker.security.listeners import Listener
+    from splashdam.embedded_broker.security.users import UserStore
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +70,7 @@ class Broker:
         leadership: who leads which partition.
         offsets: what groups have committed.
         transactions: coordinates transactions.
+        listeners: where clients are told to come, by the listener's name.
         failure: why it ended by itself, if it did.
     """
 
@@ -87,7 +95,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.offsets = GroupOffsets(self)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
-        self.addresses: list[Address] = []
+        self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self._nursery = nursery
         self._sockets: set[trio.socket.SocketType] = set()
@@ -104,44 +112,95 @@ class Broker:
         return self.logs.identity.cluster_id
 
     @property
+    def addresses(self) -> list[Address]:
+        """Those of the first listener; none where the broker has no TCP port."""
+        return next(iter(self.listeners.values()), [])
+
+    @property
     def bootstrap_servers(self) -> str:
         """``host:port`` for clients on this machine, several separated by commas.
 
         Raises:
             IllegalStateError: the broker has no TCP port.
         """
-        if not self.addresses:
-            raise IllegalStateError("this broker has no TCP port; it was opened with port=None")
-        return ",".join(address_text(_LOOPBACK.get(host, host), port) for host, port in self.addresses)
+        return self.bootstrap_servers_of(next(iter(self.listeners), ""))
 
-    async def serve_stream(self, stream: trio.abc.Stream, address: Address = IN_PROCESS_ADDRESS) -> None:
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """As ``bootstrap_servers``, which are the first listener's, for the one of this name.
+
+        Raises:
+            IllegalStateError: the broker has no such listener.
+        """
+        if not self.listeners:
+            raise IllegalStateError("this broker has no TCP port; it was opened with port=None")
+        if listener not in self.listeners:
+            raise IllegalStateError(
+                f"this broker has no listener {listener!r}, only {', '.join(self.listeners)}"
+            )
+        addresses = dict.fromkeys(self.listeners[listener])
+        return ",".join(address_text(_LOOPBACK.get(host, host), port) for host, port in addresses)
+
+    @property
+    def users(self) -> UserStore:
+        """Who may come in by the listeners that ask."""
+        from splashdam.embedded_broker.security.users import UserStore
+
+        return UserStore(self.logs.files, self.logs.root)
+
+    async def serve_stream(
+        self,
+        stream: trio.abc.Stream,
+        address: Address = IN_PROCESS_ADDRESS,
+        *,
+        gate: Gate | None = None,
+        advertised: Address | None = None,
+    ) -> None:
         """Serves one client until its stream ends; whatever the client does, nothing is raised.
 
         Args:
             stream: a connection, however it came to be.
             address: what answers name as this broker's address; TCP connections name the one they reached.
+            gate: lets the client in; None: everybody, in plaintext.
+            advertised: what answers name instead.
         """
         if not isinstance(stream, trio.SocketStream):
-            await ClientConnection(stream, self, address, "a client in memory").run()
+            await self._serve(stream, advertised or address, "a client in memory", gate)
             return
         self._sockets.add(stream.socket)
         try:
             ours, theirs = _tcp_addresses(stream)
-            await ClientConnection(stream, self, ours or address, theirs).run()
+            await self._serve(stream, advertised or ours or address, theirs, gate)
         finally:
             self._sockets.discard(stream.socket)
+
+    async def _serve(self, stream: trio.abc.Stream, address: Address, peer: str, gate: Gate | None) -> None:
+        if gate is None:
+            await ClientConnection(stream, self, address, peer).run()
+        else:
+            await gate.serve(stream, self, address, peer)
 
     def adopt(self, stream: trio.abc.Stream) -> None:
         """As ``serve_stream``, in a task of the broker's own."""
         self._nursery.start_soon(self.serve_stream, stream)
 
-    def serve_listener(self, listener: trio.abc.Listener[Any]) -> None:
-        """Takes connections from a listener from now on."""
+    def serve_listener(
+        self, listener: trio.abc.Listener[Any], settings: Listener | None = None, gate: Gate | None = None
+    ) -> None:
+        """Takes connections from a listener from now on.
+
+        Args:
+            listener: an open one.
+            settings: what ``listeners`` says of it, if that is where it comes from.
+            gate: lets its clients in; None: everybody, in plaintext.
+        """
         address = Address(*address_of(listener))
-        self.addresses.append(address)
+        told = None if settings is None else settings.told(address.port)
+        advertised = None if told is None else Address(*told)
+        name = "PLAINTEXT" if settings is None else settings.name
+        self.listeners.setdefault(name, []).append(advertised or address)
         if isinstance(listener, trio.SocketListener):
             self._sockets.add(listener.socket)
-        serve = partial(self.serve_stream, address=address)
+        serve = partial(self.serve_stream, address=address, gate=gate, advertised=advertised)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     def begin(self) -> None:
@@ -223,15 +282,16 @@ async def open_broker(
     config: Mapping[str, Any] | None = None,
     own_loop: bool = False,
     leadership: Leadership | None = None,
+    token_validator: TokenValidator | None = None,
     **options: Any,
 ) -> AsyncIterator[Broker]:
     """Runs a broker on a data directory for the length of an ``async with`` block.
 
     Args:
         path: data directory; made if missing.
-        host: address to listen on.
-        port: port to listen on, 0 for a free one, None for none: then ``Broker.serve_stream`` alone takes
-            clients.
+        host: address to listen on, where the setting ``listeners`` says nothing.
+        port: port to listen on, likewise, 0 for a free one, None for none, whatever ``listeners`` says: then
+            ``Broker.serve_stream`` alone takes clients.
         listen: how to listen; TCP by default.
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
@@ -240,6 +300,8 @@ async def open_broker(
         own_loop: nothing else runs in this trio loop, so it may stand still for the next request of a client
             that asks alone and in quick succession, 0.1 ms at a time.
         leadership: who leads which partition, where several brokers share that; by default this broker does.
+        token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, without waiting;
+            by default tokens without a signature are believed, as Kafka does.
         options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
@@ -252,23 +314,23 @@ async def open_broker(
     settings = settings or BrokerSettings.from_options(options, config)
     for name, reason in settings.without_effect().items():
         _log.warning("%s has no effect here: %s", name, reason)
-    clock = clock or SystemClock()
-    files = files or DiskFiles()
+    clock, files = clock or SystemClock(), files or DiskFiles()
     logs = _open_logs(path, files, clock, settings, leadership)
     failure: BaseException | None = None
     try:
         leadership = leadership or OwnLeadership(logs)
         begin_leader_epochs(leadership, logs)
         producer_ids = leadership.producer_ids or _own_producer_ids(files, logs)
-        listeners = [] if port is None else await listen(host, port)
+        gates = make_gates(settings, files, logs.root, clock, token_validator)
+        opened = [] if port is None else await open_listeners(settings.endpoints, host, port, listen)
         async with trio.open_nursery() as nursery:
             broker = Broker(
                 settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop
             )
             try:
                 broker.begin()
-                for listener in listeners:
-                    broker.serve_listener(listener)
+                for endpoint, listener in opened:
+                    broker.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error

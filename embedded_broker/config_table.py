@@ -31,7 +31,7 @@ class KnownConfig(NamedTuple):
     Attributes:
         name: Kafka's.
         scope: where it can be set.
-        kind: the type of its value: boolean, integer, number, text.
+        kind: the type of its value: boolean, integer, number, text (of some few); list, path, PEM, password.
         default: as text; empty where another name, or nothing, stands in.
         synonyms: what stands in where it is not set, the one that counts first.
         doc: meaning and unit.
@@ -112,6 +112,7 @@ def _row(
     name: str, scope: Scope, field: attrs.Attribute[Any], default: object, synonyms: tuple[str, ...]
 ) -> KnownConfig:
     kind = {bool: "boolean", int: "integer", float: "number"}.get(type(field.default), "text")
+    kind = field.metadata.get("kind", kind)
     doc, reason = str(field.metadata["doc"]), str(field.metadata.get("without_effect", ""))
     return KnownConfig(name, scope, kind, _text(default), synonyms, doc, reason)
 

@@ -18,6 +18,7 @@ from splashdam.wire.message import Request
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.security.session import SaslSession
 
 
 class Dispatched(NamedTuple):
@@ -30,13 +31,16 @@ class Dispatched(NamedTuple):
     """As decoded; None where its version is unknown."""
 
 
-def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
+def dispatch(
+    frame: Buffer, broker: Broker, address: Address, session: SaslSession | None = None
+) -> Dispatched:
     """Decodes a request and lets its handler answer.
 
     Args:
         frame: a request without its size.
         broker: the broker asked.
         address: where the client reached it.
+        session: who the client is, where the listener asks for that.
 
     Raises:
         ProtocolError: the bytes are not a legal request.
@@ -52,5 +56,5 @@ def dispatch(frame: Buffer, broker: Broker, address: Address) -> Dispatched:
         return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
-    context = RequestContext(broker, header.api_version, header.client_id, address)
+    context = RequestContext(broker, header.api_version, header.client_id, address, session)
     return Dispatched(api.handler(request, context), header.api_version, header.correlation_id, request)

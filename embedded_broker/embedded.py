@@ -10,24 +10,36 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.fork_guard import check_process
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
 from splashdam.net.pair import PairConnect, stream_of
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.users import UserStore
+
 _log = logging.getLogger(__name__)
 
 _EXIT_SECONDS = 5.0
 
-_Open: TypeAlias = tuple[str | os.PathLike[str], str, int | None, BrokerSettings]
-"""Path, host, port and settings."""
+
+class _Open(NamedTuple):
+    """What ``open_broker`` is given."""
+
+    path: str | os.PathLike[str]
+    host: str
+    port: int | None
+    settings: BrokerSettings
+    token_validator: TokenValidator | None
 
 
 class EmbeddedBroker:
@@ -46,6 +58,7 @@ class EmbeddedBroker:
             it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
+        token_validator: for OAUTHBEARER, see ``open_broker``.
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
@@ -59,10 +72,11 @@ class EmbeddedBroker:
         *,
         host: str = "127.0.0.1",
         config: Mapping[str, Any] | None = None,
+        token_validator: TokenValidator | None = None,
         **settings: Any,
     ) -> None:
         checked = BrokerSettings.from_options(settings, config)
-        self._open: _Open = (path, host, port, checked)
+        self._open = _Open(path, host, port, checked, token_validator)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
         self._lock = threading.RLock()  # a signal handler may call stop() while start() waits
@@ -128,7 +142,22 @@ class EmbeddedBroker:
         Raises:
             IllegalStateError: the broker does not run, has no TCP port, or this is a forked child.
         """
-        return self._thread().bootstrap_servers
+        return self._thread().broker.bootstrap_servers
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """``host:port`` for clients of one of several ``listeners``, by its name.
+
+        Raises:
+            IllegalStateError: as ``bootstrap_servers``, or there is no such listener.
+        """
+        return self._thread().broker.bootstrap_servers_of(listener)
+
+    @property
+    def users(self) -> UserStore:
+        """Who may come in by listeners that ask; it can be changed whether the broker runs or not."""
+        from splashdam.embedded_broker.security.users import UserStore
+
+        return UserStore(DiskFiles(), os.path.abspath(self._open.path))
 
     def connect_in_process(self) -> Connect:
         """A ``Connect`` for clients in this process, in any trio loop: a socket pair, whatever address is
@@ -158,14 +187,16 @@ class _BrokerThread:
         self._stop = trio.Event()
         self._is_stopping = False
         self._token: trio.lowlevel.TrioToken | None = None
-        self._thread = threading.Thread(target=self._run, name=f"splashdam broker {to_open[0]}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"splashdam broker {to_open.path}", daemon=True
+        )
 
     @property
-    def bootstrap_servers(self) -> str:
-        broker = self._broker
-        if broker is None:
+    def broker(self) -> Broker:
+        """It belongs to its own thread; what never changes may be asked from others."""
+        if self._broker is None:
             raise IllegalStateError("this broker has stopped")
-        return broker.bootstrap_servers
+        return self._broker
 
     def start(self) -> None:
         """Returns once clients can connect, or raises why they cannot."""
@@ -224,11 +255,10 @@ class _BrokerThread:
             self._started.set()
 
     async def _main(self) -> None:
-        path, host, port, settings = self._to_open
         self._token = trio.lowlevel.current_trio_token()
         if self._is_stopping:
             return
-        async with open_broker(path, host=host, port=port, settings=settings, own_loop=True) as broker:
+        async with open_broker(**self._to_open._asdict(), own_loop=True) as broker:
             self._broker = broker
             self._started.set()
             try:

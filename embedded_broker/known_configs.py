@@ -1,7 +1,7 @@
 """Kafka's names for a broker that this one knows and does nothing about, each with the reason.
 
 A ``server.properties`` that was written for Kafka starts this broker, too, and the log says which of its
-lines change nothing. What would promise something that is not there (TLS, SASL, authorization) is not in this
+lines change nothing. What would promise something that is not there (authorization, Kerberos) is not in this
 list and so refused.
 """
 
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 _REASONS = {
     "the address is given by host and port": """
-        listeners advertised.listeners inter.broker.listener.name listener.security.protocol.map
-        control.plane.listener.name early.start.listeners""",
+        inter.broker.listener.name control.plane.listener.name early.start.listeners""",
     "the data directory is given by its path": "log.dir log.dirs metadata.log.dir",
     "this broker is controller and cluster at once": """
-        process.roles controller.quorum.voters controller.quorum.bootstrap.servers controller.listener.names
+        process.roles controller.quorum.voters controller.quorum.bootstrap.servers
         controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms broker.session.timeout.ms
         broker.heartbeat.interval.ms initial.broker.registration.timeout.ms metadata.log.segment.bytes
         metadata.max.retention.bytes metadata.max.retention.ms zookeeper.connect

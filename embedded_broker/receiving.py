@@ -27,14 +27,14 @@ class FrameReceiver:
 
     Args:
         stream: where they come from.
-        max_frame_bytes: largest frame accepted.
+        max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
         attention: says when the loop may stand still for that.
     """
 
     def __init__(self, stream: trio.abc.ReceiveStream, max_frame_bytes: int, attention: Attention) -> None:
         self._stream = stream
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._attention = attention
         self._mark = object()  # of this client, for ``attention``
         self._eagerness = Eagerness()
@@ -67,7 +67,7 @@ class FrameReceiver:
         buffer, start, end = self._buffer, self._start, self._end
         while end - start >= SIZE_BYTES:
             try:
-                stop = start + SIZE_BYTES + frame_size(buffer, start, self._max_frame_bytes)
+                stop = start + SIZE_BYTES + frame_size(buffer, start, self.max_frame_bytes)
             except ProtocolError:
                 if not frames:
                     raise
@@ -110,7 +110,7 @@ class FrameReceiver:
         """Moves the frame under way to the front, of a buffer that fits it where this one does not."""
         rest = self._buffer[self._start : self._end]
         size = len(self._buffer)
-        due = SIZE_BYTES + frame_size(rest, 0, self._max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
+        due = SIZE_BYTES + frame_size(rest, 0, self.max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
         if self._start == 0:
             size = min(2 * size, due)
         elif size > _KEPT_BYTES and len(rest) <= _FIRST_BYTES // 2:

@@ -18,6 +18,7 @@ from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.security.session import SaslSession
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 
@@ -37,6 +38,8 @@ class RequestContext(NamedTuple):
     """Version of the request, and so of the answer."""
     client_id: str | None
     address: Address
+    session: SaslSession | None = None
+    """Who the client is, where the listener asks for that."""
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.security.session import SaslSession
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ _TURN_REQUESTS = 256
 
 class ClientConnection:
     """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``."""
+
+    _session: SaslSession | None = None
 
     def __init__(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
         self._stream = stream
@@ -70,8 +73,7 @@ class ClientConnection:
             await trio.aclose_forcefully(self._stream)
 
     async def _serve(self) -> None:
-        broker = self._broker
-        receiver = FrameReceiver(self._stream, broker.settings.socket_request_max_bytes, broker.attention)
+        receiver = self._make_receiver()
         self._progressed()
         while (frames := await receiver.receive()) is not None:
             self._progressed()
@@ -81,6 +83,10 @@ class ClientConnection:
                 await self._settle()  # what was asked before is answered still
                 raise
             await self._settle()
+
+    def _make_receiver(self) -> FrameReceiver:
+        broker = self._broker
+        return FrameReceiver(self._stream, broker.settings.socket_request_max_bytes, broker.attention)
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
         left_in_turn = _TURN_REQUESTS
@@ -98,7 +104,7 @@ class ClientConnection:
             await self._settle()
         parts = self._straight.answer(frame)
         if parts is None:
-            dispatched = dispatch(frame, self._broker, self._address)
+            dispatched = dispatch(frame, self._broker, self._address, self._session)
             self._straight.learn(frame, dispatched)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)

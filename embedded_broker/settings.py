@@ -7,7 +7,6 @@ where a topic sets nothing (most of ``log.*``) are declared beside the topic's o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Self
@@ -15,14 +14,15 @@ from typing import Any, Self
 import attrs
 
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
-from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, DirectorySettings, Synonym
+from splashdam.embedded_broker.security.settings import SecuritySettings
+from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
 
 
 @attrs.frozen(kw_only=True)
-class BrokerSettings(DirectorySettings):
+class BrokerSettings(SecuritySettings):
     """The broker's settings; every default is Kafka's. Made by ``from_options`` or ``from_properties``.
 
     Raises:
@@ -162,8 +162,6 @@ class BrokerSettings(DirectorySettings):
         for name in given:
             if name not in broker_names():
                 raise KafkaConfigurationError(f"unknown broker property {name!r}.{_hint(name)}")
-            if "listener" in name and re.search("SSL|SASL", str(given[name]), re.IGNORECASE):
-                raise KafkaConfigurationError(f"{name}={given[name]!r}: this broker has no TLS and no SASL")
         own: dict[str, Any] = {}
         for field in own_fields():
             names = (Synonym(kafka_name(field)), *synonyms_of(field))

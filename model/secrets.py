@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 MASK = "[hidden]"
 
 
@@ -13,6 +15,9 @@ class Secret(str):
     """
 
     __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        return text if isinstance(text, cls) else super().__new__(cls, text)  # str() of one is the mask
 
     def __repr__(self) -> str:
         return f"'{MASK}'"

@@ -24,13 +24,14 @@ class Listen(Protocol):
 
 
 async def tcp_listen(host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
-    """Listens by TCP on every address of ``host``; with port 0 on the first only, so that there is one port.
+    """Listens by TCP on every address of ``host``, or of this machine where that is empty; with port 0 on the
+    first only, so that there is one port.
 
     Raises:
         KafkaConnectionError: the address is taken or not ours.
     """
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        listeners = await trio.open_tcp_listeners(port, host=host or None)
     except OSError as error:
         raise KafkaConnectionError(f"cannot listen on {address_text(host, port)}: {error}") from error
     if port == 0:

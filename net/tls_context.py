@@ -144,7 +144,7 @@ def _as_file(source: str | None) -> Iterator[str | None]:
         yield source
         return
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(source)
+        file.write(source.encode().decode())  # a secret would write its mask
         file.flush()
         yield file.name
 

@@ -217,7 +217,7 @@ class MemoryFiles:
         inode = self._names.files.get(path)
         return None if inode is None else inode.modified_ms
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         with storage_errors("write", path):
             temporary = _Inode()
             self._change(_Change("link", path + ".tmp", temporary))

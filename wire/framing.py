@@ -13,6 +13,8 @@ _SIZE = struct.Struct(">i")
 _SMALLEST_FRAME_BYTES = 4  # a response has a correlation id, a request more
 _SMALLEST_READ = 64 * 1024
 _LARGEST_READ = 1024 * 1024
+_TLS_RECORDS = (0x1603, 0x1503)
+"""How a handshake and an alert of TLS begin."""
 
 
 def frame_size(data: Buffer, position: int, max_frame_bytes: int) -> int:
@@ -32,7 +34,14 @@ def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
         raise ProtocolError(f"frame size {size} is negative")
     if size < _SMALLEST_FRAME_BYTES:
         raise ProtocolError(f"frame size {size} is too small for any message")
+    if size >> 16 in _TLS_RECORDS:
+        raise ProtocolError("the other side speaks TLS, and this one does not: see security_protocol")
     raise ProtocolError(f"frame size {size} is above the limit of {max_frame_bytes} bytes")
+
+
+def framed(data: bytes) -> bytes:
+    """Bytes behind their size."""
+    return _SIZE.pack(len(data)) + data
 
 
 class FrameDecoder:

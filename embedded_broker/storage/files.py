@@ -59,8 +59,11 @@ class Files(Protocol):
         """When the file was last written, in milliseconds since the epoch, or None where there is none."""
         ...
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory."""
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
+        """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory.
+
+        A ``private`` one can be read by its owner alone.
+        """
         ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
@@ -198,10 +201,12 @@ class DiskFiles:
         found = _stat(path)
         return None if found is None else found.st_mtime_ns // 1_000_000
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
         with storage_errors("write", path):
             with open(temporary, "wb") as file:
+                if private:
+                    os.fchmod(file.fileno(), 0o600)
                 file.write(data)
                 if sync:
                     file.flush()

@@ -67,6 +67,7 @@ class LogManager:
         topics: every topic by name.
         settings: when the housekeeping is due.
         cleaner: compacts the logs of topics that want it.
+        files: the file system.
         checkpoints: the files in the root that say where logs start, what is flushed, and so on.
     """
 
@@ -88,7 +89,7 @@ class LogManager:
         self.settings = settings
         self.checkpoints = RootCheckpoints(files, root)
         self.cleaner = LogCleaner(files, settings, self.checkpoints.cleaner_offsets)
-        self._files = files
+        self.files = files
         self._lock = lock
         self._settings_for = settings_for
         self._hosts = hosts
@@ -139,12 +140,12 @@ class LogManager:
         return manager
 
     def _load(self, node_id: int, now_ms: int) -> None:
-        is_clean = take_clean_shutdown(self._files, self.root)
-        self.identity = load_identity(self._files, self.root, node_id=node_id)
-        remove_half_written(self._files, self.root)
+        is_clean = take_clean_shutdown(self.files, self.root)
+        self.identity = load_identity(self.files, self.root, node_id=node_id)
+        remove_half_written(self.files, self.root)
         self._finish_deletions()
         recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
-        found = find_partitions(self._files, self.root, self.topics)
+        found = find_partitions(self.files, self.root, self.topics)
         self._adopt_topics(found)
         try:
             for topic_partition in found:
@@ -190,7 +191,7 @@ class LogManager:
         if any(topic.name in self._registry.deleting for topic in topics):
             self._finish_deletions()
         partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-        refuse_taken_directories(self._files, self.root, partitions)
+        refuse_taken_directories(self.files, self.root, partitions)
         self._registry.put(*topics)
         try:
             self._make_partitions(topics, now_ms)
@@ -219,11 +220,11 @@ class LogManager:
         for topic_partition, topic in wanted:
             if topic_partition not in self.logs and self._hosts(topic_partition):
                 directory = self._directory(topic_partition)
-                self._files.make_directory(directory)
+                self.files.make_directory(directory)
                 # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
-                write_topic_id(self._files, directory, topic.topic_id, sync=False)
+                write_topic_id(self.files, directory, topic.topic_id, sync=False)
                 self._open_log(topic_partition, now_ms, clean_shutdown=True, recovery_point=0)
-        self._files.sync_directory(self.root)
+        self.files.sync_directory(self.root)
 
     def _open_log(
         self,
@@ -236,7 +237,7 @@ class LogManager:
     ) -> None:
         topic = self.topics[topic_partition.topic]
         self.logs[topic_partition] = Log.open(
-            self._files,
+            self.files,
             self._directory(topic_partition),
             topic_partition,
             self._registry.settings_of(topic, self._settings_for),
@@ -292,21 +293,21 @@ class LogManager:
             deleting = self._registry.deleting
             self.checkpoints.forget(deleting)
             for topic_partition, directory in find_partitions(
-                self._files, self.root, self.topics, deleting
+                self.files, self.root, self.topics, deleting
             ).items():
                 if topic_partition.topic in deleting:
                     target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
-                    self._files.rename(directory, f"{self.root}/{target}")
-            self._files.sync_directory(self.root)
+                    self.files.rename(directory, f"{self.root}/{target}")
+            self.files.sync_directory(self.root)
             self._registry.end_deletions()
-        remove_deleted(self._files, self.root)
+        remove_deleted(self.files, self.root)
 
     # --- housekeeping and end ------------------------------------------------------------------------------
 
     def _adopt_topics(self, found: dict[TopicPartition, str]) -> None:
         """Brings the registry in line with the partitions that are there; their own files count."""
         adopted: dict[str, Topic] = {}
-        ids = topic_ids(self._files, found)
+        ids = topic_ids(self.files, found)
         for topic_partition, directory in sorted(found.items()):
             name, partition = topic_partition
             known = adopted.get(name) or self.topics.get(name)
@@ -314,8 +315,8 @@ class LogManager:
             partitions = {partition, *(known.partitions if known else ())}
             configs = known.configs if known else {}
             adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
-            if name not in ids or read_topic_id(self._files, directory) is None:
-                write_topic_id(self._files, directory, topic_id)
+            if name not in ids or read_topic_id(self.files, directory) is None:
+                write_topic_id(self.files, directory, topic_id)
         if any(topic != self.topics.get(name) for name, topic in adopted.items()):
             self._registry.put(*adopted.values())
 
@@ -338,7 +339,7 @@ class LogManager:
         """
         if os.getpid() != self._pid:
             return math.inf
-        check_is_there(self._files, self.root)
+        check_is_there(self.files, self.root)
         self._work = trio.Event()
         return await self._housekeeping.step(now_ms, wall_ms)
 
@@ -375,7 +376,7 @@ class LogManager:
         self._is_closed = True
         try:
             self.cleaner.close()
-            check_is_there(self._files, self.root)
+            check_is_there(self.files, self.root)
             failed = self._close_all()
         except KafkaStorageError as error:
             failed = error
@@ -397,7 +398,7 @@ class LogManager:
         try:
             self.checkpoints.write_all(self.logs)
             if failed is None:
-                mark_clean_shutdown(self._files, self.root)
+                mark_clean_shutdown(self.files, self.root)
         except KafkaStorageError as error:
             _logger.warning("closing %s: %s", self.root, error)
             failed = failed or error

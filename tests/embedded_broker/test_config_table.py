@@ -81,8 +81,13 @@ def test_an_older_name_of_the_node_id() -> None:
         ({"log.retention.hours": "soon"}, "log.retention.hours='soon'"),
         ({"log.roll.ms": "0"}, "broker option 'log.roll.ms': segment_ms=0: must be at least 1"),
         ({"log.roll.ms": "1", "log.roll.hours": "x"}, "log.roll.hours"),
-        ({"ssl.keystore.location": "/x"}, "unknown broker property 'ssl.keystore.location'"),
-        ({"listeners": "SASL_SSL://:9092"}, "listeners=.* no TLS and no SASL"),
+        ({"ssl.keystore.locations": "/x"}, r"Did you mean 'ssl\.keystore\.location'"),
+        (
+            {"listeners": "SASL_SSL:9092"},
+            "listeners='SASL_SSL:9092': 'SASL_SSL:9092' is not NAME://HOST:PORT",
+        ),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "must be some of PLAIN, SCRAM-SHA-256"),
+        ({"ssl.keystore.type": "JKS"}, "must be one of 'PEM'"),
         ({"log.cleanup.policy": "compress"}, "must be of delete and compact"),
     ],
     ids=str,
@@ -93,7 +98,9 @@ def test_mistakes_are_told(config: dict[str, str], text: str) -> None:
         BrokerSettings.from_properties(config)
 
 
-@pytest.mark.parametrize("name", sorted({row.name for row in BROKER_ROWS if row.kind != "number"}))
+@pytest.mark.parametrize(
+    "name", sorted({row.name for row in BROKER_ROWS if row.kind in ("boolean", "integer", "text")})
+)
 def test_no_setting_takes_what_it_is_not(name: str) -> None:
     """Each is refused by its name: 'false' where True or False belongs counted as true before."""
     for value in (None, b"x", [], 1.5, 10**30):
@@ -157,7 +164,7 @@ async def test_kafkas_own_server_properties_start_a_broker(caplog: pytest.LogCap
     async with open_broker("/data", port=None, files=MemoryFiles(), config=config) as broker:
         assert broker.settings.topic_defaults.flush_ms == 1000
     told = [record.message for record in caplog.records if "has no effect" in record.message]
-    assert len(told) == 18
+    assert len(told) == 14
     assert "log.dirs has no effect here: the data directory is given by its path" in told
     assert not any("retention" in line or "socket.request" in line for line in told)
 

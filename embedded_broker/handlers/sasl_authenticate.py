@@ -1,0 +1,18 @@
+"""SaslAuthenticate 0–2: one token of an exchange; 34 where nobody asks for authentication."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+
+@handles(SaslAuthenticateRequest, versions=range(3))
+def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+    """What the session of the connection says."""
+    if context.session is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received on a listener without SASL",
+        )
+    return context.session.prove(bytes(request.auth_bytes))

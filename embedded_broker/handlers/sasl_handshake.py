@@ -1,0 +1,15 @@
+"""SaslHandshake 0–1: which mechanism will be spoken; 34 where nobody asks for authentication."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+@handles(SaslHandshakeRequest, versions=range(2))
+def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    """What the session of the connection says."""
+    if context.session is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    return context.session.choose(request.mechanism, context.version)

@@ -1,0 +1,62 @@
+"""Where a broker listens, and who guards each of these places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from splashdam.embedded_broker.security.listeners import Listener
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.net.clock import Clock
+from splashdam.net.listen import Listen
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.gate import Gate
+
+
+def make_gates(
+    settings: BrokerSettings,
+    files: Files,
+    directory: str,
+    clock: Clock,
+    token_validator: TokenValidator | None,
+) -> dict[str, Gate]:
+    """By listener, for those that are not PLAINTEXT; nothing is imported for the others.
+
+    Raises:
+        KafkaConfigurationError: a certificate or key is missing, or is not what it should be.
+    """
+    guarded = [each for each in settings.endpoints if each.protocol != "PLAINTEXT"]
+    if not guarded:
+        return {}
+    from splashdam.embedded_broker.security.authority import BrokerAuthority
+    from splashdam.embedded_broker.security.gate import Gate
+    from splashdam.embedded_broker.security.users import UserStore
+
+    authority = BrokerAuthority(UserStore(files, directory), clock, token_validator)
+    return {each.name: Gate(each, settings, authority) for each in guarded}
+
+
+async def open_listeners(
+    endpoints: Sequence[Listener], host: str, port: int, listen: Listen
+) -> list[tuple[Listener | None, trio.abc.Listener[Any]]]:
+    """Opens ``endpoints``, or where there are none ``host`` and ``port``.
+
+    Raises:
+        KafkaConnectionError: an address is taken or not ours; then none is open.
+    """
+    if not endpoints:
+        return [(None, each) for each in await listen(host, port)]
+    opened: list[tuple[Listener | None, trio.abc.Listener[Any]]] = []
+    try:
+        for endpoint in endpoints:
+            opened += [(endpoint, each) for each in await listen(endpoint.host, endpoint.port)]
+    except BaseException:
+        for _, each in opened:
+            await trio.aclose_forcefully(each)
+        raise
+    return opened

@@ -1,0 +1,56 @@
+"""What the broker knows of those who want in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from splashdam.embedded_broker.security.users import UserStore
+from splashdam.net.clock import Clock
+from splashdam.net.sasl.mechanisms import Authenticated, Refusal, ScramCredential
+from splashdam.net.sasl.scram import make_credential, proves
+from splashdam.net.sasl.unsecured_jws import check_unsecured
+
+_log = logging.getLogger(__name__)
+
+TokenValidator = Callable[[str], Authenticated]
+"""For OAUTHBEARER: says whose token it is, or raises. Called in the broker's loop, so it must not wait."""
+
+
+class BrokerAuthority:
+    """Users of the data directory, and tokens.
+
+    Args:
+        users: for passwords.
+        clock: for tokens.
+        token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
+    """
+
+    def __init__(self, users: UserStore, clock: Clock, token_validator: TokenValidator | None) -> None:
+        self._users = users
+        self._clock = clock
+        self._token_validator = token_validator
+
+    def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
+        """See ``Authority``."""
+        return self._users.credentials_of(username).get(mechanism)
+
+    def check_password(self, username: str, password: str) -> bool:
+        """See ``Authority``. It takes as long for a user that does not exist."""
+        for mechanism, credential in self._users.credentials_of(username).items():
+            return proves(credential, mechanism, password)
+        make_credential("SCRAM-SHA-256", password)
+        return False
+
+    def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
+        """See ``Authority``."""
+        if self._token_validator is None:
+            return check_unsecured(token, self._clock.wall_ms() / 1000)
+        try:
+            return self._token_validator(token)
+        except Refusal:
+            raise
+        except Exception as error:
+            # Only its kind: its text may hold the token.
+            _log.warning("the token validator raised %s", type(error).__name__)
+            raise Refusal("Authentication failed: the token is not valid") from None

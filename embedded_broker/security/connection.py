@@ -1,0 +1,52 @@
+"""The server of one client that has to say who it is."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from splashdam.embedded_broker.receiving import FrameReceiver
+from splashdam.embedded_broker.registry import Address, CloseConnectionError
+from splashdam.embedded_broker.security.session import SaslSession
+from splashdam.embedded_broker.server import ClientConnection
+from splashdam.wire.framing import framed
+from splashdam.wire.header import api_key_of
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+
+class SessionConnection(ClientConnection):
+    """As ``ClientConnection``, with a SASL session before every request."""
+
+    def __init__(
+        self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str, session: SaslSession
+    ) -> None:
+        super().__init__(stream, broker, address, peer)
+        self._session: SaslSession = session
+        self._receiver: FrameReceiver | None = None
+
+    def _make_receiver(self) -> FrameReceiver:
+        self._receiver = super()._make_receiver()
+        self._receiver.max_frame_bytes = self._broker.settings.sasl_server_max_receive_size
+        return self._receiver
+
+    async def _answer(self, frame: memoryview) -> None:
+        session = self._session
+        was_known = session.is_known
+        if session.wants_tokens:
+            self._outbox.add([framed(session.prove_bare(bytes(frame)))])
+        else:
+            session.admit(api_key_of(frame))
+            await super()._answer(frame)
+        if session.failure:  # its answer is owed, and leaves with the connection
+            await trio.sleep(self._broker.settings.connection_failed_authentication_delay_ms / 1000)
+            raise CloseConnectionError(session.failure)
+        if session.is_known and not was_known:
+            _log.debug("%s is User:%s", self._peer, session.user)
+            assert self._receiver is not None  # the frame came through it
+            self._receiver.max_frame_bytes = self._broker.settings.socket_request_max_bytes

@@ -1,0 +1,100 @@
+"""The gate of one listener: TLS, and sessions for its connections."""
+
+from __future__ import annotations
+
+import logging
+from ssl import SSLContext
+from typing import TYPE_CHECKING
+
+import trio
+
+from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.security.authority import BrokerAuthority
+from splashdam.embedded_broker.security.connection import SessionConnection
+from splashdam.embedded_broker.security.listeners import Listener
+from splashdam.embedded_broker.security.session import SaslSession
+from splashdam.embedded_broker.security.settings import SecuritySettings
+from splashdam.embedded_broker.server import ClientConnection
+from splashdam.model.errors import KafkaError
+from splashdam.model.secrets import Secret
+from splashdam.net.tls import TlsStream, accept_tls
+from splashdam.net.tls_context import TlsFiles, server_context
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+_NAMES = (
+    "ssl.truststore.location",
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "ssl.truststore.location",
+    "ssl.key.password",
+    "ssl.cipher.suites",
+)
+
+
+class Gate:
+    """Lets clients of a listener in.
+
+    Args:
+        listener: which one; it is not PLAINTEXT.
+        settings: of the broker.
+        authority: knows users.
+
+    Raises:
+        KafkaConfigurationError: a file is missing, or is not what it should be.
+    """
+
+    def __init__(self, listener: Listener, settings: SecuritySettings, authority: BrokerAuthority) -> None:
+        self._authority = authority
+        self._context = tls_context(settings) if listener.uses_tls else None
+        self._uses_sasl = listener.uses_sasl
+
+    async def serve(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
+        """Serves one client until its stream ends; whatever the client does, nothing is raised.
+
+        Args:
+            stream: its connection.
+            broker: whom it wants to talk to.
+            address: what answers name as the broker's address.
+            peer: the client, for the log.
+        """
+        try:
+            with trio.move_on_after(broker.settings.connections_max_idle_ms / 1000) as scope:
+                stream = stream if self._context is None else await accept_tls(stream, self._context, peer)
+        except KafkaError as error:
+            _log.warning("closed %s: %s", peer, error)
+            return
+        if not scope.cancelled_caught:
+            await self._connection(stream, broker, address, peer).run()
+
+    def _connection(
+        self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str
+    ) -> ClientConnection:
+        if isinstance(stream, TlsStream) and stream.peer_subject:
+            _log.debug("%s is %s", peer, stream.peer_subject)
+        if not self._uses_sasl:
+            return ClientConnection(stream, broker, address, peer)
+        settings = broker.settings
+        offered = [name.strip() for name in settings.sasl_enabled_mechanisms.split(",")]
+        session = SaslSession(self._authority, offered, settings.connections_max_reauth_ms, broker.clock)
+        return SessionConnection(stream, broker, address, peer, session)
+
+
+def tls_context(settings: SecuritySettings) -> SSLContext:
+    """The broker's.
+
+    Raises:
+        KafkaConfigurationError: a file is missing, or is not what it should be.
+    """
+    files = TlsFiles(
+        names=_NAMES,
+        cafile=settings.ssl_truststore_certificates or settings.ssl_truststore_location or None,
+        certfile=settings.ssl_keystore_certificate_chain or settings.ssl_keystore_location or None,
+        keyfile=settings.ssl_keystore_key or None,
+        password=Secret(settings.ssl_key_password) if settings.ssl_key_password else None,
+        ciphers=settings.ssl_cipher_suites.replace(",", ":") or None,
+    )
+    return server_context(files, client_auth=settings.ssl_client_auth)

@@ -1,0 +1,182 @@
+"""The SASL session of one connection: who the client is, since when, until when. No I/O.
+
+As in Kafka's ``SaslServerAuthenticator``: before a client has proven who it is, it may ask for versions and
+choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as the
+same user, and has to when its time is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import auto
+
+from splashdam.embedded_broker.registry import CloseConnectionError
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.lifecycle import Stage, next_state
+from splashdam.net.clock import Clock
+from splashdam.net.sasl.mechanisms import MECHANISMS, Authenticated, Authority, Refusal, ServerSide
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+class SessionState(Stage):
+    """Where a session is in its life."""
+
+    STRANGE = auto()
+    PROVING = auto()
+    KNOWN = auto()
+    RENEWING = auto()
+    REFUSED = auto()
+
+
+class SessionEvent(Stage):
+    """What can happen to a session."""
+
+    CHOOSE = auto()
+    PROVE = auto()
+    FAIL = auto()
+
+
+TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
+    (SessionState.STRANGE, SessionEvent.CHOOSE): SessionState.PROVING,
+    (SessionState.STRANGE, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.PROVING, SessionEvent.PROVE): SessionState.KNOWN,
+    (SessionState.PROVING, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.KNOWN, SessionEvent.CHOOSE): SessionState.RENEWING,
+    (SessionState.KNOWN, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.RENEWING, SessionEvent.PROVE): SessionState.KNOWN,
+    (SessionState.RENEWING, SessionEvent.FAIL): SessionState.REFUSED,
+}
+
+_HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
+_LEGAL: dict[SessionState, frozenset[int]] = {
+    SessionState.STRANGE: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
+    SessionState.PROVING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+    SessionState.RENEWING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+}
+"""What may be asked when; what of that comes too early is answered with 34. Who is known may ask anything."""
+
+
+class SaslSession:
+    """One connection's.
+
+    Args:
+        authority: knows users.
+        mechanisms: those that are offered.
+        max_reauth_ms: how long a proof holds at most, 0 without end.
+        clock: for both.
+
+    Attributes:
+        user: who the client is, None before that is proven.
+        failure: why the client is not let in; the connection is closed then.
+        wants_tokens: bare tokens follow, without a header, as after SaslHandshake v0.
+    """
+
+    def __init__(
+        self, authority: Authority, mechanisms: Sequence[str], max_reauth_ms: float, clock: Clock
+    ) -> None:
+        self.user: str | None = None
+        self.failure = ""
+        self.wants_tokens = False
+        self._authority = authority
+        self._mechanisms = list(mechanisms)
+        self._max_reauth_ms = max_reauth_ms
+        self._clock = clock
+        self._state = SessionState.STRANGE
+        self._mechanism = ""
+        self._side: ServerSide | None = None
+        self._ends_at_ms = math.inf
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has proven who it is."""
+        return self.user is not None
+
+    def admit(self, api_key: int) -> None:
+        """Lets a request pass.
+
+        Raises:
+            CloseConnectionError: it must not be asked now.
+        """
+        if self._state is SessionState.KNOWN:
+            if self._clock.now_ms() >= self._ends_at_ms and api_key != _HANDSHAKE:
+                raise CloseConnectionError(f"the session of {self.user} has expired, and was not renewed")
+        elif api_key not in _LEGAL.get(self._state, ()):
+            raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
+
+    def choose(self, mechanism: str, version: int) -> SaslHandshakeResponse:
+        """The answer to SaslHandshake."""
+        if self._state not in (SessionState.STRANGE, SessionState.KNOWN):
+            self._fail("SaslHandshake came in the middle of an exchange")
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        is_other = self.user is not None and mechanism != self._mechanism
+        if mechanism not in self._mechanisms or is_other:
+            self._fail(f"SASL mechanism {mechanism!r} is not offered" + (" to renew the session" * is_other))
+            return SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
+            )
+        self._advance(SessionEvent.CHOOSE)
+        self._mechanism = mechanism
+        self._side = MECHANISMS[mechanism].open_server(self._authority)
+        self.wants_tokens = version == 0
+        return SaslHandshakeResponse(mechanisms=self._mechanisms)
+
+    def prove(self, message: bytes) -> SaslAuthenticateResponse:
+        """The answer to SaslAuthenticate."""
+        side = self._side
+        if side is None:
+            self._fail("SaslAuthenticate came before SaslHandshake")
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received before a successful SaslHandshake",
+            )
+        try:
+            answer = side.step(message)
+            if side.outcome is not None:
+                self._known(side.outcome)
+        except Refusal as refusal:
+            self._fail(str(refusal))
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(refusal)
+            )
+        if side.outcome is None:
+            return SaslAuthenticateResponse(auth_bytes=answer)
+        left_ms = self._ends_at_ms - self._clock.now_ms()
+        lifetime_ms = 0 if math.isinf(left_ms) else max(1, int(left_ms))
+        return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+
+    def prove_bare(self, message: bytes) -> bytes:
+        """The same for a bare token.
+
+        Raises:
+            CloseConnectionError: the client is not let in; there is no way to tell it.
+        """
+        answer = self.prove(message)
+        if answer.error_code:
+            raise CloseConnectionError(self.failure)
+        return bytes(answer.auth_bytes)
+
+    def _known(self, outcome: Authenticated) -> None:
+        if self.user not in (None, outcome.name):
+            raise Refusal(
+                f"Authentication failed: Cannot change principals during re-authentication from"
+                f" User:{self.user}: User:{outcome.name}"
+            )
+        self._advance(SessionEvent.PROVE)
+        self.user = outcome.name
+        self._side = None
+        self.wants_tokens = False
+        lifetime_ms = self._max_reauth_ms or math.inf
+        if outcome.expires_at_ms is not None:
+            lifetime_ms = min(lifetime_ms, max(0.0, outcome.expires_at_ms - self._clock.wall_ms()))
+        self._ends_at_ms = self._clock.now_ms() + lifetime_ms
+
+    def _fail(self, why: str) -> None:
+        self._advance(SessionEvent.FAIL)
+        self._side = None
+        self.failure = why
+
+    def _advance(self, event: SessionEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event, "a SASL session")

@@ -1,0 +1,174 @@
+"""Kafka's names for listeners, TLS and SASL, as far as this broker knows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from splashdam.embedded_broker.security.listeners import Listener, parse_listeners, parse_protocol_map
+from splashdam.embedded_broker.storage.settings import DirectorySettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, one_of, option, whole_number
+from splashdam.model.secrets import Secret
+
+_LIST = {"kind": "list"}
+_PATH = {"kind": "path"}
+_PEM = {"kind": "PEM"}
+_DEFAULT_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+_OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else f"must be a text, not {type(value).__name__}"
+
+
+def _parsed(parse: Any) -> Any:
+    def check(value: Any) -> str | None:
+        problem = _text(value)
+        if problem is None and value:
+            try:
+                parse(value)
+            except ValueError as error:
+                return str(error)
+        return problem
+
+    return check
+
+
+def _mechanisms(value: Any) -> str | None:
+    problem = _text(value)
+    if problem is not None:
+        return problem
+    unknown = [name for name in map(str.strip, value.split(",")) if name not in _OFFERED]
+    return f"must be some of {', '.join(_OFFERED)}" if unknown else None
+
+
+def _secret(value: Any) -> Any:
+    return Secret(value) if isinstance(value, str) and value else value
+
+
+def _listed(value: Any) -> Any:
+    """A list of Python's is as good as Kafka's text with commas."""
+    return (
+        ",".join(value)
+        if isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)
+        else value
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SecuritySettings(DirectorySettings):
+    """The part of ``BrokerSettings`` that says who may talk to the broker, and how."""
+
+    listeners: str = option(
+        "",
+        check=_parsed(parse_listeners),
+        notes=_LIST,
+        doc="Where to listen, as NAME://HOST:PORT separated by commas; without it, host and port of the"
+        " command or call.",
+    )
+    advertised_listeners: str = option(
+        "",
+        check=_parsed(parse_listeners),
+        notes=_LIST,
+        doc="What clients of each listener are told as the broker's address; without it, the listener's host,"
+        " or the address they have reached.",
+    )
+    listener_security_protocol_map: str = option(
+        _DEFAULT_MAP,
+        check=_parsed(parse_protocol_map),
+        notes=_LIST,
+        doc="The protocol of each listener, as NAME:PROTOCOL separated by commas; protocols are PLAINTEXT,"
+        " SSL, SASL_PLAINTEXT and SASL_SSL.",
+    )
+    controller_listener_names: str = option(
+        "",
+        check=_text,
+        notes=_LIST,
+        doc="Listeners that are left out: this broker needs no controller.",
+    )
+    ssl_keystore_type: str = option("PEM", check=one_of("PEM"), doc="The kind of ssl.keystore.location.")
+    ssl_keystore_location: str = option(
+        "", check=_text, notes=_PATH, doc="The broker's certificate with its chain, and its key."
+    )
+    ssl_keystore_certificate_chain: str = option(
+        "", check=_text, notes=_PEM, doc="Instead of ssl.keystore.location: the certificates themselves."
+    )
+    ssl_keystore_key: str = option(
+        "",
+        convert=_secret,
+        check=_text,
+        notes=_PEM,
+        doc="With ssl.keystore.certificate.chain: the key itself.",
+    )
+    ssl_key_password: str = option(
+        "", convert=_secret, check=_text, notes={"kind": "password"}, doc="Opens the key."
+    )
+    ssl_truststore_type: str = option("PEM", check=one_of("PEM"), doc="The kind of ssl.truststore.location.")
+    ssl_truststore_location: str = option(
+        "", check=_text, notes=_PATH, doc="The CAs that sign clients' certificates."
+    )
+    ssl_truststore_certificates: str = option(
+        "", check=_text, notes=_PEM, doc="Instead of ssl.truststore.location: the certificates themselves."
+    )
+    ssl_client_auth: str = option(
+        "none",
+        check=one_of("required", "requested", "none"),
+        doc="Whether clients of TLS listeners have to show a certificate.",
+    )
+    ssl_cipher_suites: str = option(
+        "", check=_text, notes=_LIST, doc="Ciphers for TLS 1.2, as OpenSSL names them."
+    )
+    sasl_enabled_mechanisms: str = option(
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        convert=_listed,
+        check=_mechanisms,
+        doc="How clients of SASL listeners may prove who they are: some of PLAIN, SCRAM-SHA-256,"
+        " SCRAM-SHA-512 and OAUTHBEARER (Kafka's default, GSSAPI, is not offered).",
+    )
+    sasl_server_max_receive_size: int = option(
+        524_288,
+        check=whole_number(1, MAX_INT),
+        doc="Largest request in bytes of a client that has not proven who it is.",
+    )
+    connections_max_reauth_ms: int = option(
+        0,
+        check=whole_number(0),
+        doc="How long a client may stay before it has to prove anew who it is (KIP-368); 0: no limit of the"
+        " broker's own, but a token's.",
+    )
+    connection_failed_authentication_delay_ms: int = option(
+        100,
+        check=whole_number(0, MAX_INT),
+        doc="How long a client waits for the answer that it is not let in, so that guessing takes time.",
+    )
+
+    @property
+    def endpoints(self) -> list[Listener]:
+        """Where to listen and how; empty where host and port say so.
+
+        Raises:
+            KafkaConfigurationError: a listener has no protocol, or two have the same name.
+        """
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        left_out = {name.strip() for name in self.controller_listener_names.split(",")}
+        advertised = {each.name: each for each in parse_listeners(self.advertised_listeners)}
+        found: list[Listener] = []
+        for each in parse_listeners(self.listeners):
+            if each.name in left_out:
+                continue
+            if each.name not in protocols:
+                raise KafkaConfigurationError(
+                    f"listeners names {each.name!r}, which listener.security.protocol.map gives no protocol"
+                )
+            found.append(
+                attrs.evolve(
+                    each, protocol=protocols[each.name], advertised=_address(advertised.get(each.name))
+                )
+            )
+        return found
+
+
+def _address(listener: Listener | None) -> tuple[str, int] | None:
+    return None if listener is None else (listener.host, listener.port)
