@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import kafka_offsets
 import kafka_old_formats
 import kafka_writing
 from kafka_jars import KafkaBroker
@@ -70,6 +71,22 @@ def _make_new(home: Path) -> None:
     _keep(broker.data, NEW_VERSION, kafka_writing.TOPICS, summaries)
 
 
+def _make_offsets(home: Path) -> None:
+    broker = KafkaBroker(NEW_VERSION, home)
+    broker.start()
+    try:
+        open_transaction = kafka_offsets.write_offsets(broker.bootstrap_servers)
+        answered = kafka_offsets.answered(broker.bootstrap_servers)
+    finally:
+        broker.stop()
+    del open_transaction
+    target = GOLDEN / f"offsets-{NEW_VERSION}"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(broker.data / "__consumer_offsets-0", target / "__consumer_offsets-0")
+    shutil.copy(broker.data / "meta.properties", target)
+    (target / "offsets.json").write_text(json.dumps(answered, indent=2) + "\n")
+
+
 def _make_old(home: Path) -> None:
     with kafka_old_formats.zookeeper(home / "zookeeper") as address:
         broker = kafka_old_formats.OldBroker(home / "kafka", address)
@@ -86,4 +103,5 @@ def _make_old(home: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         _make_new(Path(directory, "new"))
+        _make_offsets(Path(directory, "offsets"))
         _make_old(Path(directory, "old"))

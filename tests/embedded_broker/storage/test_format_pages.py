@@ -19,6 +19,7 @@ FIRST = f"{0:020d}"
 SOURCES = {
     "aborted-transactions.md": [NEW / "transactions-0" / f"{5:020d}.txnindex"],
     "checkpoints.md": [NEW / "cleaner-offset-checkpoint"],
+    "consumer-offsets.md": [GOLDEN / "offsets-4.3.1" / "__consumer_offsets-0" / f"{FIRST}.log"] * 3,
     "control-batches.md": [
         NEW / "transactions-0" / f"{5:020d}.log",
         NEW / "compacted-0" / f"{FIRST}.log",

@@ -1,0 +1,69 @@
+"""The offsets in a directory that a real Kafka wrote are what that Kafka answered for them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kafka_offsets import MEMBERS, MOVED, PLAIN
+from make_golden import GOLDEN
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.markers import append_marker
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.model.values import TopicPartition
+
+SOURCE = GOLDEN / "offsets-4.3.1"
+PENDING = TopicPartition("others", 0)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker on a copy of Kafka's files."""
+    shutil.copytree(SOURCE, tmp_path / "data", copy_function=shutil.copyfile)
+    async with open_broker(tmp_path / "data", port=None) as opened:
+        yield opened
+
+
+def group_of(broker: Broker, name: str) -> Group:
+    group = broker.offsets.group(name)
+    assert group is not None
+    return group
+
+
+@pytest.mark.parametrize("name", [PLAIN, MOVED, MEMBERS])
+async def test_offsets_are_what_kafka_answered(broker: Broker, name: str) -> None:
+    """Without the zero that confluent-kafka adds to metadata, and takes off again."""
+    expected = json.loads((SOURCE / "offsets.json").read_text())[name]
+    found = {
+        place.topic: [stored.committed.offset, stored.committed.metadata.rstrip("\0") or None]
+        for place, stored in group_of(broker, name).offsets.items()
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_the_open_transaction_is_pending(broker: Broker, commit: bool) -> None:
+    """Its marker decides."""
+    group = group_of(broker, MOVED)
+    assert group.open_transactions == {PENDING: 1}
+    log = broker.logs.logs[TopicPartition(CONSUMER_OFFSETS, 0)]
+    (producer,) = log.producers
+    append_marker(broker, log, TransactionMarker(producer.producer_id, producer.epoch, commit, 0))
+    assert group.open_transactions == {}
+    assert (PENDING in group.offsets) == commit
+    if commit:
+        assert group.offsets[PENDING].committed.offset == 13
+
+
+async def test_only_the_group_with_members_keeps_its_offsets(broker: Broker) -> None:
+    """Of the others what is not pending goes with time."""
+    assert broker.offsets.expire(10**15) == 2
+    assert broker.offsets.group(PLAIN) is None
+    assert group_of(broker, MEMBERS).has_membership
+    assert set(group_of(broker, MOVED).open_transactions) == {PENDING}
