@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_talk import Talk
+from transaction_talk import RawProducer
 
 from splashdam.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -17,6 +18,11 @@ from splashdam.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+)
+from splashdam.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 
 FIRST_SEVERAL_GROUPS = 8
@@ -86,3 +92,31 @@ async def fetch(
         for found in topics
         for each in found.partitions
     ]
+
+
+async def commit_in_transaction(
+    producer: RawProducer,
+    group_id: str,
+    offsets: Mapping[int, int],
+    version: int | None = None,
+    *,
+    topic: str = "t",
+    **fields: Any,
+) -> list[int]:
+    """TxnOffsetCommit of a topic's partitions; the codes."""
+    version = (5 if producer.uses_v2 else 3) if version is None else version
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+        for partition, offset in offsets.items()
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id=group_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)],
+    )
+    for name, value in fields.items():
+        setattr(request, name, value)
+    answer = await producer.talk.ask(request, version)
+    return [each.error_code for each in answer.topics[0].partitions]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
@@ -48,6 +48,7 @@ class Sorted:
     def __init__(
         self, topics: Sequence[AskedTopic], broker: Broker, expire_timestamp_ms: int | None = None
     ) -> None:
+        self._topics = topics
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.codes: dict[TopicPartition, int] = {}
         now_ms = broker.clock.wall_ms()
@@ -73,9 +74,23 @@ class Sorted:
         """None of those that were to be committed is."""
         self.codes.update(dict.fromkeys(self.offsets, code))
 
-    def code_of(self, topic: str) -> Callable[[int], int]:
-        """The codes of a topic's partitions, 0 where nothing is wrong."""
-        return lambda partition: self.codes.get(TopicPartition(topic, partition), ErrorCode.NONE)
+    def answers(self) -> list[tuple[str, list[dict[str, int]]]]:
+        """By topic, as asked, the fields of each partition's answer; code 0 where nothing is wrong."""
+        return [
+            (
+                topic.name,
+                [
+                    {
+                        "partition_index": asked.partition_index,
+                        "error_code": self.codes.get(
+                            TopicPartition(topic.name, asked.partition_index), ErrorCode.NONE
+                        ),
+                    }
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in self._topics
+        ]
 
 
 def _is_too_large(metadata: str, limit: int) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.groups.committing import Sorted
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.internal_topics import answer_when_all_safe
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
-from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.offset_commit import (
@@ -39,31 +38,23 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
         )
         member = Member(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
         check_may_commit(broker.offsets.group(group_id), member, missing=missing)
-        log = broker.offsets.commit(group_id, found.offsets) if found.offsets else None
+        logs = [broker.offsets.commit(group_id, found.offsets)] if found.offsets else []
     except BrokerResponseError as error:
-        found.refuse(error.code)
-        return _response(request, found)
-    if log is None:
-        return _response(request, found)
-
-    def refused(_error: KafkaStorageError) -> OffsetCommitResponse:
-        found.refuse(ErrorCode.NOT_COORDINATOR)
-        return _response(request, found)
-
-    return answer_when_safe(log, _response(request, found), refused)
+        return _refused(found, error.code)
+    return answer_when_all_safe(logs, _response(found), lambda _: _refused(found, ErrorCode.NOT_COORDINATOR))
 
 
-def _response(request: OffsetCommitRequest, found: Sorted) -> OffsetCommitResponse:
+def _refused(found: Sorted, code: int) -> OffsetCommitResponse:
+    found.refuse(code)
+    return _response(found)
+
+
+def _response(found: Sorted) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=index, error_code=code_of(index))
-                    for index in (asked.partition_index for asked in topic.partitions)
-                ],
+                name=name, partitions=[OffsetCommitResponsePartition(**each) for each in partitions]
             )
-            for topic in request.topics
-            for code_of in [found.code_of(topic.name)]
+            for name, partitions in found.answers()
         ]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE, produce_error
+from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
@@ -12,7 +13,7 @@ from splashdam.record.batch import PRODUCER, PRODUCER_AT
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.storage.log import Log
-    from splashdam.model.values import Buffer
+    from splashdam.model.values import Buffer, TopicPartition
 
 
 def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log, version: int) -> Log | None:
@@ -34,15 +35,40 @@ def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log,
             "the batch is transactional, and the request names no transactional id"
         )
     producer_id, epoch, _ = PRODUCER.unpack_from(batch, PRODUCER_AT)
-    if log.producers.has_open_transaction(producer_id, epoch):
-        return None
-    coordinator = broker.transactions
+    producer = ProducerIdentity(producer_id, epoch)
+    is_implicit = version >= FIRST_IMPLICIT_PRODUCE
     try:
-        if version >= FIRST_IMPLICIT_PRODUCE:
-            coordinator.add_partitions(transactional_id, producer_id, epoch, [log.topic_partition])
-            return coordinator.log_of(transactional_id)
-        if broker.settings.transaction_partition_verification_enable:
-            coordinator.verify_partition(transactional_id, producer_id, epoch, log.topic_partition)
+        return join_transaction(broker, transactional_id, producer, log.topic_partition, is_implicit)
     except BrokerResponseError as error:
         raise produce_error(error, version) from error
+
+
+def join_transaction(
+    broker: Broker,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    topic_partition: TopicPartition,
+    is_implicit: bool,
+) -> Log | None:
+    """As ``enrol``, of a partition whose log may not be there yet.
+
+    Args:
+        broker: whose coordinator it is.
+        transactional_id: the producer's.
+        producer: its id and epoch.
+        topic_partition: what it is about to write to.
+        is_implicit: the request brings the partition into the transaction, as those of KIP-890 do.
+
+    Raises:
+        BrokerResponseError: what the coordinator says.
+    """
+    log = broker.logs.logs.get(topic_partition)
+    if log is not None and log.producers.has_open_transaction(producer.producer_id, producer.epoch):
+        return None
+    coordinator = broker.transactions
+    if is_implicit:
+        coordinator.add_partitions(transactional_id, *producer, [topic_partition])
+        return coordinator.log_of(transactional_id)
+    if broker.settings.transaction_partition_verification_enable:
+        coordinator.verify_partition(transactional_id, *producer, topic_partition)
     return None

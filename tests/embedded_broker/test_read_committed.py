@@ -8,9 +8,9 @@ from broker_talk import Talk, batch, fetch_request, fetched, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.markers import append_marker
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.completion import write_marker
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import PartitionData
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -37,7 +37,7 @@ def write(broker: Broker, log: Log, producer_id: int, *values: bytes) -> None:
 
 
 def end(broker: Broker, log: Log, producer_id: int, *, commit: bool) -> None:
-    append_marker(broker, log, TransactionMarker(producer_id, 0, commit, 0))
+    write_marker(broker, log.topic_partition, TransactionMarker(producer_id, 0, commit, 0))
 
 
 async def fetch(talk: Talk, offset: int = 0, version: int = 12) -> PartitionData:

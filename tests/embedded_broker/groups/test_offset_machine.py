@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
-from splashdam.embedded_broker.markers import append_marker
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.completion import write_marker
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
@@ -144,7 +144,9 @@ class Run:
                 self.model.history.append((log.log_end_offset, step))
             elif isinstance(step, End):
                 log = topic.log(0)
-                append_marker(broker, log, TransactionMarker(step.producer_id, 0, step.committed, 0))
+                write_marker(
+                    broker, log.topic_partition, TransactionMarker(step.producer_id, 0, step.committed, 0)
+                )
                 self.model.history.append((log.log_end_offset, step))
             self.compare(broker)
         return None

@@ -14,8 +14,8 @@ from make_golden import GOLDEN
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.markers import append_marker
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.completion import write_marker
 from splashdam.model.values import TopicPartition
 
 SOURCE = GOLDEN / "offsets-4.3.1"
@@ -54,7 +54,9 @@ async def test_the_open_transaction_is_pending(broker: Broker, commit: bool) -> 
     assert group.open_transactions == {PENDING: 1}
     log = broker.logs.logs[TopicPartition(CONSUMER_OFFSETS, 0)]
     (producer,) = log.producers
-    append_marker(broker, log, TransactionMarker(producer.producer_id, producer.epoch, commit, 0))
+    write_marker(
+        broker, log.topic_partition, TransactionMarker(producer.producer_id, producer.epoch, commit, 0)
+    )
     assert group.open_transactions == {}
     assert (PENDING in group.offsets) == commit
     if commit:

@@ -1,0 +1,86 @@
+"""TxnOffsetCommit 0–5: offsets that count once the producer's transaction is committed (facts section 6).
+
+They are pending in ``__consumer_offsets`` until the transaction's marker. The producer must have brought the
+group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.groups.committing import Sorted
+from splashdam.embedded_broker.groups.group import Member, check_may_commit
+from splashdam.embedded_broker.internal_topics import answer_when_all_safe
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.transactions.enrolment import join_transaction
+from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_FIRST_ABORTABLE_VERSION = 4
+_FIRST_IMPLICIT_VERSION = 5
+
+
+@handles(TxnOffsetCommitRequest, versions=range(6))
+def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
+    """Commits what can be, as part of the transaction; every partition has its own code."""
+    found = Sorted(request.topics, context.broker)
+    try:
+        logs = _commit(request, context, found) if found.offsets else []
+    except BrokerResponseError as error:
+        return _refused(found, _code(error, context.version))
+    return answer_when_all_safe(logs, _response(found), lambda _: _refused(found, ErrorCode.NOT_COORDINATOR))
+
+
+def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted) -> list[Log]:
+    """Appends; returns the logs that the answer has to wait for."""
+    broker, group_id = context.broker, request.group_id
+    if request.producer_id < 0:
+        raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request names no producer id")
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    state_log = join_transaction(
+        broker,
+        request.transactional_id,
+        producer,
+        broker.offsets.partition_of(group_id),
+        context.version >= _FIRST_IMPLICIT_VERSION,
+    )
+    member = Member(request.generation_id, request.member_id, request.group_instance_id)
+    check_may_commit(broker.offsets.group(group_id), member, missing=ErrorCode.ILLEGAL_GENERATION)
+    log = broker.offsets.commit(
+        group_id, found.offsets, producer_id=producer.producer_id, producer_epoch=producer.epoch
+    )
+    return [log] if state_log is None else [state_log, log]
+
+
+def _code(error: BrokerResponseError, version: int) -> int:
+    """As Kafka tells it: what older producers do not know becomes what they understand alike."""
+    if error.code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error.code == ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if error.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_IMPLICIT_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error.code
+
+
+def _refused(found: Sorted, code: int) -> TxnOffsetCommitResponse:
+    found.refuse(code)
+    return _response(found)
+
+
+def _response(found: Sorted) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=name, partitions=[TxnOffsetCommitResponsePartition(**each) for each in partitions]
+            )
+            for name, partitions in found.answers()
+        ]
+    )
