@@ -186,6 +186,11 @@ class ProducerBatch:
         return size_bytes if self.expected_part == 1.0 else int(size_bytes * self.expected_part)
 
     @property
+    def records_now(self) -> int:
+        """How many records it has at this moment."""
+        return self.buffer.record_count if self.state is BatchState.OPEN else self.record_count
+
+    @property
     def open(self) -> bool:
         """Whether it takes records."""
         return self.state is BatchState.OPEN

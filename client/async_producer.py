@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
-    from splashdam.client.report import FlushReport
+    from splashdam.client.report import DeliveryReport
 
 
 class AsyncKafkaProducer(AsyncManySends, ProducerBase):
@@ -118,11 +118,11 @@ class AsyncKafkaProducer(AsyncManySends, ProducerBase):
         route = await drive_in_trio(self._lookup(topic), self._core.clock)
         return set(range(route.count))
 
-    async def flush(self, timeout: float | None = None) -> FlushReport:
+    async def flush(self, timeout: float | None = None) -> DeliveryReport:
         """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
 
         Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
-        them, and each future has its own.
+        the records of this flush, the failed ones by partition and cause, and each future has its own error.
 
         Args:
             timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
@@ -134,15 +134,15 @@ class AsyncKafkaProducer(AsyncManySends, ProducerBase):
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
-        outcomes = core.begin_flush()
+        records = core.begin_flush()
         try:
             with trio.move_on_after(deadline.left_or_infinite()):
-                for outcome in outcomes:
+                for outcome, _, _ in records:
                     await wait_in_trio(Subscription(outcome, -1))
                 await trio.lowlevel.checkpoint()
         finally:
             core.end_flush()
-        return core.flush_report(outcomes, timeout)
+        return core.flush_report(records, timeout)
 
     async def close(self, timeout: float | None = None) -> None:
         """Takes no more records and delivers what is there. Closing again does nothing.

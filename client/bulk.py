@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final, overload
 
@@ -10,37 +9,24 @@ import attrs
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.guard import refuse_inside_a_send
+from splashdam.client.report import DeliveryReport, Tally
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.record.bulk_places import BulkPlaces, Place, Run
-from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
+from splashdam.record.bulk_places import BulkPlaces, Place
+from splashdam.record.kernel import PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.outcome import fresh
 
 
-@attrs.frozen
-class BulkReport:
-    """What became of the records of one call up to now.
+@attrs.frozen(str=False)
+class BulkReport(DeliveryReport):
+    """What became of the records of one call up to now; ``BulkDelivery.failed`` names those that failed.
 
     Attributes:
-        count: how many there are.
-        delivered: how many the cluster has.
-        failed: how many were given up; ``BulkDelivery.failed`` names them.
-        pending: how many are still on their way.
         base_offsets: per partition, the offset of the first delivered record of the call. The others of the
             call follow in order, with those of other callers in between. -1 with ``acks=0``.
-        errors: one error of each kind among the failed.
     """
 
-    count: int = 0
-    delivered: int = 0
-    failed: int = 0
-    pending: int = 0
     base_offsets: dict[int, int] = attrs.field(factory=dict)
-    errors: tuple[BaseException, ...] = ()
-
-    def __bool__(self) -> bool:
-        """True if everything was delivered."""
-        return self.delivered == self.count
 
 
 class FailedRecord(NamedTuple):
@@ -149,25 +135,9 @@ class BulkDelivery(Sequence[RecordFuture]):
 
     def report(self) -> BulkReport:
         """What is known now; never waits, raises nothing for records that failed."""
-        counts: Counter[int] = Counter()
-        base_offsets: dict[int, int] = {}
-        errors: dict[type[BaseException], BaseException] = {}
-        for run in self._places.runs():
-            for leaf, index, count in _leaves(run):
-                error = leaf.error_of(index)
-                counts[leaf.state if error is None else FAILED] += count
-                if error is not None:
-                    errors.setdefault(type(error), error)
-                elif leaf.state == SUCCEEDED:
-                    base_offsets.setdefault(leaf.topic_partition.partition, leaf.offset_of(index))
-        return BulkReport(
-            len(self),
-            counts[SUCCEEDED],
-            counts[FAILED],
-            counts[PENDING],
-            base_offsets,
-            tuple(fresh(error) for error in errors.values()),
-        )
+        tally = Tally((run.outcome, run.at, run.length) for run in self._places.runs())
+        offsets = {where.partition: offset for where, offset in tally.base_offsets.items()}
+        return BulkReport(*tally.numbers(), offsets)
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "delivered" if self.report() else "done, with failures"
@@ -227,13 +197,3 @@ class AllDone:
                 self._standing = (outcome, waiter)
                 return False
         return True
-
-
-def _leaves(run: Run) -> Iterator[tuple[BatchOutcome, int, int]]:
-    """The outcomes that decide about a run's records, where each begins in it, and for how many it does."""
-    if run.outcome.state in {PENDING, SUCCEEDED}:
-        yield run.outcome, run.at, run.length
-        return
-    for index in range(run.at, run.at + run.length):
-        leaf, inner = run.outcome.leaf_of(index)
-        yield leaf, inner, 1

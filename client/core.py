@@ -34,13 +34,12 @@ from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record import outcome_table
-from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from splashdam.client.report import FlushReport
+    from splashdam.client.report import DeliveryReport, Stretch
 
 logger = logging.getLogger("splashdam.client")
 
@@ -159,8 +158,8 @@ class ProducerCore:
         finally:
             self._finish()
 
-    def begin_flush(self) -> list[BatchOutcome]:
-        """Makes everything sendable at once, and names what a flush has to wait for.
+    def begin_flush(self) -> list[Stretch]:
+        """Makes everything sendable at once, and names the records a flush has to wait for.
 
         Raises:
             IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``,
@@ -170,19 +169,20 @@ class ProducerCore:
         refuse_inside_a_send("flush()")
         late = self.late.outcomes()
         with self.guard.lock:
-            outcomes = self.accumulator.begin_flush()
+            self.accumulator.begin_flush()
+            batches = [(batch.outcome, 0, batch.records_now) for batch in self.accumulator.incomplete]
         self._wakeup.wake()
-        return outcomes + late
+        return batches + [(outcome, 0, 1) for outcome in late]
 
-    def flush_report(self, outcomes: Sequence[BatchOutcome], timeout: float | None) -> FlushReport:
-        """What became of ``outcomes``; logged if some are pending, since few callers look."""
+    def flush_report(self, records: Sequence[Stretch], timeout: float | None) -> DeliveryReport:
+        """What became of ``records``; logged if some are pending, since few callers look."""
         from splashdam.client.report import report_on
 
-        report = report_on(outcomes)
-        if report.pending_batches:
+        report = report_on(records)
+        if report.pending:
             name = self.settings.client_id
             logger.warning(
-                "%s: %d batches are pending after flush(timeout=%s)", name, report.pending_batches, timeout
+                "%s: %d records are pending after flush(timeout=%s)", name, report.pending, timeout
             )
         return report
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from splashdam.client.options import ProducerOptions
-    from splashdam.client.report import FlushReport
+    from splashdam.client.report import DeliveryReport
 
 
 class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
@@ -102,11 +102,11 @@ class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
             route = drive_in_thread(lookup, self._core.clock)
         return set(range(route.count))
 
-    def flush(self, timeout: float | None = None) -> FlushReport:
+    def flush(self, timeout: float | None = None) -> DeliveryReport:
         """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
 
         Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
-        them, and each future has its own.
+        the records of this flush, the failed ones by partition and cause, and each future has its own error.
 
         Args:
             timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
@@ -120,15 +120,15 @@ class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
         core = self._core
         deadline = Deadline(core.clock, timeout)
         SENDER_THREADS.refuse("flush()")
-        outcomes = core.begin_flush()
+        records = core.begin_flush()
         try:
-            if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome in outcomes):
+            if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome, _, _ in records):
                 callbacks_have_run = Latch()
                 core.in_loop(callbacks_have_run.open)
                 wait_in_thread(callbacks_have_run, deadline.left())
         finally:
             core.end_flush()
-        return core.flush_report(outcomes, timeout)
+        return core.flush_report(records, timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Takes no more records, delivers what is there, and ends the background thread.

@@ -1,62 +1,119 @@
-"""What ``flush`` answers."""
+"""What ``flush`` and the calls for many records answer: how many records went where, and why some did not."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 import attrs
 
-from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.kernel import FAILED, PENDING, SPLIT, SUCCEEDED, BatchOutcome
+from splashdam.model.values import TopicPartition
+from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.outcome import fresh
+
+Stretch = tuple[BatchOutcome, int, int]
+"""Records one after the other in a batch: its outcome, index of the first, how many they are."""
 
 
 @attrs.frozen
-class FlushReport:
-    """What became of the batches that were not acknowledged when ``flush`` was called.
+class FailedRecords:
+    """Records of one partition that were given up for the same reason.
 
     Attributes:
-        delivered_batches: batches the cluster has.
-        failed_batches: batches that were given up; their records' futures say why.
-        pending_batches: batches still on their way when the time was up; 0 without a timeout.
-        errors: one error of each kind among the failed.
+        topic_partition: where they should have gone; partition -1 where the topic was refused.
+        count: how many they are.
+        error: of the first of them; the others have one of the same kind.
     """
 
-    delivered_batches: int = 0
-    failed_batches: int = 0
-    pending_batches: int = 0
-    errors: tuple[BaseException, ...] = ()
+    topic_partition: TopicPartition
+    count: int
+    error: BaseException
+
+
+@attrs.frozen
+class DeliveryReport:
+    """What has become of some records up to now. ``str(report)`` is for people.
+
+    Attributes:
+        delivered: how many records the cluster has.
+        failed: how many were given up; their futures say why.
+        pending: how many are still on their way.
+        failures: the failed ones by partition and kind of error.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    pending: int = 0
+    failures: tuple[FailedRecords, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many records it is about."""
+        return self.delivered + self.failed + self.pending
+
+    @property
+    def errors(self) -> tuple[BaseException, ...]:
+        """One error of each kind among the failed."""
+        return tuple({type(each.error): each.error for each in reversed(self.failures)}.values())[::-1]
 
     def __bool__(self) -> bool:
         """True if everything was delivered."""
-        return not self.failed_batches and not self.pending_batches
+        return not self.failed and not self.pending
+
+    def __str__(self) -> str:
+        numbers = f"{self.delivered} delivered, {self.failed} failed, {self.pending} pending"
+        causes = (f"{each.count} to {each.topic_partition}: {each.error}" for each in self.failures)
+        return "\n  ".join([numbers, *causes])
 
 
-def report_on(outcomes: Iterable[BatchOutcome]) -> FlushReport:
-    """Counts what became of ``outcomes`` up to now; of a batch that was split, its parts."""
-    states: Counter[int] = Counter()
-    errors: dict[type[BaseException], BaseException] = {}
-    for outcome in outcomes:
-        for leaf in _leaves(outcome):
-            states[leaf.state] += 1
-            if leaf.error is not None:
-                errors.setdefault(type(leaf.error), leaf.error)
-    return FlushReport(
-        states[SUCCEEDED], states[FAILED], states[PENDING], tuple(fresh(error) for error in errors.values())
-    )
+class Tally:
+    """Counts what has become of records.
+
+    Attributes:
+        base_offsets: of the first delivered record of each partition; -1 with ``acks=0``.
+    """
+
+    def __init__(self, stretches: Iterable[Stretch]) -> None:
+        self.base_offsets: dict[TopicPartition, int] = {}
+        self._states: Counter[int] = Counter()
+        self._causes: Counter[tuple[TopicPartition, type[BaseException]]] = Counter()
+        self._errors: dict[tuple[TopicPartition, type[BaseException]], BaseException] = {}
+        for stretch in stretches:
+            for outcome, index, count in _leaves(*stretch):
+                self._add(outcome, index, count)
+
+    def numbers(self) -> tuple[int, int, int, tuple[FailedRecords, ...]]:
+        """The arguments of a ``DeliveryReport``."""
+        failures = tuple(
+            FailedRecords(partition, count, fresh(self._errors[partition, kind]))
+            for (partition, kind), count in self._causes.items()
+        )
+        return self._states[SUCCEEDED], self._states[FAILED], self._states[PENDING], failures
+
+    def _add(self, outcome: BatchOutcome, index: int, count: int) -> None:
+        error = outcome.error_of(index)
+        if error is not None:
+            cause = (outcome.topic_partition, type(error))
+            self._errors.setdefault(cause, error)
+            self._causes[cause] += count
+            self._states[FAILED] += count
+            return
+        state = outcome.state
+        self._states[state] += count
+        if state == SUCCEEDED:
+            self.base_offsets.setdefault(outcome.topic_partition, outcome.offset_of(index))
 
 
-def _leaves(outcome: BatchOutcome) -> Iterator[BatchOutcome]:
-    """The outcomes that decide: itself, or those of its parts, found record by record."""
-    last = None
-    with suppress(IllegalArgumentError):  # past the last record
-        for index in itertools.count():
-            leaf, _ = outcome.leaf_of(index)
-            if leaf is not last:
-                last = leaf
-                yield leaf
-            if outcome.state != SPLIT:
-                return
+def report_on(stretches: Iterable[Stretch]) -> DeliveryReport:
+    """What has become of these records."""
+    return DeliveryReport(*Tally(stretches).numbers())
+
+
+def _leaves(outcome: BatchOutcome, index: int, count: int) -> Iterator[Stretch]:
+    """The outcomes that decide about the records, where they begin in each, and for how many each does."""
+    if outcome.state in {PENDING, SUCCEEDED}:
+        yield outcome, index, count
+        return
+    for each in range(index, index + count):  # of a batch that was split, or whose records failed one by one
+        leaf, inner = outcome.leaf_of(each)
+        yield leaf, inner, 1

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from splashdam.client.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
     from splashdam.client.partitioners import StickyPartitioner as StickyPartitioner
     from splashdam.client.producer import KafkaProducer as KafkaProducer
-    from splashdam.client.report import FlushReport as FlushReport
+    from splashdam.client.report import DeliveryReport as DeliveryReport
+    from splashdam.client.report import FailedRecords as FailedRecords
     from splashdam.client.serializers import DefaultSerializer as DefaultSerializer
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
@@ -41,7 +42,8 @@ _HOMES = {
     "DefaultPartitioner": "client.partitioners",
     "DefaultSerializer": "client.serializers",
     "EmbeddedBroker": "embedded_broker.embedded",
-    "FlushReport": "client.report",
+    "DeliveryReport": "client.report",
+    "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
     "Partitioner": "client.partitioners",
@@ -60,8 +62,9 @@ __all__ = [
     "BulkReport",
     "DefaultPartitioner",
     "DefaultSerializer",
+    "DeliveryReport",
     "EmbeddedBroker",
-    "FlushReport",
+    "FailedRecords",
     "JsonSerializer",
     "KafkaProducer",
     "Partitioner",

@@ -43,7 +43,7 @@ async def test_send_await_flush(cluster: Any, autojump_clock: Any) -> None:
         futures = [await producer.send("one", b"%d" % number) for number in range(100)]
         report = await producer.flush()
         assert report
-        assert (report.failed_batches, report.pending_batches) == (0, 0)
+        assert (report.failed, report.pending) == (0, 0)
         assert [future.value.offset for future in futures] == list(range(100))
     record = cluster.scripted.logs[metadata.topic_partition].records[0]
     assert (record.key, record.value, tuple(record.headers)) == (b"k", b"v", (("h", b"1"), ("n", None)))
@@ -59,7 +59,7 @@ async def test_the_end_of_the_block_delivers(cluster: Any, autojump_clock: Any) 
     await producer.close()
     with pytest.raises(IllegalStateError, match="the producer is closed"):
         producer.send_nowait("one", b"late")
-    assert (await producer.flush()).pending_batches == 0
+    assert (await producer.flush()).pending == 0
 
 
 async def test_outside_of_the_block_nothing_is_sent(cluster: Any, autojump_clock: Any) -> None:
@@ -265,14 +265,18 @@ async def test_flush_reports_instead_of_raising(cluster: Any, autojump_clock: An
         future = await producer.send("one", b"bad")
         report = await producer.flush()
         assert not report
-        assert (report.delivered_batches, report.failed_batches, report.pending_batches) == (0, 1, 0)
+        assert (report.delivered, report.failed, report.pending) == (0, 1, 0)
         assert type(report.errors[0]) is type(future.exception)
+        assert [(each.topic_partition, each.count) for each in report.failures] == [(("one", 0), 1)]
+        assert str(report).startswith(
+            "0 delivered, 1 failed, 0 pending\n  1 to one-0: [87 InvalidRecordError]"
+        )
         cluster.scripted.trouble_for = lambda _message: SILENCE
         await producer.send("one", b"v")
         started = trio.current_time()
         report = await producer.flush(timeout=2)
         assert trio.current_time() - started == pytest.approx(2)
-        assert (report.delivered_batches, report.failed_batches, report.pending_batches) == (0, 0, 1)
+        assert (report.delivered, report.failed, report.pending) == (0, 0, 1)
         await producer.close(0)
 
 
@@ -283,8 +287,8 @@ async def test_flush_follows_a_split(cluster: Any, autojump_clock: Any) -> None:
         await producer.prepare("one")
         futures = [producer.send_nowait("one", bytes(100)) for _ in range(10)]
         report = await producer.flush()
-        assert report.pending_batches == report.failed_batches == 0
-        assert report.delivered_batches >= 1
+        assert report.pending == report.failed == 0
+        assert report.delivered == 10
         assert [future.value.offset for future in futures if future.value] == list(range(10))
 
 

@@ -44,7 +44,7 @@ async def test_a_sender_that_crashes_fails_everything(
         producer._core.metadata.due_in_ms = crash
         with caplog.at_level(logging.ERROR, "splashdam.client"):
             report = await producer.flush()
-        assert report.failed_batches == 1
+        assert report.failed == 1
         assert future.failed()
         with pytest.raises(IllegalStateError, match=r"the producer has stopped: .*planted"):
             await producer.send("one", b"w")

@@ -127,7 +127,7 @@ def test_flush_and_close_return_when_answers_stop(tcp_cluster: Any, timeout: flo
     watch = Watch()
     report = producer.flush(timeout)
     assert watch.seconds < timeout + SLACK_SECONDS
-    assert report.pending_batches == 1
+    assert report.pending == 1
     assert not future.is_done
     watch = Watch()
     producer.close(timeout)
@@ -144,7 +144,7 @@ def test_close_0_fails_what_lingers(tcp_cluster: Any) -> None:
     assert future.failed()
     producer.close(timeout=0)
     producer.close()
-    assert producer.flush().pending_batches == 0
+    assert producer.flush().pending == 0
     for call in (lambda: producer.send("one", b"v"), lambda: producer.partitions_for("one")):
         with pytest.raises(IllegalStateError, match="the producer is closed"):
             call()
