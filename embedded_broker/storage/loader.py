@@ -142,6 +142,9 @@ class LogLoader:
             if segment.base_offset < next_offset:
                 self._drop_segments(number, "its offsets overlap those before")
                 break
+            if segment.base_offset > next_offset and self._is_lost(next_offset, recovery_point):
+                self._drop_segments(number, f"the offsets from {next_offset} on are lost")
+                break
             if number > first:
                 self._snapshots.write(segment.base_offset, states)
             cut = self._recover(segment, states)
@@ -150,6 +153,10 @@ class LogLoader:
                 self._drop_segments(number + 1, f"{segment} was cut by {cut} bytes")
                 break
         self._producers = states
+
+    def _is_lost(self, next_offset: int, recovery_point: int) -> bool:
+        """Whether a hole that begins there is no work of a cleaner: it cleans below the recovery point."""
+        return 0 < recovery_point <= next_offset and not self._settings.is_compacted
 
     def _recover(self, segment: LogSegment, states: ProducerStates) -> int:
         """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""

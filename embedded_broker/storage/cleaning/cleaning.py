@@ -98,9 +98,11 @@ class Cleaning:
                 is that, too, or CorruptMessageError, or UnsupportedCodecError.
         """
         self.next_dirty = yield from self._map_keys()
-        segments = [each for each in self._log.segments if each.base_offset < self.next_dirty]
+        # Never the active one: after a DeleteRecords in the midst of it, its base is below the log's start.
+        segments = [each for each in self._log.segments[:-1] if each.base_offset < self.next_dirty]
         batches = self._filter(segments)
         for group in group_segments(segments, self._log.settings, self.target.first_uncleanable):
+            self._log.swapper.finish()  # first: what it has to remove may have the names of the copy
             cleaned = LogSegment(
                 self._files,
                 self._log.directory,
@@ -112,7 +114,8 @@ class Cleaning:
             self._half_made = cleaned
             yield from self._through(self._copy(group, cleaned, batches), group)
             self._check(group)
-            self._log.swapper.finish()
+            if self._log.needs_flush:
+                self._log.flush()  # or a power cut would leave the name of a later segment, and no bytes here
             self._half_made = None  # from here on its fate is the log's
             delay_ms = self._log.settings.file_delete_delay_ms
             self._log.swapper.swap_in(group, cleaned, self.began.now_ms + delay_ms)

@@ -7,6 +7,7 @@ whose key was deleted and the tombstone is gone, and the next cleaning goes thro
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 
 import attrs
@@ -180,3 +181,57 @@ def _clean_as_far_as_it_goes(files: MemoryFiles, log: Log, first_dirty: int) -> 
     except KafkaStorageError:
         return cleaning
     return None
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_copy_that_never_came_to_count_was_removed_over_the_next_one(after: int) -> None:
+    """The names of both are the same: what the disk refused to rename goes before the next copy is made."""
+    files = MemoryFiles()
+    log = compacted_log(files)
+    put(log, (b"k", b"old"), (b"other", b"x"))
+    put(log, (b"k", b"new"))
+    roll(log)
+    cleaning = begin(files, log)
+    turns = cleaning.turns()
+    while not any(name.endswith(".timeindex.cleaned") for name, _ in files.list_directory(DIRECTORY)):
+        next(turns)()
+    files.inject(Fault(errno.EIO, after=after, times=2))
+    with suppress(KafkaStorageError):
+        for turn in turns:
+            turn()
+    files.heal()
+    clean(files, log)
+    assert left(open_log(files, settings=COMPACTED, recovery_point=3)) == [
+        (1, b"other", b"x"),
+        (2, b"k", b"new"),
+    ]
+
+
+def test_records_deleted_in_the_midst_of_the_active_segment_once_had_it_cleaned() -> None:
+    """Its base is below the start of the log then, but it goes on taking records."""
+    files = MemoryFiles()
+    log = compacted_log(files)
+    put(log, (b"a", b"1"))
+    roll(log)
+    put(log, (b"b", b"1"), (b"b", b"2"))
+    log.flush()
+    log.advance_log_start(2)
+    clean(files, log)
+    put(log, (b"c", b"3"))
+    assert left(log) == [(1, b"b", b"1"), (2, b"b", b"2"), (3, b"c", b"3")]
+
+
+def test_the_swap_of_a_copy_once_let_a_power_cut_leave_a_hole() -> None:
+    """It syncs the directory, and so the name of a segment, before the one in front of that was flushed."""
+    files = MemoryFiles()
+    log = compacted_log(files)
+    put(log, (b"a", b"1"))
+    roll(log)
+    for name in ("/", "/data", DIRECTORY):
+        files.sync_directory(name)
+    put(log, (b"b", b"2"))
+    log.roll(NOW_MS)
+    clean(files, log)
+    files.crash()
+    log = open_log(files, settings=COMPACTED, recovery_point=1)
+    assert left(log) == [(0, b"a", b"1"), (1, b"b", b"2")][: log.log_end_offset]

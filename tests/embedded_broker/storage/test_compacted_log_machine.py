@@ -194,6 +194,8 @@ class CompactedLogMachine(RuleBasedStateMachine):
             assert fault is not None
             self.files.heal()
             cleaning.discard()
+            if self.log.state is LogState.FAILED:  # it was a flush that failed
+                self.kill()
         else:
             self.files.heal()
             self.first_dirty = cleaning.next_dirty

@@ -288,3 +288,20 @@ def test_a_power_cut_takes_a_snapshot_then_retention_the_batches_then_the_power_
     with pytest.raises(OutOfOrderSequenceNumberError):
         log.append_as_leader(batch(b"3", producer_id=1, sequence=2), now_ms=NOW_MS)
     assert log.append_as_leader(batch(b"2", producer_id=1, sequence=1), now_ms=NOW_MS).base_offset == 2
+
+
+def test_a_closed_segment_that_a_power_cut_emptied_once_left_a_hole() -> None:
+    """Where no cleaner was at work, what stands behind lost records was never flushed either."""
+    files = MemoryFiles()
+    log = open_log(files)
+    log.append_as_leader(batch(b"0"), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.flush()
+    log.append_as_leader(batch(b"1"), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.append_as_leader(batch(b"2"), now_ms=NOW_MS)
+    for name in ("/", "/data", DIRECTORY):
+        files.sync_directory(name)
+    files.crash()
+    log = open_log(files, recovery_point=1)
+    assert (log.log_end_offset, values_of(log)) == (1, [b"0"])
