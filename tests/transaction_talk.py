@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 from broker_talk import Talk, batch, produce
+from trio.testing import MockClock
 
-from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
+from splashdam.net.memory import MemoryNetwork
 from splashdam.record.reader import read_records
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -126,3 +132,35 @@ def committed_values(broker: Broker, topic: str = "t", partition: int = 0) -> li
         for record in read_records(data)
         if (header.producer_id, record.offset) not in aborted
     ]
+
+
+@asynccontextmanager
+async def opened(files: MemoryFiles, clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broker, Talk]]:
+    """A broker on the files, with few partitions of its own topics, and a connection to it."""
+    few = {"transaction_state_log_num_partitions": 2, "offsets_topic_num_partitions": 1}
+    network = MemoryNetwork()
+    async with open_broker(
+        "/data",
+        host="b",
+        port=1,
+        listen=network.listen,
+        clock=VirtualClock(clock),
+        files=files,
+        **few,
+        **options,
+    ) as broker:
+        if broker.topics.get("t") is None:
+            broker.topics.create("t", 2)
+        yield broker, Talk(await network.connect("b", 1))
+
+
+@asynccontextmanager
+async def killed(files: MemoryFiles, clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broker, Talk]]:
+    """As ``opened``; at the end the process is killed: what was written stays, nothing is put in order."""
+    try:
+        async with opened(files, clock, **options) as pair:
+            yield pair
+            files.inject(Fault(None))
+    except* PowerCutError:
+        pass
+    files.kill()

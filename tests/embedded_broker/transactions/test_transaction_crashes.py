@@ -1,0 +1,112 @@
+"""Whenever the process or the power goes: transactions are finished at the next start, and none is half."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from broker_talk import Talk
+from transaction_talk import RawProducer, committed_values, opened
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.transactions.states import PREPARED, TransactionState
+from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+
+S = TransactionState
+SAFE = {"log_flush_interval_messages": 1}
+ENDS = [(b"a", True), (b"b", False), (b"c", True)]
+
+
+async def transactions(talk: Talk, *, uses_v2: bool) -> list[bytes]:
+    """Three transactions over two partitions; returns those whose commit was acknowledged."""
+    acknowledged: list[bytes] = []
+    with suppress(EOFError, trio.BrokenResourceError):
+        producer = RawProducer(talk, uses_v2=uses_v2)
+        if await producer.initialize():
+            return acknowledged
+        for value, is_commit in ENDS:
+            for _ in range(100):  # 51 while markers wait for the disk
+                if uses_v2 or set(await producer.add(0, 1)) == {0}:
+                    break
+                await trio.sleep(0.02)
+            codes = [await _written(producer, value, partition) for partition in (0, 1)]
+            if any(codes) or await producer.end(is_commit=is_commit):
+                return acknowledged
+            if is_commit:
+                acknowledged.append(value)
+    return acknowledged
+
+
+async def _written(producer: RawProducer, value: bytes, partition: int) -> int:
+    for _ in range(100):
+        code = await producer.write(value, partition=partition)
+        if code not in (19, 51):
+            return code
+        await trio.sleep(0.02)
+    return code
+
+
+async def check_what_is_left(
+    files: MemoryFiles, clock: MockClock, acknowledged: list[bytes], **options: Any
+) -> None:
+    """At the next start: what was acknowledged is there, nothing is half, and nobody waits for ever."""
+    async with opened(files, clock, **options) as (broker, _):
+        await trio.sleep(90)  # what was open times out
+        first, second = committed_values(broker, "t", 0), committed_values(broker, "t", 1)
+        assert first == second
+        assert set(acknowledged) <= set(first) <= {b"a", b"c"}
+        for log in broker.logs.logs.values():
+            assert log.last_stable_offset == log.high_watermark
+        assert not any(each.state in (*PREPARED, S.ONGOING) for each in broker.transactions.states.values())
+
+
+async def cut_short(
+    files: MemoryFiles, clock: MockClock, fault: Fault, *, uses_v2: bool, **options: Any
+) -> list[bytes] | None:
+    """Runs until the power goes; None where it lasted to the end."""
+    acknowledged: list[bytes] = []
+    try:
+        async with opened(files, clock, **options) as (_, talk):
+            files.inject(fault)
+            acknowledged = await transactions(talk, uses_v2=uses_v2)
+            if acknowledged == [b"a", b"c"]:
+                files.heal()
+                return None
+    except* PowerCutError:
+        pass
+    return acknowledged
+
+
+@pytest.mark.parametrize("uses_v2", [False, True], ids=["v1", "v2"])
+async def test_killed_at_any_write(autojump_clock: MockClock, uses_v2: bool) -> None:
+    """By default nothing is synced: what the process wrote before it was killed is what counts."""
+    for after in range(500):
+        files = MemoryFiles()
+        fault = Fault(None, after=after)
+        acknowledged = await cut_short(files, autojump_clock, fault, uses_v2=uses_v2)
+        files.kill()
+        await check_what_is_left(
+            files, autojump_clock, [b"a", b"c"] if acknowledged is None else acknowledged
+        )
+        if acknowledged is None:
+            break
+    assert 20 < after < 499
+
+
+@pytest.mark.parametrize("uses_v2", [False, True], ids=["v1", "v2"])
+async def test_power_cut_at_any_operation(autojump_clock: MockClock, uses_v2: bool) -> None:
+    """With flush.messages=1 what is acknowledged has outlived it."""
+    for after in range(500):
+        files = MemoryFiles()
+        fault = Fault(None, after=after)
+        acknowledged = await cut_short(files, autojump_clock, fault, uses_v2=uses_v2, **SAFE)
+        files.crash(Random(after))
+        await check_what_is_left(
+            files, autojump_clock, [b"a", b"c"] if acknowledged is None else acknowledged, **SAFE
+        )
+        if acknowledged is None:
+            break
+    assert 20 < after < 499
