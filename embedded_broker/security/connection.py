@@ -43,10 +43,18 @@ class SessionConnection(ClientConnection):
         else:
             session.admit(api_key_of(frame))
             await super()._answer(frame)
-        if session.failure:  # its answer is owed, and leaves with the connection
-            await trio.sleep(self._broker.settings.connection_failed_authentication_delay_ms / 1000)
-            raise CloseConnectionError(session.failure)
+        if session.failure:
+            await self._refuse(session.failure)
         if session.is_known and not was_known:
             _log.debug("%s is User:%s", self._peer, session.user)
             assert self._receiver is not None  # the frame came through it
             self._receiver.max_frame_bytes = self._broker.settings.socket_request_max_bytes
+
+    async def _refuse(self, failure: str) -> None:
+        """Answers late, so that guessing takes time; and then leaves the client time to read the answer,
+        which kafka-python in TLS loses if the end of the stream comes with it."""
+        delay_seconds = self._broker.settings.connection_failed_authentication_delay_ms / 1000
+        await trio.sleep(delay_seconds)
+        await self._settle()
+        await trio.sleep(delay_seconds)
+        raise CloseConnectionError(failure)

@@ -15,6 +15,9 @@ from typing import Any
 
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal
 
+_SKEW_S = 30.0
+"""By so much the clock of who made a token may be ahead of ours."""
+
 
 class UnsecuredToken:
     """A token provider for a broker that asks for no signature.
@@ -64,7 +67,7 @@ def check_unsecured(token: str, now_s: float) -> Authenticated:
         raise Refusal("Authentication failed: the token does not say when it expires")
     if ends_s <= now_s:
         raise Refusal("Authentication failed: the token has expired")
-    if (starts_s or 0) > now_s:
+    if (starts_s or 0) > now_s + _SKEW_S:
         raise Refusal("Authentication failed: the token is not valid yet")
     return Authenticated(subject, expires_at_ms=ends_s * 1000)
 
