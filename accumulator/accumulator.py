@@ -326,6 +326,10 @@ class RecordAccumulator(AccumulatorLooks):
             raise IllegalStateError("end_flush() without a begin_flush()")
         self._flushes -= 1
 
+    def close_batches(self) -> None:
+        """What is appended from now on goes into new batches."""
+        self._open.close_all()
+
     def close(self) -> None:
         """Takes no more records; what is queued becomes sendable, whoever waits for memory is sent away."""
         self._closed = True
@@ -352,8 +356,10 @@ class RecordAccumulator(AccumulatorLooks):
                 self.fail(batch, error)
         return batches
 
-    def abort_unsent(self, error: BaseException) -> list[ProducerBatch]:
-        """Fails the queued batches that have no sequence number.
+    def abort_unsent(
+        self, error: BaseException, hopeless: Callable[[ProducerBatch], bool] | None = None
+    ) -> list[ProducerBatch]:
+        """Fails the queued batches that have no sequence number, and those that are ``hopeless``.
 
         For an idempotent producer: what waits for its first attempt. Its batches that wait for a retry have
         numbers and stay; without idempotence none has, and everything queued fails.
@@ -361,7 +367,7 @@ class RecordAccumulator(AccumulatorLooks):
         Returns:
             the batches whose outcomes' waiters the caller runs, outside the guard.
         """
-        unsent = self._queues.take_unnumbered()
+        unsent = self._queues.take_unnumbered(hopeless)
         for batch in unsent:
             self._open.close(batch)
             self.fail(batch, error)

@@ -93,6 +93,7 @@ class ProducerBatch:
         last_error: why the last attempt failed.
         maybe_written: an attempt under its present numbers ended without an answer that rules out that the
             broker wrote it.
+        transactional: it belongs to a transaction; set when it is numbered.
     """
 
     __slots__ = (
@@ -117,6 +118,7 @@ class ProducerBatch:
         "retry_at_ms",
         "state",
         "topic_partition",
+        "transactional",
         "uncompressed_bytes",
     )
 
@@ -148,6 +150,7 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.last_error: BaseException | None = None
         self.maybe_written = False
+        self.transactional = False
         self._memory: BatchBuffer | None = buffer
         self._recycle = recycle
         self._sealed: memoryview | None = None
@@ -217,6 +220,7 @@ class ProducerBatch:
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
+                transactional=self.transactional,
             )
             self.buffer = _NO_BUFFER
             if compression.codec is not Codec.NONE:

@@ -145,12 +145,14 @@ class PartitionQueues:
                 del self._queues[topic_partition]
         return expired
 
-    def take_unnumbered(self) -> list[ProducerBatch]:
-        """Takes out every batch without a sequence number, in order."""
-        taken = []
+    def take_unnumbered(self, also: Callable[[ProducerBatch], bool] | None = None) -> list[ProducerBatch]:
+        """Takes out every batch without a sequence number, in order, and those of which ``also`` says so."""
+        taken: list[ProducerBatch] = []
         for topic_partition, queue in list(self._queues.items()):
-            taken += [batch for batch in queue if not batch.sequenced]
-            kept = deque(batch for batch in queue if batch.sequenced)
+            kept: deque[ProducerBatch] = deque()
+            for batch in queue:
+                goes = not batch.sequenced or (also is not None and also(batch))
+                (taken if goes else kept).append(batch)
             if kept:
                 self._queues[topic_partition] = kept
             else:

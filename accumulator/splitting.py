@@ -64,6 +64,7 @@ def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> Produ
     part.producer_id = batch.producer_id
     part.producer_epoch = batch.producer_epoch
     part.last_error = batch.last_error
+    part.transactional = batch.transactional
     return part
 
 

@@ -17,7 +17,12 @@ from splashdam.client.guard import Guard
 from splashdam.client.lookup import MetadataWait, TopicLookup
 from splashdam.client.partitioners import hashed_partition
 from splashdam.client.waiters import Wake
-from splashdam.model.errors import AuthenticationError, BrokerResponseError, BufferExhaustedError
+from splashdam.model.errors import (
+    AuthenticationError,
+    BrokerResponseError,
+    BufferExhaustedError,
+    IllegalStateError,
+)
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.kernel import BatchOutcome
 from splashdam.record.lanes import RECORD_FRAMING_BYTES, payload_size
@@ -45,6 +50,7 @@ class Admission:
         "_intake",
         "_lookup",
         "_ticket",
+        "_transaction",
         "deadline_ms",
         "expected_bytes",
         "headers",
@@ -73,6 +79,7 @@ class Admission:
         self._given = given
         self._lookup: TopicLookup | None = None
         self._ticket: MemoryTicket | None = None
+        self._transaction = intake.transaction
         self.topic = topic
         self.key = key
         self.value = value
@@ -209,6 +216,9 @@ class Admission:
         self, now_ms: float, *, abort_on_new_batch: bool = False
     ) -> Appended[RecordFuture] | BatchFull | Exhausted:
         assert self.target is not None
+        if self._transaction != self._intake.transaction:
+            self.cancel()
+            raise IllegalStateError("the transaction has ended while this record waited; it is not queued")
         result = self._intake.accumulator.append(
             self.target,
             now_ms,

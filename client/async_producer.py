@@ -17,6 +17,7 @@ from splashdam.client.future import RecordFuture, Subscription
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings_rules import producer_settings
+from splashdam.client.transaction_methods import AsyncTransactionMethods
 from splashdam.client.waiters import wait_in_trio
 from splashdam.client.wiring import make_tcp_connect
 from splashdam.model.errors import IllegalStateError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from splashdam.client.report import DeliveryReport
 
 
-class AsyncKafkaProducer(AsyncManySends, ProducerBase):
+class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
     """Sends records to Kafka from trio tasks::
 
         async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:

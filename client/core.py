@@ -21,7 +21,7 @@ from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
 from splashdam.client.lifecycle import TRANSITIONS, Event, State
 from splashdam.client.settings import ProducerSettings
-from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
+from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.client.wiring import (
     authenticator,
     make_accumulator,
@@ -34,12 +34,14 @@ from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record import outcome_table
+from splashdam.sender.latch import Latch
 from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from splashdam.client.report import DeliveryReport, Stretch
+    from splashdam.client.transactions import Transactions
 
 logger = logging.getLogger("splashdam.client")
 
@@ -68,6 +70,7 @@ class ProducerCore:
         state: see ``lifecycle.py``.
         connect: opens connections, and knows them.
         finished: opens when the loop has ended and every future is done.
+        transactions: of a producer with a transactional id; None for others.
     """
 
     def __init__(
@@ -108,14 +111,23 @@ class ProducerCore:
             wake=hand_over.wake,
             clock=clock,
         )
-        self.intake.refuse = self._refusal
+        self.intake.refuse = self.refusal
         self.late = LateRecords(self.intake)
+        self.transactions = self._make_transactions()
         self._pid = os.getpid()
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
         self._abandoned = trio.Event()
         self._errands: deque[Callable[[], object]] = deque()
         self._errand_wakeup = Wakeup()
+
+    def _make_transactions(self) -> Transactions | None:
+        manager = self.sender.transactions
+        if manager is None:
+            return None
+        from splashdam.client.transactions import Transactions
+
+        return Transactions(self, manager, self._wakeup.wake)
 
     def refuse_unless_new(self) -> None:
         """Raises where ``start`` would.
@@ -130,7 +142,7 @@ class ProducerCore:
         """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
         self._advance(Event.START)
         process.keep_watch(self)
-        self.intake.refuse = None
+        self.intake.refuse = None if self.transactions is None else self.transactions.refusal
 
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
@@ -197,7 +209,7 @@ class ProducerCore:
         self._advance(Event.CLOSE)
         if self.state is State.FOREIGN:
             return
-        self.intake.refuse = self._refusal
+        self.intake.refuse = self.refusal
         if new:
             self._finish()
         elif (
@@ -264,7 +276,7 @@ class ProducerCore:
         """See ``process.Closable``."""
         self.guard.renew()
         self._advance(Event.FORK)
-        self.intake.refuse = self._refusal
+        self.intake.refuse = self.refusal
         self.connect.close_in_child()
 
     def refuse_if_foreign(self) -> None:
@@ -274,9 +286,9 @@ class ProducerCore:
             IllegalStateError: this is a copy; the producer itself lives in the parent.
         """
         if self.state is State.FOREIGN:
-            raise self._refusal()
+            raise self.refusal()
 
-    def _refusal(self) -> BaseException:
+    def refusal(self) -> BaseException:
         """Why no record is taken now."""
         if self.state is State.FOREIGN:
             return IllegalStateError(
@@ -336,9 +348,9 @@ class ProducerCore:
 
     def _finish(self) -> None:
         """No loop any more: whatever is left fails, so that nobody waits for ever."""
-        self.intake.refuse = self._refusal
+        self.intake.refuse = self.refusal
         self._advance(Event.FINISH)
-        error = self._forced or self._refusal()
+        error = self._forced or self.refusal()
         try:
             self._abort(error)
             self.late.fail_all(error)

@@ -57,6 +57,7 @@ class RecordIntake:
         fits_bytes: records of more bytes (key, value, headers) need a look at their exact size.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
+        transaction: changes when a transaction ends; a record that waited longer is not taken.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class RecordIntake:
         self.max_block_ms = settings.max_block_ms
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
+        self.transaction = 0
         self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")
@@ -210,6 +212,8 @@ class RecordIntake:
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
         with self.guard.lock:
+            if self._refuse is not None:  # the transaction has ended meanwhile
+                return None
             future = self.accumulator.append_new(
                 lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
             )

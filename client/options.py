@@ -29,6 +29,8 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: SerializerLike
     acks: Literal[-1, 0, 1, "all"]
     enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: float
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
     compression_gzip_level: int | None
     compression_lz4_level: int | None

@@ -19,11 +19,13 @@ from splashdam.client.future import RecordFuture, Subscription, in_callback
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings_rules import producer_settings
-from splashdam.client.waiters import SENDER_THREADS, Latch, wait_in_thread
+from splashdam.client.transaction_methods import TransactionMethods
+from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.client.wiring import make_tcp_connect
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
+from splashdam.sender.latch import Latch
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from splashdam.client.report import DeliveryReport
 
 
-class KafkaProducer(ManySends, ProducerBase, Sends[RecordFuture]):
+class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
     ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it

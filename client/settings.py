@@ -124,6 +124,10 @@ def _text_or_none(value: Any) -> str | None:
     return None if size_bytes < 1 << 15 else f"takes {size_bytes} bytes; the protocol has room for 32767"
 
 
+def _transactional_id(value: Any) -> str | None:
+    return "must not be empty" if value == "" else _text_or_none(value)
+
+
 def _socket_options(value: Any) -> str | None:
     fine = isinstance(value, list | tuple) and all(
         isinstance(one, list | tuple) and len(one) == 3 for one in value
@@ -169,6 +173,19 @@ class ProducerSettings(SecuritySettings):
         True,
         check=one_of(True, False),
         doc="Whether the broker recognises retries, so that no record is written twice or out of order",
+    )
+    transactional_id: str | None = option(
+        None,
+        check=_transactional_id,
+        parse=str,
+        doc="Name under which transactions are written; the newest producer of a name fences the others",
+    )
+    transaction_timeout_ms: float = option(
+        60_000,
+        check=_int32(at_least(1)),
+        parse=float,
+        doc="How long a transaction may be open before its coordinator aborts it",
+        kafka="transaction.timeout.ms",
     )
     compression_type: str | None = option(
         None,

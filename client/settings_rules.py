@@ -22,7 +22,6 @@ from splashdam.record.compression import Compression
 logger = logging.getLogger("splashdam.client")
 
 _NO_KERBEROS = "Kerberos (GSSAPI) is not supported"
-_NO_TRANSACTIONS = "transactions are not supported yet"
 _NO_METRICS = "figures are always collected; see metrics()"
 _NO_PROXY = "proxies are not supported"
 
@@ -30,8 +29,6 @@ _UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
     "sasl_kerberos_name": (None, _NO_KERBEROS),
     "sasl_kerberos_service_name": ("kafka", _NO_KERBEROS),
     "sasl_kerberos_domain_name": (None, _NO_KERBEROS),
-    "transactional_id": (None, _NO_TRANSACTIONS),
-    "transaction_timeout_ms": (60_000, _NO_TRANSACTIONS),
     "metric_reporters": ([], _NO_METRICS),
     "metrics_enabled": (True, _NO_METRICS),
     "metrics_num_samples": (2, _NO_METRICS),
@@ -158,6 +155,8 @@ def _is_embedded(bootstrap_servers: object) -> bool:
 
 def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
     if not settings.enable_idempotence:
+        if settings.transactional_id is not None:
+            raise KafkaConfigurationError("transactional_id needs enable_idempotence=True")
         return settings
     conflicts = []
     if settings.acks != -1:
@@ -170,9 +169,10 @@ def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) 
     if not conflicts:
         return settings
     found = " and ".join(conflicts)
-    if "enable_idempotence" in options:
+    if "enable_idempotence" in options or settings.transactional_id is not None:
+        wish = "enable_idempotence=True" if settings.transactional_id is None else "transactional_id"
         raise KafkaConfigurationError(
-            f"enable_idempotence=True needs acks='all', retries above 0 and at most"
+            f"{wish} needs acks='all', retries above 0 and at most"
             f" {_IDEMPOTENCE_LIMIT_IN_FLIGHT} requests in flight, but {found}"
         )
     logger.warning("%s: idempotence is off, because of %s", settings.client_id, found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,39 +29,6 @@ class Waitable(Protocol):
 
     def unsubscribe(self, handle: Any) -> None:
         """Takes back a subscription; one that has fired already is ignored."""
-
-
-class Latch:
-    """Opens once. Who opens it sets the flag and then takes the waiters; who waits appends and then looks at
-    the flag once more. Both orders rest on the GIL, and either finds the other.
-    """
-
-    def __init__(self) -> None:
-        self.opened = False
-        self._waiters: deque[Wake] = deque()
-
-    def open(self) -> None:
-        """Wakes everybody; repeating it does nothing."""
-        self.opened = True
-        while True:
-            try:
-                wake = self._waiters.popleft()
-            except IndexError:
-                return
-            wake()
-
-    def subscribe(self, wake: Wake) -> object | None:
-        """As ``Waitable.subscribe``."""
-        self._waiters.append(wake)
-        if self.opened:
-            self.unsubscribe(wake)
-            return None
-        return wake
-
-    def unsubscribe(self, handle: Any) -> None:
-        """As ``Waitable.unsubscribe``."""
-        with suppress(ValueError):
-            self._waiters.remove(handle)
 
 
 class SenderThreads:

@@ -79,6 +79,8 @@ def sender_settings(
         max_request_size=settings.max_request_size,
         allow_auto_create_topics=settings.allow_auto_create_topics,
         delivery_timeout_ms=settings.delivery_timeout_ms,
+        transactional_id=settings.transactional_id,
+        transaction_timeout_ms=settings.transaction_timeout_ms,
         write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
     )
 

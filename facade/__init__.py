@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from splashdam.client.serializers import Serializer as Serializer
     from splashdam.embedded_broker.broker import open_broker as open_broker
     from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
+    from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
 
@@ -39,6 +41,7 @@ _HOMES = {
     "AsyncKafkaProducer": "client.async_producer",
     "BulkDelivery": "client.bulk",
     "BulkReport": "client.bulk",
+    "ConsumerGroupMetadata": "model.groups",
     "DefaultPartitioner": "client.partitioners",
     "DefaultSerializer": "client.serializers",
     "EmbeddedBroker": "embedded_broker.embedded",
@@ -46,6 +49,7 @@ _HOMES = {
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
+    "OffsetAndMetadata": "model.groups",
     "Partitioner": "client.partitioners",
     "RecordFuture": "client.future",
     "RecordMetadata": "model.values",
@@ -60,6 +64,7 @@ __all__ = [
     "AsyncKafkaProducer",
     "BulkDelivery",
     "BulkReport",
+    "ConsumerGroupMetadata",
     "DefaultPartitioner",
     "DefaultSerializer",
     "DeliveryReport",
@@ -67,6 +72,7 @@ __all__ = [
     "FailedRecords",
     "JsonSerializer",
     "KafkaProducer",
+    "OffsetAndMetadata",
     "Partitioner",
     "RecordFuture",
     "RecordMetadata",

@@ -11,6 +11,7 @@
     │   ├── KafkaConnectionError
     │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
     ├── WouldBlock, BulkSendError
+    ├── TransactionFailedError, TransactionAbortedError, FatalTransactionError
     └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
 
 Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
@@ -143,6 +144,24 @@ class KafkaConnectionError(RetriableError):
     """A connection could not be made or was lost; the text names the address and the cause."""
 
     remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
+
+
+class TransactionFailedError(KafkaError):
+    """Something in the open transaction failed, ``__cause__`` says what: it can only be aborted now."""
+
+    abortable = True
+    remedy = "call abort_transaction(), then begin again"
+
+
+class TransactionAbortedError(KafkaError):
+    """The transaction was aborted before the record was sent: it is not in the log."""
+
+
+class FatalTransactionError(KafkaError):
+    """The cluster's answer, which is ``__cause__``, leaves this producer without a way on."""
+
+    fatal = True
+    remedy = "close this producer and make a new one; what was not committed is aborted by the cluster"
 
 
 class WouldBlock(KafkaError):

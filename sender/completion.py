@@ -10,6 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
@@ -21,6 +22,9 @@ from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
 from splashdam.wire.messages.produce import PartitionProduceResponse
+
+if TYPE_CHECKING:
+    from splashdam.sender.transactions import TransactionManager
 
 logger = logging.getLogger("splashdam.sender")
 
@@ -37,7 +41,13 @@ class Completion:
         last_failure: the last thing that went wrong on the way to a broker; told to batches that expire.
     """
 
-    def __init__(self, context: SenderContext, idempotence: Idempotence | None) -> None:
+    def __init__(
+        self,
+        context: SenderContext,
+        idempotence: Idempotence | None,
+        transactions: TransactionManager | None = None,
+    ) -> None:
+        self._transactions = transactions
         self.in_flight: dict[ProducerBatch, None] = {}
         self.finished: deque[BatchOutcome] = deque()
         self.fatal: KafkaError | None = None
@@ -116,10 +126,13 @@ class Completion:
         for batch in self._accumulator.abort_batches(error):
             self._failed(batch)
 
-    def abort_unsent(self, error: BaseException) -> None:
-        """Fails what waits for its first attempt, since it cannot have one."""
-        for batch in self._accumulator.abort_unsent(error):
+    def abort_unsent(
+        self, error: BaseException, hopeless: Callable[[ProducerBatch], bool] | None = None
+    ) -> None:
+        """Fails what waits for its first attempt, since it cannot have one; and what else is ``hopeless``."""
+        for batch in self._accumulator.abort_unsent(error, hopeless):
             self._failed(batch)
+            self._give_up_sequence(batch)
 
     def drop_in_flight(self, error: BaseException) -> None:
         """No answer will come any more, and nothing reads the batches' bytes: gives their memory back."""
@@ -145,7 +158,8 @@ class Completion:
             self._accepted_late.append((batch.topic_partition, batch.record_count))
         self.finished.append(self._accumulator.complete(batch, base_offset, answer.log_append_time_ms))
         if self._idempotence is not None:
-            self._idempotence.delivered(batch)
+            last_offset = -1 if base_offset < 0 else base_offset + batch.record_count - 1
+            self._idempotence.delivered(batch, last_offset)
 
     def _retry_elsewhere(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         self._metadata.request_update()
@@ -204,17 +218,30 @@ class Completion:
 
     def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
-        if not self._may_retry(batch, now_ms):
+        breaks = self._transactions is not None and self._idempotence.is_lowest(batch)
+        if breaks or not self._may_retry(batch, now_ms):
             self._refuse(batch, answer, now_ms)
             return
         needs_identity = self._idempotence.out_of_sequence(batch)
         self._queue_again(batch, answer, now_ms, at_once=not needs_identity)
 
     def _introduce_again(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        if answer.log_start_offset < 0:
-            self._retry(batch, answer, now_ms)  # an old broker that cannot say whether it ever knew us
+        if answer.log_start_offset < 0 or batch.base_sequence == 0:
+            # An old broker that cannot say whether it ever knew us; or there is no lower number to go to.
+            self._retry(batch, answer, now_ms)
+        elif self._was_deleted(batch, answer) and self._may_retry(batch, now_ms):
+            assert self._transactions is not None
+            self._transactions.sequences.forgotten(batch)
+            self._queue_again(batch, answer, now_ms)
         else:
             self._find_order(batch, answer, now_ms)
+
+    def _was_deleted(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> bool:
+        """Whether retention took all that a transaction's producer has written there."""
+        idempotence = self._idempotence
+        if self._transactions is None or idempotence is None or not idempotence.is_lowest(batch):
+            return False
+        return answer.log_start_offset > idempotence.acked_offset(batch)
 
     def _stop(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         self.fatal = _answered(batch, answer)
@@ -235,6 +262,8 @@ class Completion:
     def _failed(self, batch: ProducerBatch) -> None:
         """The application is told that the batch failed: once for each batch, whatever it failed of."""
         self._counters.records_failed += batch.record_count
+        if self._transactions is not None and batch.outcome.error is not None:
+            self._transactions.batch_failed(batch.outcome.error)
         self.finished.append(batch.outcome)
 
     def _forget_sequence(self, batch: ProducerBatch) -> None:

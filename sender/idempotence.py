@@ -110,9 +110,17 @@ class Idempotence:
             partition.start_over(self.identity)
         partition.number(batch)
 
-    def delivered(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
-        self._partitions[batch.topic_partition].confirm(batch)
+    def delivered(self, batch: ProducerBatch, last_offset: int = -1) -> None:
+        """The broker has the batch, up to ``last_offset`` where that is known."""
+        self._partitions[batch.topic_partition].confirm(batch, last_offset)
+
+    def is_lowest(self, batch: ProducerBatch) -> bool:
+        """Whether everything before the batch in its partition has its final answer."""
+        return self._partitions[batch.topic_partition].is_lowest(batch)
+
+    def acked_offset(self, batch: ProducerBatch) -> int:
+        """The last offset that was confirmed in the batch's partition, -1 where none is known."""
+        return self._partitions[batch.topic_partition].acked_offset
 
     def refused(self, batch: ProducerBatch) -> None:
         """The broker certainly did not write the batch, and it is given up."""
@@ -133,7 +141,7 @@ class Idempotence:
             True if there is a gap, so that it needs a new identity; False if something before it failed and
             goes first.
         """
-        if not self._partitions[batch.topic_partition].is_lowest(batch):
+        if not self.is_lowest(batch):
             return False
         self._in_trouble(batch).refuse(batch, keep=True)
         return True
@@ -175,10 +183,15 @@ class Idempotence:
                 due.append(partition)
             elif not partition.troubled():
                 del self._troubled[topic_partition]
-        if due and self._raise_epoch(due):
-            for partition in due:
-                partition.start_over(self.identity)
+        renewed = self._renewed(due) if due else ()
+        for partition in renewed:
+            partition.start_over(self.identity)
+        if renewed:
             self._troubled = {key: value for key, value in self._troubled.items() if value.troubled()}
+
+    def _renewed(self, due: list[PartitionSequences]) -> list[PartitionSequences]:
+        """Those of ``due`` that can begin anew under the present identity, which may be raised for it."""
+        return due if self._raise_epoch(due) else []
 
     def _raise_epoch(self, due: list[PartitionSequences]) -> bool:
         if self.state is not IdState.READY:

@@ -165,6 +165,7 @@ class BrokerLink:
         *,
         expect_response: bool = True,
         patience_ms: float = 0.0,
+        newest: int | None = None,
     ) -> None:
         """Builds and writes a request; the caller has seen `sendable`. Does not wait.
 
@@ -174,6 +175,7 @@ class BrokerLink:
             on_done: called once with what came of it; see ``Connection.submit_now``.
             expect_response: False where the broker does not answer (``acks=0``).
             patience_ms: as for ``Connection.submit_now``.
+            newest: no newer version than this one; None: the newest that both sides speak.
 
         Raises:
             UnsupportedVersionError: there is no such version.
@@ -183,6 +185,8 @@ class BrokerLink:
         version = self.version_for(request_cls)
         connection = self._open_connection()
         self._used_at_ms = self._clock.now_ms()
+        if newest is not None and newest < version:
+            version = newest
         connection.submit_now(
             build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
         )
@@ -205,6 +209,10 @@ class BrokerLink:
         """See ``Connection.look_out``."""
         if self._connection is not None:
             self._connection.look_out()
+
+    def feature_level(self, name: str) -> int:
+        """The level of a feature of the cluster, 0 where it has none or nobody has told."""
+        return 0 if self._connection is None else self._connection.finalized_features.get(name, 0)
 
     def idle_in_ms(self, now_ms: float) -> float:
         """How long until the connection counts as idle; infinity if it is in use, or there is none."""

@@ -36,6 +36,8 @@ class PartitionSequences:
         unresolved: a batch that may have been written was given up without an answer.
         refused_from: the lowest number that was certainly refused; that batch and those behind it cannot be
             written under this identity.
+        forgotten: the broker knows nothing of this producer here any more, and accepts any number again.
+        acked_offset: the last offset that the broker confirmed, -1 where none is known.
         in_flight: numbered batches without a final answer, ascending; on the wire or waiting for their retry.
     """
 
@@ -46,6 +48,8 @@ class PartitionSequences:
         self.confirmed = False
         self.unresolved = False
         self.refused_from: int | None = None
+        self.forgotten = False
+        self.acked_offset = -1
         self.in_flight: list[ProducerBatch] = []
 
     def admits_new(self) -> bool:
@@ -65,8 +69,10 @@ class PartitionSequences:
 
     def admits_retry(self, batch: ProducerBatch) -> bool:
         """Whether a numbered batch may be sent again now: the lowest goes alone, until it is resolved."""
-        if not self.is_lowest(batch):
-            return False
+        return self.is_lowest(batch) and self.may_follow(batch)
+
+    def may_follow(self, batch: ProducerBatch) -> bool:
+        """Whether no batch before it was refused, so that it can be written under this identity."""
         return self.refused_from is None or is_earlier(batch.base_sequence, self.refused_from)
 
     def number(self, batch: ProducerBatch) -> None:
@@ -81,10 +87,11 @@ class PartitionSequences:
         """Whether everything before the batch has its final answer."""
         return bool(self.in_flight) and self.in_flight[0] is batch
 
-    def confirm(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
+    def confirm(self, batch: ProducerBatch, last_offset: int = -1) -> None:
+        """The broker has the batch, up to ``last_offset`` where that is known."""
         self.in_flight.remove(batch)
         self.confirmed = True
+        self.acked_offset = max(self.acked_offset, last_offset)
         end = sequence_after(batch.base_sequence, batch.record_count)
         if is_earlier(self.acked_to, end):
             self.acked_to = end
@@ -124,6 +131,14 @@ class PartitionSequences:
             for batch in self.in_flight
         )
 
+    def step_back(self) -> bool:
+        """Goes on with the refused batch's number; False where one that may be in use would be given anew."""
+        if self.unresolved or self.in_flight or self.refused_from is None:
+            return False
+        self.next_sequence = self.refused_from
+        self.refused_from = None
+        return True
+
     def troubled(self) -> bool:
         """Whether `settle` has something to decide, now or later."""
         return self.unresolved or self.refused_from is not None
@@ -135,7 +150,7 @@ class PartitionSequences:
         waiting = self.in_flight
         self.identity = identity
         self.next_sequence = self.acked_to = 0
-        self.unresolved = False
+        self.unresolved = self.forgotten = False
         self.refused_from = None
         self.in_flight = []
         for batch in waiting:

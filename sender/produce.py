@@ -22,9 +22,17 @@ from splashdam.wire.messages.produce import (
 
 FIRST_WITH_ZSTD = 7
 
+LAST_WITHOUT_V2 = 11
+"""In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
+
 
 def build_request(
-    batches: Iterable[ProducerBatch], *, acks: int, timeout_ms: float, compressions: BatchCompressions
+    batches: Iterable[ProducerBatch],
+    *,
+    acks: int,
+    timeout_ms: float,
+    compressions: BatchCompressions,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """Seals the batches and groups them by topic; records go into the request by reference."""
     topics: dict[str, TopicProduceData] = {}
@@ -35,7 +43,12 @@ def build_request(
             data = topics[topic] = TopicProduceData(name=topic)
         records = batch.seal(compressions.of(topic))
         data.partition_data.append(PartitionProduceData(index=partition, records=records))
-    return ProduceRequest(acks=acks, timeout_ms=int(timeout_ms), topic_data=[*topics.values()])
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=int(timeout_ms),
+        topic_data=[*topics.values()],
+    )
 
 
 def check_codec(compression: Compression, version: int) -> None:

@@ -12,6 +12,7 @@ import math
 import random as random_module
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,6 +24,7 @@ from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
+from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
@@ -34,6 +36,10 @@ from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from splashdam.sender.coordination import Coordination
+    from splashdam.sender.transactions import TransactionManager
 
 _SOON_MS = 1000.0
 
@@ -56,6 +62,9 @@ class Sender:
             when answers were handled.
         authenticator: proves to brokers who we are, where they want to know.
         random: answers numbers from 0 to 1, for jitter.
+
+    Attributes:
+        transactions: what a producer with a transactional id may do; None for others.
     """
 
     def __init__(
@@ -85,9 +94,10 @@ class Sender:
         self._connect = connect
         self._on_drained = on_drained
         self._authenticator = authenticator
-        self._idempotence = Idempotence() if settings.enable_idempotence else None
+        self.transactions = _transactions(settings, random)
+        self._idempotence = _idempotence(settings, self.transactions)
         self._gate: DrainGate = self._idempotence or OpenGate()
-        self._completion = Completion(self._context, self._idempotence)
+        self._completion = Completion(self._context, self._idempotence, self.transactions)
         self._links = LinkDirectory(
             settings.bootstrap,
             self._make_link,
@@ -95,13 +105,21 @@ class Sender:
             returns_to_bootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         )
         metadata.obstacle = self._links.obstacle
-        self._shipping = Shipping(self._context, self._completion)
+        self._shipping = Shipping(self._context, self._completion, self.transactions)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
+        self._coordination = self._make_coordination()
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._alarm_ms = math.inf
         self._closing = False
         self._forced: BaseException | None = None
+
+    def _make_coordination(self) -> Coordination | None:
+        if self.transactions is None:
+            return None
+        from splashdam.sender.coordination import Coordination
+
+        return Coordination(self._context, self._links, self._completion, self.transactions)
 
     @property
     def fatal_error(self) -> KafkaError | None:
@@ -189,7 +207,7 @@ class Sender:
                 break
         else:
             context.wakeup.wake()  # there may be more to do, but others come first
-        self._completion.run_finished()
+        self._run_finished()
         return delay_ms
 
     def _patience_ms(self, requests: list[_Request]) -> float:
@@ -205,12 +223,16 @@ class Sender:
         now_ms = context.clock.now_ms()
         with context.guard:
             self._completion.expire(now_ms)
+            if self._coordination is not None:
+                self._coordination.prepare(now_ms, closing=self._closing)
             if self._completion.fatal is not None:
                 self._completion.abort(self._completion.fatal)
             if self._idempotence is not None:
                 self._idempotence.settle()
             check = self._check(now_ms)
             ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
+            if self._coordination is not None:
+                ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
             link_ms, requests = self._drain(check, nursery, now_ms)
             delay_ms = min(
                 check.next_check_ms,
@@ -236,12 +258,12 @@ class Sender:
     def link_changed(self) -> None:
         """Answers were handled, or a link can do what it could not: runs waiters, and takes a turn if it may
         let others go."""
-        self._completion.run_finished()
+        self._run_finished()
         if self._nursery is None:
             return
         if self._closing or self._forced is not None or self._completion.fatal is not None:
             self._context.wakeup.wake()
-        elif self._questions.waiting or self._context.accumulator.has_queued:
+        elif self._questions.waiting or self._context.accumulator.has_queued or self._coordinates:
             self._set_alarm(self._turn(self._nursery))
         else:
             self._on_drained()  # memory was given back, which is no reason to run further ahead
@@ -253,14 +275,31 @@ class Sender:
         self._completion.last_failure = error
         with self._context.guard:
             metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
+            if self.transactions is not None:
+                self.transactions.coordinator_lost(node.node_id)
             refusal = self._links.refusal(metadata.cluster)
             if refusal is not None:
                 waiters = metadata.refused(refusal)
                 self._completion.abort_unsent(refusal)
+                if self.transactions is not None:
+                    self.transactions.refused(refusal)
         run_waiters(waiters)
 
     def _finished(self) -> bool:
-        return self._forced is not None or (self._closing and not self._context.accumulator.has_incomplete)
+        if self._forced is not None or not self._closing:
+            return self._forced is not None
+        if self._coordination is not None and not self._coordination.finished():
+            return False
+        return not self._context.accumulator.has_incomplete
+
+    @property
+    def _coordinates(self) -> bool:
+        return self._coordination is not None and self._coordination.eager
+
+    def _run_finished(self) -> None:
+        self._completion.run_finished()
+        if self.transactions is not None:
+            self.transactions.run_ended()
 
     def _check(self, now_ms: float) -> ReadyCheck:
         metadata = self._context.metadata
@@ -301,7 +340,9 @@ class Sender:
             self._context.accumulator.close()
             self._completion.abort(error)
             self._completion.drop_in_flight(error)
-        self._completion.run_finished()
+            if self.transactions is not None:
+                self.transactions.die(error)
+        self._run_finished()
 
     def _make_link(self, node: Node) -> BrokerLink:
         return BrokerLink(
@@ -313,6 +354,22 @@ class Sender:
             random=self._context.random,
             authenticator=self._authenticator,
         )
+
+
+def _transactions(settings: SenderSettings, random: Callable[[], float]) -> TransactionManager | None:
+    """Loaded for those who have a transactional id."""
+    if settings.transactional_id is None:
+        return None
+    from splashdam.sender.transactions import TransactionManager
+
+    backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
+    return TransactionManager(settings.transactional_id, int(settings.transaction_timeout_ms), backoff)
+
+
+def _idempotence(settings: SenderSettings, transactions: TransactionManager | None) -> Idempotence | None:
+    if transactions is not None:
+        return transactions.sequences
+    return Idempotence() if settings.enable_idempotence else None
 
 
 def _rounded(delay_ms: float) -> float:

@@ -34,6 +34,8 @@ class SenderSettings:
         max_request_size: most bytes of batches in one request; a larger batch goes alone.
         allow_auto_create_topics: whether the broker may create a topic that is sent to.
         delivery_timeout_ms: when a batch fails at the latest, from its creation over all attempts.
+        transactional_id: name under which transactions are written, None for none.
+        transaction_timeout_ms: the coordinator aborts a transaction that is open for so long.
         write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
             0 where the loop is not its own, where it does not look out for an answer either.
         software_name: who we are, for the broker's metrics (KIP-511).
@@ -61,6 +63,8 @@ class SenderSettings:
     max_request_size: int = 1_048_576
     allow_auto_create_topics: bool = True
     delivery_timeout_ms: float = 120_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: float = 60_000
     write_patience_ms: float = 0.0
     software_name: str = "splashdam"
     software_version: str = "0.1.0"

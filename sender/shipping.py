@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError
@@ -14,6 +15,7 @@ from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink
 from splashdam.sender.loading import load
 from splashdam.sender.produce import (
+    LAST_WITHOUT_V2,
     answer_of_failure,
     answer_of_silence,
     answers_by_partition,
@@ -21,6 +23,9 @@ from splashdam.sender.produce import (
     new_leader,
 )
 from splashdam.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from splashdam.sender.transactions import TransactionManager
 
 Answers = dict[TopicPartition, PartitionProduceResponse]
 
@@ -31,12 +36,19 @@ class Shipping:
     Args:
         context: what all parts share.
         completion: settles batches; somebody else runs their waiters, soon after.
+        transactions: of a producer that has a transactional id.
 
     Attributes:
         ended: the sender gives up what is left, so answers (there are only failures now) settle nothing.
     """
 
-    def __init__(self, context: SenderContext, completion: Completion) -> None:
+    def __init__(
+        self,
+        context: SenderContext,
+        completion: Completion,
+        transactions: TransactionManager | None = None,
+    ) -> None:
+        self._transactions = transactions
         self._context = context
         self._completion = completion
         self.ended = False
@@ -59,6 +71,7 @@ class Shipping:
                 partial(self._answered, batches),
                 expect_response=context.settings.acks != 0,
                 patience_ms=patience_ms,
+                newest=self._newest,
             )
         except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
             with context.guard:
@@ -92,11 +105,18 @@ class Shipping:
             acks=settings.acks,
             timeout_ms=settings.request_timeout_ms,
             compressions=self._context.accumulator.compressions,
+            transactional_id=settings.transactional_id,
         )
         self._request_bytes = 0
         for batch in batches:
             self._request_bytes += batch.size_bytes  # sealed, and not yet let go of
         return request
+
+    @property
+    def _newest(self) -> int | None:
+        """From the version behind this one on, leaders add partitions to the transaction."""
+        transactions = self._transactions
+        return None if transactions is None or transactions.v2 else LAST_WITHOUT_V2
 
     def _answers(self, batches: Sequence[ProducerBatch], response: ProduceResponse) -> Answers:
         answers = answers_by_partition(response)

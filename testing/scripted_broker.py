@@ -21,11 +21,17 @@ import trio
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.scripted_coordinator import COORDINATED, ScriptedCoordinator
 from splashdam.testing.scripted_log import ScriptedLog
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import RequestHeader, decode_request, encode_response
 from splashdam.wire.message import Message, Request, Response
-from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from splashdam.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import (
     MetadataRequest,
@@ -47,6 +53,7 @@ from splashdam.wire.messages.produce import (
 Q = TypeVar("Q", bound=Request[Any])
 Handler = Callable[["ScriptedBroker", Any, int], Response]
 
+_V2_FROM = 12  # first version of Produce that adds partitions to transactions
 _LEADERS_FROM = 10  # first version of Produce that names leaders
 
 SPOKEN: dict[type[Request[Any]], tuple[int, int]] = {
@@ -54,6 +61,7 @@ SPOKEN: dict[type[Request[Any]], tuple[int, int]] = {
     MetadataRequest: (0, 13),
     ApiVersionsRequest: (0, 4),
     InitProducerIdRequest: (0, 5),
+    **COORDINATED,
 }
 """The versions offered unless a test says otherwise."""
 
@@ -175,6 +183,8 @@ class ScriptedCluster:
         logs: the partitions.
         leaders: node id and leader epoch by partition; node id -1 for none.
         spoken: offered versions by request class.
+        features: finalized levels of the cluster's features.
+        coordinator: of transactions and groups, with its own script.
         topic_errors: topics that metadata answers with an error code.
     """
 
@@ -195,6 +205,8 @@ class ScriptedCluster:
         self.logs: dict[TopicPartition, ScriptedLog] = {}
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
         self.spoken = dict(SPOKEN)
+        self.features: dict[str, int] = {}
+        self.coordinator = ScriptedCoordinator(self)
         self.topic_errors: dict[str, int] = {}
         self._topics: dict[str, int] = {}
         self._max_batch_bytes = max_batch_bytes
@@ -241,6 +253,8 @@ class ScriptedCluster:
             return self.produce_script.popleft()
         if isinstance(message, InitProducerIdRequest) and self.id_script:
             return self.id_script.popleft()
+        if self.coordinator.script.get(type(message)):
+            return self.coordinator.script[type(message)].popleft()
         return self.trouble_for(message)
 
     def respond(
@@ -249,6 +263,8 @@ class ScriptedCluster:
         """Does what the request asks and returns the answer."""
         if isinstance(message, ProduceRequest):
             return self._produce(broker, message, version, trouble)
+        if type(message) in COORDINATED or getattr(message, "transactional_id", None) is not None:
+            return self.coordinator.respond(broker.node_id, message, version, trouble)
         response = self._handlers[type(message)](broker, message, version)
         if trouble.code:
             response.error_code = trouble.code  # type: ignore[attr-defined]  # those that are scripted have it
@@ -261,7 +277,13 @@ class ScriptedCluster:
             ApiVersion(api_key=cls.API_KEY, min_version=first, max_version=last)
             for cls, (first, last) in self.spoken.items()
         ]
-        return ApiVersionsResponse(api_keys=keys)
+        features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in self.features.items()
+        ]
+        return ApiVersionsResponse(
+            api_keys=keys, finalized_features=features, finalized_features_epoch=len(features) - 1
+        )
 
     def _metadata(self, _broker: ScriptedBroker, message: MetadataRequest, _version: int) -> MetadataResponse:
         names = sorted(self._topics) if message.topics is None else [each.name for each in message.topics]
@@ -307,12 +329,14 @@ class ScriptedCluster:
     ) -> ProduceResponse:
         response = ProduceResponse(throttle_time_ms=trouble.throttle_ms)
         for topic in message.topic_data:
-            answers = [
-                self._append(
-                    broker, TopicPartition(topic.name, each.index), bytes(each.records or b""), trouble
+            answers = []
+            for each in topic.partition_data:
+                where, batch = TopicPartition(topic.name, each.index), bytes(each.records or b"")
+                allowed = self.coordinator.allows(
+                    message.transactional_id, where, batch, v2=version >= _V2_FROM
                 )
-                for each in topic.partition_data
-            ]
+                refused = attrs.evolve(trouble, code=allowed) if allowed and not trouble.code else trouble
+                answers.append(self._append(broker, where, batch, refused))
             response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
         if version >= _LEADERS_FROM:
             self._name_leaders(response)

@@ -18,6 +18,7 @@ from splashdam.net.listen import address_of, tcp_listen
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.scripted_broker import ScriptedCluster
+from splashdam.wire.messages.produce import ProduceRequest
 
 TOPICS = {"one": 1, "two": 2, "six": 6}
 
@@ -51,6 +52,24 @@ async def cluster(away: LocalCluster, nursery: trio.Nursery) -> LocalCluster:
     """A cluster that runs."""
     await nursery.start(away.scripted.run)
     return away
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def level(request: pytest.FixtureRequest) -> int:
+    """Of the feature ``transaction.version``; from 2 on, KIP-890 holds."""
+    return int(request.param)
+
+
+@pytest.fixture
+def transactional(cluster: LocalCluster, level: int) -> Callable[..., AsyncKafkaProducer]:
+    """Makes transactional producers for a cluster of that level."""
+    cluster.scripted.features["transaction.version"] = level
+    cluster.scripted.spoken[ProduceRequest] = (3, 12)
+
+    def make(**options: Any) -> AsyncKafkaProducer:
+        return cluster.producer(**{"transactional_id": "x", **options})
+
+    return make
 
 
 class TcpCluster:

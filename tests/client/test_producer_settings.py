@@ -78,7 +78,8 @@ def test_kafka_pythons_defaults_pass() -> None:
         ({"compression_type": "brotli"}, "compression_type='brotli': must be one of"),
         ({"security_protocol": "TLS"}, "security_protocol='TLS': must be one of 'PLAINTEXT', 'SSL'"),
         ({"ssl_cafile": "ca.pem"}, "ssl_cafile has no effect with security_protocol='PLAINTEXT'"),
-        ({"transactional_id": "t"}, "transactional_id cannot be set: transactions"),
+        ({"transactional_id": ""}, "transactional_id='': must not be empty"),
+        ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0: must be at least 1"),
         ({"api_version": (2, 8)}, "api_version cannot be set: each broker is asked"),
         ({"key_serializer": "json"}, "neither a Serializer nor callable"),
         ({"partitioner": RoundRobinPartitioner}, "is no partitioner; give an instance"),
@@ -106,6 +107,22 @@ def test_idempotence_by_default_gives_way(options: dict[str, Any], caplog: pytes
     with pytest.raises(KafkaConfigurationError, match="enable_idempotence=True needs"):
         producer_settings({**options, "enable_idempotence": True})
     assert not producer_settings({**options, "enable_idempotence": False}).enable_idempotence
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"acks": 1},
+        {"retries": 0},
+        {"max_in_flight_requests_per_connection": 6},
+        {"enable_idempotence": False},
+    ],
+)
+def test_transactions_need_idempotence(options: dict[str, Any]) -> None:
+    """As in kafka-python: what speaks against it is an error, not a warning."""
+    assert producer_settings({"transactional_id": "t"}).enable_idempotence
+    with pytest.raises(KafkaConfigurationError, match="transactional_id needs"):
+        producer_settings({"transactional_id": "t", **options})
 
 
 def test_the_delivery_timeout_follows_a_long_linger() -> None:
@@ -167,7 +184,6 @@ def test_properties_become_options() -> None:
         ("linger", "5", r"unknown producer property 'linger'. Did you mean 'linger.ms'\?"),
         ("linger.ms", "soon", "linger.ms='soon'"),
         ("enable.idempotence", "yes", "must be true or false"),
-        ("transactional.id", "t", "transactional.id cannot be set: transactions"),
         ("ssl.truststore.type", "JKS", "only PEM is read"),
         ("sasl.jaas.config", "x", "must be one of PlainLoginModule"),
         ("key.serializer", "com.example.AvroSerializer", "has no counterpart here"),

@@ -1,0 +1,92 @@
+"""What applications ask of a transactional producer, and how it is answered to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from splashdam.model.broker_errors import ProducerFencedError
+from splashdam.model.errors import FatalTransactionError, KafkaError, TransactionFailedError
+from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.record.outcome import fresh
+from splashdam.sender.latch import Latch
+
+
+class Operation(Enum):
+    """The calls that wait, by their public names."""
+
+    INIT = "init_transactions"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+    OFFSETS = "send_offsets_to_transaction"
+
+
+class PendingCall(Latch):
+    """A call that may take a while; it can be waited for again after a timeout.
+
+    Attributes:
+        operation: which one.
+        decided: it has ended; it opens soon after, outside the guard.
+        error: why it failed, None where it did not.
+        detached: nobody comes back to ask how it ended.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        super().__init__()
+        self.operation = operation
+        self.decided = False
+        self.error: KafkaError | None = None
+        self.detached = False
+
+    def result(self) -> None:
+        """Once it is open: returns, or raises what went wrong."""
+        if self.error is not None:
+            raise fresh(self.error)
+
+
+class OffsetsCall(PendingCall):
+    """A call of ``send_offsets_to_transaction``.
+
+    Attributes:
+        offsets: what was read.
+        group: by whom.
+    """
+
+    def __init__(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        super().__init__(Operation.OFFSETS)
+        self.offsets = dict(offsets)
+        self.group = group
+
+    def same_as(self, other: OffsetsCall) -> bool:
+        """Whether it asks for the same."""
+        return (self.offsets, self.group) == (other.offsets, other.group)
+
+
+def abortable(cause: BaseException) -> KafkaError:
+    """What calls raise once ``cause`` has made the transaction fail."""
+    error = TransactionFailedError(f"the transaction can only be aborted, because of: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def fatal(cause: BaseException) -> KafkaError:
+    """What calls raise once ``cause`` has ended the producer: the like of it, where its class is fatal."""
+    if isinstance(cause, KafkaError) and cause.fatal:
+        copy = fresh(cause)
+        assert isinstance(copy, KafkaError)
+        return copy
+    error = FatalTransactionError(f"this producer is finished, because of: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def fenced(transactional_id: str, answer: KafkaError) -> KafkaError:
+    """A newer producer has taken over, whichever of the two codes said so."""
+    error = ProducerFencedError(
+        f"a newer producer with transactional_id {transactional_id!r} has taken over: {answer}"
+    )
+    error.__cause__ = answer
+    return error
