@@ -59,6 +59,7 @@ class Connection(Negotiating):
 
     Attributes:
         is_writing: whether a task still writes what `submit_now` began.
+        requests_sent: how many there were; the last one's correlation id.
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
     """
 
@@ -87,7 +88,7 @@ class Connection(Negotiating):
         self._on_progress = on_progress
         self._state = ConnectionState.NEW
         self._in_flight: deque[AnyPending] = deque()
-        self._correlation_id = 0
+        self.requests_sent = 0
         self._throttled_until_ms = 0.0
         self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
         self._changed = trio.lowlevel.ParkingLot()
@@ -335,7 +336,7 @@ class Connection(Negotiating):
         if self._state is not ConnectionState.OPEN:
             self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
         parts = encode_request(
-            request, version=pending.version, correlation_id=self._correlation_id, client_id=self._client_id
+            request, version=pending.version, correlation_id=self.requests_sent, client_id=self._client_id
         )
         if expect_response:
             self._in_flight.append(pending)
@@ -358,13 +359,13 @@ class Connection(Negotiating):
     def _pend(
         self, request: Request[R], version: int, timeout_ms: float | None, on_done: OnDone[R] | None
     ) -> PendingResponse[R]:
-        self._correlation_id = (self._correlation_id + 1) & _LARGEST_CORRELATION_ID
+        self.requests_sent = (self.requests_sent + 1) & _LARGEST_CORRELATION_ID
         now_ms = self._clock.now_ms()
         return PendingResponse(
             request,
             response_class(type(request)),
             version=version,
-            correlation_id=self._correlation_id,
+            correlation_id=self.requests_sent,
             sent_at_ms=now_ms,
             deadline_ms=now_ms + (self._request_timeout_ms if timeout_ms is None else timeout_ms),
             on_done=on_done,

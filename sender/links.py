@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.cluster import Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.lifecycle import Stage, next_state
@@ -22,6 +23,10 @@ from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
+
+
+_FIRST_REQUESTS = 3
+"""Versions, metadata, producer id: a broker that leaves before more were sent may want something else."""
 
 
 class LinkState(Stage):
@@ -265,8 +270,17 @@ class BrokerLink:
                 await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
                 await connection.aclose()
-                return distrust(error) or error
-        return distrust(connection.closed_by) or connection.closed_by
+                return self._explained(error, connection)
+        return self._explained(connection.closed_by, connection)
+
+    def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
+        """The reason behind an error, where that is trust, or a guess where brokers give none."""
+        reason = distrust(error) or error
+        is_mute = connection.requests_sent <= _FIRST_REQUESTS and self._authenticator is None
+        if is_mute and isinstance(reason, NetworkExceptionError):
+            hint = "if its listener asks for TLS or SASL, set security_protocol"
+            return NetworkExceptionError(f"{reason.message}; {hint}")
+        return reason
 
     async def _run(
         self, connection: Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import trustme
+from trio.testing import MockClock
 
+from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
 
 USER, PASSWORD = "anna", "hunter2-is-secret"
 
@@ -59,3 +65,42 @@ def secure_broker(
     broker.users.add(USER, PASSWORD)
     with broker:
         yield broker
+
+
+class MemoryCluster:
+    """A broker and its clients in one trio run, in virtual time.
+
+    Args:
+        clock: of the run.
+        protocol: of the only listener.
+        settings: of the broker.
+    """
+
+    def __init__(self, clock: MockClock, protocol: str = "SASL_PLAINTEXT", **settings: Any) -> None:
+        self.network = MemoryNetwork()
+        self.clock = VirtualClock(clock)
+        self.files = MemoryFiles()
+        self.protocol = protocol
+        self.settings = {
+            "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "listeners": f"{protocol}://broker:9092",
+            **settings,
+        }
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator[Broker]:
+        """The broker, with one user."""
+        opened = open_broker(
+            "/data", listen=self.network.listen, clock=self.clock, files=self.files, **self.settings
+        )
+        async with opened as broker:
+            broker.users.add(USER, PASSWORD)
+            yield broker
+
+    def producer(self, password: str = PASSWORD, **options: Any) -> AsyncKafkaProducer:
+        """One that finds the broker; it does not run yet."""
+        if "SASL" in self.protocol and "sasl_oauth_token_provider" not in options:
+            options = {"sasl_plain_username": USER, "sasl_plain_password": password, **options}
+            options.setdefault("sasl_mechanism", "SCRAM-SHA-256")
+        options = {"bootstrap_servers": "broker:9092", "security_protocol": self.protocol, **options}
+        return AsyncKafkaProducer(connect=self.network.connect, clock=self.clock, **options)
