@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import KafkaError
@@ -32,7 +33,7 @@ def load(
     for batch in batches:
         try:
             check_codec(accumulator.compressions.of(batch.topic_partition.topic), version)
-            _seal(context, batch)
+            _seal(accumulator, batch)
         except KafkaError as error:
             with context.guard:
                 completion.refuse_unsent(batch, error)
@@ -52,10 +53,12 @@ def load(
     return loaded
 
 
-def _seal(context: SenderContext, batch: ProducerBatch) -> None:
-    compressions, topic = context.accumulator.compressions, batch.topic_partition.topic
+def _seal(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
+    compressions, topic = accumulator.compressions, batch.topic_partition.topic
     compression, first = compressions.of(topic), batch.sealed is None
     batch.seal(compression)
     if first and compression.codec is not Codec.NONE:
-        plain_bytes, packed_bytes = batch.uncompressed_bytes, batch.size_bytes
-        compressions.observe(topic, plain_bytes - HEADER_BYTES, packed_bytes - HEADER_BYTES)
+        plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
+        telling = 2 * plain_bytes >= accumulator.batch_bytes  # few records compress badly, whatever they hold
+        if telling or packed_bytes < compressions.ratio(topic) * plain_bytes:
+            compressions.observe(topic, plain_bytes, packed_bytes)

@@ -55,6 +55,7 @@ Handler = Callable[["ScriptedBroker", Any, int], Response]
 
 _V2_FROM = 12  # first version of Produce that adds partitions to transactions
 _LEADERS_FROM = 10  # first version of Produce that names leaders
+_OTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 SPOKEN: dict[type[Request[Any]], tuple[int, int]] = {
     ProduceRequest: (3, 11),
@@ -373,7 +374,7 @@ class ScriptedCluster:
         for topic in response.responses:
             for each in topic.partition_responses:
                 leader, epoch = self.leaders.get(TopicPartition(topic.name, each.index), (-1, -1))
-                if each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and leader > 0:
+                if each.error_code in _OTHER_LEADER and leader > 0:
                     each.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                     named = self.brokers[leader]
                     response.node_endpoints.append(

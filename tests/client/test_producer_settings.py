@@ -14,7 +14,12 @@ from splashdam.client.options import ProducerOptions
 from splashdam.client.partitioners import RoundRobinPartitioner
 from splashdam.client.serializers import DefaultSerializer
 from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import compression, options_from_properties, producer_settings
+from splashdam.client.settings_rules import (
+    compression,
+    options_from_properties,
+    producer_settings,
+    topic_compression,
+)
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.record.compression import Codec
 
@@ -217,3 +222,42 @@ def test_what_the_protocol_has_in_32_bits_is_limited(name: str) -> None:
     for value in (2**31, 10**10):
         with pytest.raises(KafkaConfigurationError, match=rf"{name}={value}: must be at most 2147483647"):
             producer_settings({name: value})
+
+
+def test_codecs_of_single_topics() -> None:
+    """As a dict or in properties, with a level or that of the codec's own option."""
+    written = {"orders": "zstd:3", "images": "none", "logs": "gzip", "old": None}
+    settings = producer_settings({"topic_compression": written, "compression_gzip_level": 9})
+    expected = {
+        "orders": (Codec.ZSTD, 3),
+        "images": (Codec.NONE, None),
+        "logs": (Codec.GZIP, 9),
+        "old": (Codec.NONE, None),
+    }
+    assert topic_compression(settings) == expected
+    text = "orders = zstd:3, images=none,logs=gzip,"
+    options = options_from_properties({"topic.compression": text})
+    assert options == {"topic_compression": {"orders": "zstd:3", "images": "none", "logs": "gzip"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"orders": "zst"}, "topic_compression of 'orders'.*Did you mean 'zstd'"),
+        ({"orders": "zstd:many"}, "topic_compression of 'orders'"),
+        ({"orders": "snappy:3"}, "snappy has no levels"),
+        ("zstd", "must be a dict of topic to 'codec'"),
+        ({"orders": 3}, "must be a dict of topic to 'codec'"),
+    ],
+)
+def test_bad_codecs_of_single_topics(value: Any, message: str) -> None:
+    """The topic is named."""
+    with pytest.raises(KafkaConfigurationError, match=message):
+        producer_settings({"topic_compression": value})
+
+
+@pytest.mark.parametrize("text", ["orders", "orders=", "=zstd", "a=zstd,a=gzip"])
+def test_properties_that_name_no_codec(text: str) -> None:
+    """What is not topic=codec is refused."""
+    with pytest.raises(KafkaConfigurationError, match=r"topic\.compression"):
+        options_from_properties({"topic.compression": text})

@@ -1,0 +1,53 @@
+"""Compression through the whole producer: null keys stay until a batch is full as the broker sees it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from splashdam.record.batch import parse_header
+from splashdam.record.compression import Codec
+from splashdam.wire.messages.produce import ProduceRequest
+
+
+def batches(cluster):
+    """Topic, partition and bytes of all that came in."""
+    return [
+        (topic.name, each.index, bytes(each.records))
+        for request in cluster.scripted.requests(ProduceRequest)
+        for topic in request.topic_data
+        for each in topic.partition_data
+    ]
+
+
+async def test_null_keys_fill_batches_after_compression(cluster, autojump_clock):
+    """Six partitions: each stay ends with a batch that is nearly full, compressed."""
+    options = {"compression_type": "gzip", "batch_size": 4000, "buffer_memory": 1 << 20}
+    async with cluster.producer(**options) as producer:
+        await producer.prepare("six")
+        compressions = producer._core.accumulator.compressions
+        for _ in range(300):
+            compressions.observe("six", 1000, 90)
+        for number in range(5000):
+            await producer.send("six", b'{"number": %06d, "padding": "................"}' % number)
+        await producer.flush()
+    sizes = [len(records) for _, _, records in batches(cluster)]
+    assert max(sizes) <= 4000
+    assert sorted(sizes)[len(sizes) // 2] > 2000
+    assert len({partition for _, partition, _ in batches(cluster)}) > 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_codecs_by_topic(cluster, autojump_clock, many):
+    """``topic_compression`` decides, for ``send`` and for ``send_many``."""
+    options = {"compression_type": "gzip", "topic_compression": {"one": "none", "two": "zstd:1"}}
+    async with cluster.producer(**options) as producer:
+        for topic in ("one", "two", "six"):
+            if many:
+                await producer.send_many(topic, [b"x" * 100] * 5)
+            else:
+                await producer.send(topic, b"x" * 100)
+        with trio.fail_after(10):
+            await producer.flush()
+    found = {topic: parse_header(records).codec for topic, _, records in batches(cluster)}
+    assert found == {"one": Codec.NONE, "two": Codec.ZSTD, "six": Codec.GZIP}
