@@ -17,6 +17,7 @@ from pathlib import Path
 
 import kafka_offsets
 import kafka_old_formats
+import kafka_states
 import kafka_writing
 from kafka_jars import KafkaBroker
 from kafka_reading import served
@@ -87,6 +88,23 @@ def _make_offsets(home: Path) -> None:
     (target / "offsets.json").write_text(json.dumps(answered, indent=2) + "\n")
 
 
+def _make_states(home: Path) -> None:
+    broker = KafkaBroker(NEW_VERSION, home)
+    broker.start()
+    try:
+        producers = kafka_states.write_states(broker.bootstrap_servers)
+    finally:
+        broker.stop()
+    del producers
+    source = broker.data / "__transaction_state-0"
+    target = GOLDEN / f"states-{NEW_VERSION}"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target / source.name)
+    shutil.copy(broker.data / "meta.properties", target)
+    states = kafka_states.dumped(NEW_VERSION, source.glob("*.log"))
+    (target / "states.json").write_text(json.dumps(states, indent=1) + "\n")
+
+
 def _make_old(home: Path) -> None:
     with kafka_old_formats.zookeeper(home / "zookeeper") as address:
         broker = kafka_old_formats.OldBroker(home / "kafka", address)
@@ -104,4 +122,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         _make_new(Path(directory, "new"))
         _make_offsets(Path(directory, "offsets"))
+        _make_states(Path(directory, "states"))
         _make_old(Path(directory, "old"))

@@ -163,7 +163,6 @@ class TransactionMetadata:
             last_producer_epoch=last_epoch,
             timeout_ms=timeout_ms,
             start_ms=-1,
-            client_version=0,
         )
 
     def _check_expected(self, expected: ProducerIdentity) -> None:

@@ -34,6 +34,7 @@ SOURCES = {
     ],
     "meta-properties.md": [NEW / "meta.properties"],
     "partition-metadata.md": [NEW / "codecs-0" / "partition.metadata"],
+    "transaction-state.md": [GOLDEN / "states-4.3.1" / "__transaction_state-0" / f"{FIRST}.log"] * 2,
     "producer-snapshot.md": [NEW / "codecs-0" / f"{50:020d}.snapshot"],
 }
 WHOLE = {"aborted-transactions.md", "checkpoints.md", "indexes.md", "leader-epochs.md",

@@ -1,0 +1,168 @@
+"""The states in a directory that a real Kafka wrote: read, written to the byte, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+from format_pages import examples
+from kafka_states import ABORTED, COMMITTED, FRESH, OPEN, REPLACED, write_states
+from make_golden import GOLDEN
+
+from splashdam.embedded_broker.broker import open_broker
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.embedded_broker.transactions.records import decode_key, decode_value, encode_key, encode_value
+from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.values import TopicPartition
+from splashdam.record.batch import parse_header
+from splashdam.record.reader import Record, read_records
+
+SOURCE = GOLDEN / "states-4.3.1"
+S = TransactionState
+
+
+def stored(directory: Path = SOURCE) -> list[Record]:
+    """Every record of the log."""
+    data = (directory / "__transaction_state-0" / f"{0:020d}.log").read_bytes()
+    records, position = [], 0
+    while position < len(data):
+        records += read_records(data, position)
+        position += parse_header(data, position).size_bytes
+    return records
+
+
+def as_kafka_says(metadata: TransactionMetadata) -> dict[str, object]:
+    """By the names of kafka-dump-log, which leaves out tagged fields that have their default."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(metadata.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    partitions = [{"topic": topic, "partitionIds": numbers} for topic, numbers in by_topic.items()]
+    tagged = {
+        "previousProducerId": (metadata.previous_producer_id, -1),
+        "nextProducerId": (metadata.next_producer_id, -1),
+        "clientTransactionVersion": (metadata.client_version, 0),
+    }
+    return {
+        "producerId": metadata.producer_id,
+        "producerEpoch": metadata.producer_epoch,
+        "transactionTimeoutMs": metadata.timeout_ms,
+        "transactionStatus": metadata.state.value,
+        "transactionPartitions": None if metadata.state is S.EMPTY else partitions,
+        "transactionLastUpdateTimestampMs": metadata.last_update_ms,
+        "transactionStartTimestampMs": metadata.start_ms,
+        **{name: value for name, (value, default) in tagged.items() if value != default},
+    }
+
+
+def test_read_as_kafkas_tool_reads_them() -> None:
+    """Every state that each transactional id went through."""
+    read: dict[str, list[dict[str, object]]] = {}
+    for record in stored():
+        transactional_id = decode_key(record.key or b"")
+        assert transactional_id is not None
+        state = decode_value(transactional_id, record.value or b"")
+        read.setdefault(transactional_id, []).append(as_kafka_says(state))
+    assert read == json.loads((SOURCE / "states.json").read_text())
+
+
+def test_written_as_kafka_writes_them() -> None:
+    """Byte for byte, tagged fields included."""
+    for record in stored():
+        transactional_id = decode_key(record.key or b"")
+        assert transactional_id is not None
+        assert encode_key(transactional_id) == record.key
+        assert encode_value(decode_value(transactional_id, record.value or b""), 2) == record.value
+
+
+def test_the_page_shows_one_of_them() -> None:
+    """docs/format/transaction-state.md: key and value of the open transaction."""
+    key, value = examples("transaction-state.md")
+    assert (key, value) in {(record.key, record.value) for record in stored()}
+    assert decode_value(OPEN, value).state is S.ONGOING
+
+
+def test_version_0_has_no_tagged_fields() -> None:
+    """What is written where transaction.version is 0: lengths of fixed size, and the rest is lost."""
+    known = TransactionMetadata(
+        transactional_id="tx",
+        producer_id=2,
+        producer_epoch=1,
+        timeout_ms=60_000,
+        last_update_ms=7,
+        start_ms=5,
+        state=S.ONGOING,
+        partitions=frozenset([TopicPartition("t", 1)]),
+        client_version=2,
+    )
+    value = encode_value(known, 0)
+    assert value == bytes.fromhex(
+        "0000 0000000000000002 0001 0000ea60 01 00000001 0001 74 00000001 00000001"
+        "0000000000000007 0000000000000005"
+    )
+    assert decode_value("tx", value) == attrs.evolve(known, client_version=0)
+
+
+def history_of(states: Mapping[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
+    """Without times, and with producer ids by the order of their transactional ids."""
+    return {
+        name: [
+            {
+                field: value == history[0]["producerId"] if field.endswith("roducerId") else value
+                for field, value in state.items()
+                if not field.endswith("TimestampMs")
+            }
+            for state in history
+        ]
+        for name, history in states.items()
+    }
+
+
+def test_our_histories_are_kafkas(tmp_path: Path) -> None:
+    """The same requests of the same client lead through the same states, record by record."""
+    with EmbeddedBroker(tmp_path, transaction_state_log_num_partitions=1) as broker:
+        producers = write_states(broker.bootstrap_servers)
+    del producers
+    ours: dict[str, list[dict[str, object]]] = {}
+    for record in stored(tmp_path):
+        name = decode_key(record.key or b"") or ""
+        ours.setdefault(name, []).append(as_kafka_says(decode_value(name, record.value or b"")))
+    theirs = json.loads((SOURCE / "states.json").read_text())
+    assert history_of(ours) == history_of(theirs)
+
+
+async def test_gone_on_with(tmp_path: Path) -> None:
+    """The broker takes over each transactional id where Kafka left it."""
+    shutil.copytree(SOURCE, tmp_path / "data", copy_function=shutil.copyfile)
+    async with open_broker(tmp_path / "data", port=None) as broker:
+        coordinator = broker.transactions
+        assert {name: known.state for name, known in coordinator.states.items()} == {
+            COMMITTED: S.COMPLETE_COMMIT,
+            ABORTED: S.COMPLETE_ABORT,
+            OPEN: S.ONGOING,
+            REPLACED: S.EMPTY,
+            FRESH: S.EMPTY,
+        }
+        expected = {COMMITTED: (0, 1), ABORTED: (1, 1), OPEN: (2, 2), REPLACED: (3, 3), FRESH: (4, 1)}
+        assert {name: coordinator.initialize(name, 60_000) for name in expected} == expected
+        assert coordinator.initialize("new", 60_000).producer_id > 4
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\2", b"\0\0\0", b"\0\1" + b"\xff" * 60])
+def test_values_that_are_none(data: bytes) -> None:
+    """Too short, of an unknown version, or with an unknown state."""
+    with pytest.raises(CorruptMessageError, match="tx"):
+        decode_value("tx", data)
+
+
+def test_keys_that_are_none() -> None:
+    """One of a version to come is passed over, as Kafka does; one that is cut off is damage."""
+    assert decode_key(b"\0\1anything") is None
+    for data in (b"", b"\0\0\0\5abc"):
+        with pytest.raises(CorruptMessageError):
+            decode_key(data)
