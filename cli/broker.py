@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 import trio
+from click.core import ParameterSource
 
 from splashdam.cli.failures import file_failures_reported
-from splashdam.cli.parameters import property_option, read_properties
+from splashdam.cli.parameters import config_option, property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
@@ -38,21 +39,42 @@ from splashdam.embedded_broker.settings import BrokerSettings
     help="Port to listen on; 0 takes a free one.",
 )
 @click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file with settings, as Kafka's server.properties; -X and --set win over it.",
+    "--listener",
+    "listeners",
+    metavar="NAME://HOST:PORT",
+    multiple=True,
+    help="Where to listen and how, instead of --host and --port: SASL_SSL://kafka.example.com:9093, for"
+    " example. The name is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Repeatable.",
 )
+@config_option("server")
 @property_option("broker")
-def broker(data: Path, host: str, port: int, config: Path | None, properties: dict[str, str]) -> None:
+@click.pass_context
+def broker(
+    context: click.Context,
+    /,
+    *,
+    data: Path,
+    host: str,
+    port: int,
+    listeners: tuple[str, ...],
+    config: Path | None,
+    properties: dict[str, str],
+) -> None:
     """Serve Kafka clients from the directory DATA until SIGTERM or Ctrl-C.
 
-    The first line on standard output is "listening on HOST:PORT". One process at a time can serve a
-    directory.
+    The first line on standard output is "listening on HOST:PORT"; further listeners follow with their names.
+    One process at a time can serve a directory. `splashdam users` says who may come in where SASL asks.
     """
     standard_output()  # closed, it would leave its descriptor to a file of the log
     with file_failures_reported():
-        given = read_properties(config) if config is not None else {}
-        trio.run(_serve, data, host, port, {**given, **properties})
+        given = {**(read_properties(config) if config is not None else {}), **properties}
+        if listeners:
+            given["listeners"] = ",".join(listeners)
+        for name in ("host", "port"):
+            is_given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+            if is_given and "listeners" in given:
+                raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
+        trio.run(_serve, data, host, port, given)
 
 
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
@@ -62,6 +84,8 @@ async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -
         # second one during the shutdown does the same.
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             click.echo(f"listening on {running.bootstrap_servers}")
+            for name in list(running.listeners)[1:]:
+                click.echo(f"listening on {running.bootstrap_servers_of(name)} ({name})")
             sys.stdout.flush()
             if is_terminal(sys.stderr):
                 click.echo(f"serving {data}; Ctrl-C stops", err=True)

@@ -59,7 +59,20 @@ def property_option(what: str) -> Callable[[Command], Command]:
     return decorate
 
 
-_EXAMPLES = {"broker": "num.partitions=6", "producer": "linger.ms=50"}
+_EXAMPLES = {
+    "broker": "num.partitions=6",
+    "producer": "linger.ms=50",
+    "client": "security.protocol=SSL",
+}
+
+
+def config_option(what: str) -> Callable[[Command], Command]:
+    """``--config FILE``: settings in a file, where nobody sees the passwords among them."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"A file with settings, as Kafka's {what}.properties; options of the command win over it.",
+    )
 
 
 def _parse_properties(

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from threading import Timer
 
 import attrs
@@ -14,7 +15,9 @@ import click
 from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
     bootstrap_servers_option,
+    config_option,
     property_option,
+    read_properties,
     settled_properties,
     topic_argument,
 )
@@ -60,6 +63,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     show_default=True,
     help="Codec of the batches.",
 )
+@config_option("producer")
 @property_option("producer")
 @click.pass_context
 def produce(
@@ -69,6 +73,7 @@ def produce(
     topic: str,
     key_separator: bytes | None,
     partition: int | None,
+    config: Path | None,
     properties: dict[str, str],
     **_options: str,
 ) -> None:
@@ -79,9 +84,10 @@ def produce(
     delivered.
     """
     lines = standard_input()
-    settled = settled_properties(context, properties, PROPERTIES_OF_OPTIONS)
     try:
         with signals_interrupt(), failures_reported():
+            given = {} if config is None else read_properties(config)
+            settled = settled_properties(context, {**given, **properties}, PROPERTIES_OF_OPTIONS)
             producer = KafkaProducer.from_properties(settled)
             delivery = Delivery(producer, topic, partition, key_separator)
             _deliver(delivery, lines)

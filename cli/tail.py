@@ -6,20 +6,31 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import attrs
 import click
 import trio
 
 from splashdam.cli.failures import INTERRUPTED, failures_reported
-from splashdam.cli.parameters import bootstrap_servers_option, topic_argument
+from splashdam.cli.parameters import (
+    bootstrap_servers_option,
+    config_option,
+    property_option,
+    read_properties,
+    topic_argument,
+)
 from splashdam.cli.rendering import FORMATS, Render
 from splashdam.cli.streams import standard_output
 from splashdam.client.local import ADDRESS, Lease, local_address
+from splashdam.client.settings import ProducerSettings
+from splashdam.client.settings_rules import options_from_properties, producer_settings
+from splashdam.client.wiring import authenticator, secured
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
@@ -59,6 +70,8 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
     show_default=True,
     help="value: the value as it is; full: with place, time and key; json: everything, an object for each.",
 )
+@config_option("client")
+@property_option("client")
 def tail(
     *,
     topic: str,
@@ -69,8 +82,13 @@ def tail(
     exit_at_end: bool,
     isolation: str,
     format_name: str,
+    config: Path | None,
+    properties: dict[str, str],
 ) -> None:
-    """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C."""
+    """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
+
+    Of the settings, those of TLS and SASL are used: security.protocol, ssl.… and sasl.….
+    """
     reading = Reading(
         topic=topic,
         partitions=partitions,
@@ -81,8 +99,12 @@ def tail(
         output=standard_output(),
     )
     try:
-        with failures_reported(), _cluster(bootstrap_servers) as (addresses, connect):
-            trio.run(_read, reading, addresses, connect, IsolationLevel[isolation.upper()])
+        with failures_reported():
+            given = {} if config is None else read_properties(config)
+            options = options_from_properties({**given, **properties})
+            options["bootstrap_servers"] = bootstrap_servers
+            with _cluster(producer_settings(options)) as cluster:
+                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:
@@ -96,16 +118,25 @@ class OutputFailure(click.ClickException):
     """Standard output takes no more, for another reason than that its reader has gone."""
 
 
+class Cluster(NamedTuple):
+    """Where to begin, how to connect, and what shows who we are."""
+
+    addresses: list[tuple[str, int]]
+    connect: Connect
+    authenticator: Authenticator | None
+
+
 @contextmanager
-def _cluster(bootstrap_servers: str) -> Iterator[tuple[list[tuple[str, int]], Connect]]:
-    """Where to begin, and how to connect: TCP, or a broker in this process for ``embedded:DIR``."""
-    local = local_address(bootstrap_servers)
+def _cluster(settings: ProducerSettings) -> Iterator[Cluster]:
+    """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``."""
+    local = local_address(settings.bootstrap_servers)
     if local is None:
-        yield parse_bootstrap_servers(bootstrap_servers), TcpConnect()
+        addresses = parse_bootstrap_servers(settings.bootstrap_servers)
+        yield Cluster(addresses, secured(settings, TcpConnect()), authenticator(settings))
         return
     lease = Lease(local)
     try:
-        yield [ADDRESS], lease.connect()
+        yield Cluster([ADDRESS], lease.connect(), None)
     finally:
         lease.release()
 
@@ -115,12 +146,14 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def _read(
-    reading: Reading, addresses: Sequence[tuple[str, int]], connect: Connect, isolation_level: IsolationLevel
-) -> None:
+async def _read(reading: Reading, cluster: Cluster, isolation_level: IsolationLevel) -> None:
     settings = attrs.evolve(SETTINGS, isolation_level=isolation_level)
     async with open_fetch_client(
-        addresses, connect=connect, clock=SystemClock(), settings=settings
+        cluster.addresses,
+        connect=cluster.connect,
+        clock=SystemClock(),
+        settings=settings,
+        authenticator=cluster.authenticator,
     ) as client:
         await reading.run(client)
 

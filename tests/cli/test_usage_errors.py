@@ -16,7 +16,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
         ("linger.sm=5", "linger.ms"),
         ("linger.ms=soon", "linger.ms='soon'"),
         ("acks=7", "acks"),
-        ("ssl.cafile=x", "TLS"),
+        ("ssl.cafile=x", "security_protocol"),
         ("delivery.timeout.ms=1", "delivery_timeout_ms=1"),
     ],
 )
