@@ -139,6 +139,7 @@ class Admission:
             return result.future
         if now_ms >= self.deadline_ms:
             self.cancel()
+            intake.tally.add("exhausted", 1)
             raise BufferExhaustedError(intake.why_exhausted())
         self.waits_for = MemoryWait(intake.guard, result.ticket)
         return None

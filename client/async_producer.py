@@ -17,6 +17,7 @@ from splashdam.client.future import RecordFuture, Subscription
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings_rules import producer_settings
+from splashdam.client.timings import timed_async
 from splashdam.client.transaction_methods import AsyncTransactionMethods
 from splashdam.client.waiters import wait_in_trio
 from splashdam.client.wiring import make_tcp_connect
@@ -100,7 +101,7 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
         core = self._core
         if core.guard.interrupted():
             return core.late.add(admission)
-        future = await drive_in_trio(admission, core.clock)
+        future = await drive_in_trio(admission, core.clock, core.intake.tally)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
 
@@ -116,9 +117,11 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Numbers of the topic's partitions. Waits for its metadata; raises as ``prepare``."""
-        route = await drive_in_trio(self._lookup(topic), self._core.clock)
+        core = self._core
+        route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.tally)
         return set(range(route.count))
 
+    @timed_async("flush_ns")
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
         """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import attrs
 
@@ -21,6 +21,7 @@ from splashdam.record.kernel import NowaitSends
 
 if TYPE_CHECKING:
     from splashdam.client.local import Lease
+    from splashdam.client.metric_objects import KafkaMetric, MetricName
     from splashdam.client.metrics import Metrics
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -62,19 +63,34 @@ class ProducerBase(NowaitSends[RecordFuture]):
         """
         return None if self._lease is None else self._lease.broker
 
-    def metrics(self) -> Metrics:
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> Metrics: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> Any:
         """Figures as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.
+
+        ``docs/metrics.md`` lists them. Rates and averages look back on the last
+        ``metrics_num_samples`` windows of ``metrics_sample_window_ms``.
+
+        Args:
+            raw: True: objects by ``MetricName``, which can be read again and again.
+
+        Returns:
+            group -> name -> value; None with ``metrics_enabled=False``.
 
         Raises:
             IllegalStateError: this is a forked child.
         """
-        from splashdam.client.metrics import metrics_of
+        from splashdam.client.metrics import ProducerMetrics
 
-        core = self._core
-        core.refuse_if_foreign()
-        with core.guard.lock:
-            accumulator = core.accumulator.statistics()
-        return metrics_of(core.sender.statistics(), accumulator)
+        self._core.refuse_if_foreign()
+        if not self._settings.metrics_enabled:
+            return None
+        metrics = ProducerMetrics(self._core)
+        return metrics.objects() if raw else metrics.as_dict()
 
     def bootstrap_connected(self) -> bool:
         """Whether a connection to any broker is open. Connections are made when they are first needed.

@@ -9,6 +9,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,6 +41,7 @@ from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
+    from splashdam.client.metric_reporters import Reporters
     from splashdam.client.report import DeliveryReport, Stretch
     from splashdam.client.transactions import Transactions
 
@@ -112,6 +114,8 @@ class ProducerCore:
             clock=clock,
         )
         self.intake.refuse = self.refusal
+        self.sender.counters.windows.add(self.intake.tally)
+        self._reporters: Reporters | None = None
         self.late = LateRecords(self.intake)
         self.transactions = self._make_transactions()
         self._pid = os.getpid()
@@ -142,7 +146,16 @@ class ProducerCore:
         """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
         self._advance(Event.START)
         process.keep_watch(self)
+        if self.settings.metric_reporters and self.settings.metrics_enabled:
+            self._start_reporters()
         self.intake.refuse = None if self.transactions is None else self.transactions.refusal
+
+    def _start_reporters(self) -> None:
+        from splashdam.client.metric_reporters import Reporters
+        from splashdam.client.metrics import ProducerMetrics
+
+        self._reporters = Reporters(self.settings.metric_reporters, ProducerMetrics(self))
+        self.sender.counters.on_new = partial(self.in_loop, self._reporters.refresh)
 
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
@@ -356,6 +369,8 @@ class ProducerCore:
             self.late.fail_all(error)
             self._wake_metadata_waiters()
             self.intake.close_serializers()
+            if self._reporters is not None:
+                self._reporters.close()
         finally:
             self.finished.open()
             self._do_errands()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import trio
 
 from splashdam.client.admission import Wait
+from splashdam.client.timings import CallerTally
 from splashdam.client.waiters import wait_in_thread, wait_in_trio
 from splashdam.net.clock import Clock
 
@@ -58,29 +61,42 @@ class Deadline:
         return math.inf if left is None else left
 
 
-def drive_in_thread(stepper: Stepper[T], clock: Clock) -> T:
+def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
     """Blocks the calling thread until there is a result. An interrupted wait gives its place back."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
-                wait_in_thread(stepper.waits_for, _seconds_left(stepper, clock))
+                with _waiting(stepper.waits_for, clock, tally):
+                    wait_in_thread(stepper.waits_for, _seconds_left(stepper, clock))
     except BaseException:
         stepper.cancel()
         raise
     return result
 
 
-async def drive_in_trio(stepper: Stepper[T], clock: Clock) -> T:
+async def drive_in_trio(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
     """As ``drive_in_thread``, in a trio task: a checkpoint if it has to wait."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
-                with trio.move_on_after(_seconds_left(stepper, clock)):
+                with (
+                    _waiting(stepper.waits_for, clock, tally),
+                    trio.move_on_after(_seconds_left(stepper, clock)),
+                ):
                     await wait_in_trio(stepper.waits_for)
     except BaseException:
         stepper.cancel()
         raise
     return result
+
+
+@contextmanager
+def _waiting(what: Wait, clock: Clock, tally: CallerTally) -> Iterator[None]:
+    since_ms = clock.now_ms()
+    try:
+        yield
+    finally:
+        tally.add(f"{what.what}_ns", (clock.now_ms() - since_ms) * 1e6)
 
 
 def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:

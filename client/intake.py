@@ -27,6 +27,7 @@ from splashdam.client.partitioners import (
 from splashdam.client.routes import BATCHES_PER_STAY, RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
+from splashdam.client.timings import CallerTally
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.net.clock import Clock
@@ -55,6 +56,7 @@ class RecordIntake:
     Attributes:
         path: where records go that fit as they are.
         fits_bytes: records of more bytes (key, value, headers) need a look at their exact size.
+        tally: counts what callers wait for.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
         transaction: changes when a transaction ends; a record that waited longer is not taken.
@@ -79,6 +81,7 @@ class RecordIntake:
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self.transaction = 0
+        self.tally = CallerTally(settings.metrics_num_samples)
         self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")

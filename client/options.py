@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from splashdam.client.metric_objects import MetricsReporter
 from splashdam.client.partitioners import Partitioner
 from splashdam.client.serializers import Serializer
 from splashdam.model.values import Buffer
@@ -76,4 +77,8 @@ class ProducerOptions(TypedDict, total=False):
     sasl_plain_username: str | None
     sasl_plain_password: str | None
     sasl_oauth_token_provider: Any
+    metrics_enabled: bool
+    metrics_num_samples: int
+    metrics_sample_window_ms: float
+    metric_reporters: Sequence[MetricsReporter | type[MetricsReporter]]
     exit_timeout_ms: float

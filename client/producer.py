@@ -19,6 +19,7 @@ from splashdam.client.future import RecordFuture, Subscription, in_callback
 from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings_rules import producer_settings
+from splashdam.client.timings import timed
 from splashdam.client.transaction_methods import TransactionMethods
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.client.wiring import make_tcp_connect
@@ -101,9 +102,10 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         route = lookup.step()
         if route is None:
             SENDER_THREADS.refuse("partitions_for()")
-            route = drive_in_thread(lookup, self._core.clock)
+            route = drive_in_thread(lookup, self._core.clock, self._core.intake.tally)
         return set(range(route.count))
 
+    @timed("flush_ns")
     def flush(self, timeout: float | None = None) -> DeliveryReport:
         """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
 
@@ -185,7 +187,7 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         if SENDER_THREADS.here():
             future = None if core.late.waiting else admission.step()
             return future or core.late.add(admission)
-        return drive_in_thread(admission, core.clock)
+        return drive_in_thread(admission, core.clock, core.intake.tally)
 
 
 def _run(core: ProducerCore, clock: SystemClock, lease: Lease | None) -> None:

@@ -135,6 +135,23 @@ def _socket_options(value: Any) -> str | None:
     return None if fine else "must be a list of (level, option, value) as socket.setsockopt takes them"
 
 
+def _reporters(value: Any) -> str | None:
+    if not isinstance(value, list | tuple):
+        return "must be a list"
+    needed = ("init", "metric_change", "metric_removal", "close")
+    for each in value:
+        missing = [name for name in needed if not callable(getattr(each, name, None))]
+        if missing:
+            return f"{each!r} has no {' and no '.join(missing)}"
+    return None
+
+
+def _no_reporters(text: str) -> list[Any]:
+    if text:
+        raise ValueError("names Java classes; pass objects to the constructor")
+    return []
+
+
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
 class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
@@ -351,6 +368,24 @@ class ProducerSettings(SecuritySettings):
         [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         check=_socket_options,
         doc="Further socket options, as socket.setsockopt takes them",
+    )
+    metrics_enabled: bool = option(
+        True, check=one_of(True, False), doc="False: metrics() answers None, and reporters are not told"
+    )
+    metrics_num_samples: int = option(
+        2,
+        check=_int32(whole_number(1)),
+        doc="Windows that rates, averages and maxima look back on, the present one included",
+    )
+    metrics_sample_window_ms: float = option(
+        30_000, check=at_least(1), parse=float, doc="How long one of these windows is"
+    )
+    metric_reporters: Any = option(
+        [],
+        check=_reporters,
+        parse=_no_reporters,
+        doc="Who hears of metrics that come and go: objects, or classes to be called, with init,"
+        " metric_change, metric_removal and close",
     )
     exit_timeout_ms: float = option(
         5_000,

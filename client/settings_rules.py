@@ -22,17 +22,12 @@ from splashdam.record.compression import Compression
 logger = logging.getLogger("splashdam.client")
 
 _NO_KERBEROS = "Kerberos (GSSAPI) is not supported"
-_NO_METRICS = "figures are always collected; see metrics()"
 _NO_PROXY = "proxies are not supported"
 
 _UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
     "sasl_kerberos_name": (None, _NO_KERBEROS),
     "sasl_kerberos_service_name": ("kafka", _NO_KERBEROS),
     "sasl_kerberos_domain_name": (None, _NO_KERBEROS),
-    "metric_reporters": ([], _NO_METRICS),
-    "metrics_enabled": (True, _NO_METRICS),
-    "metrics_num_samples": (2, _NO_METRICS),
-    "metrics_sample_window_ms": (30_000, _NO_METRICS),
     "api_version": (None, "each broker is asked which versions it speaks"),
     "bootstrap_timeout_ms": (
         30_000,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from splashdam.client.driving import Deadline
+from splashdam.client.timings import timed, timed_async
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError
 
@@ -36,6 +37,7 @@ class TransactionMethods:
         """The producer's own."""
         raise NotImplementedError
 
+    @timed("txn_init_ns")
     def init_transactions(self) -> None:
         """Makes this the one producer of its ``transactional_id``: call it once, before all else.
 
@@ -51,6 +53,7 @@ class TransactionMethods:
         SENDER_THREADS.refuse("init_transactions()")
         _wait(transactions, transactions.init())
 
+    @timed("txn_begin_ns")
     def begin_transaction(self) -> None:
         """Opens a transaction: all records go into it until it is committed or aborted. Does not wait.
 
@@ -60,6 +63,7 @@ class TransactionMethods:
         """
         _of(self._core).begin()
 
+    @timed("txn_send_offsets_ns")
     def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """Makes a group's offsets part of the transaction: committed with its records, or not at all.
 
@@ -81,6 +85,7 @@ class TransactionMethods:
         if call is not None:
             _wait(transactions, call)
 
+    @timed("txn_commit_ns")
     def commit_transaction(self) -> None:
         """Sends what is left, waits until all of it is delivered, and commits.
 
@@ -99,6 +104,7 @@ class TransactionMethods:
             transactions.refuse_late()
         _wait(transactions, transactions.commit(), deadline.left())
 
+    @timed("txn_abort_ns")
     def abort_transaction(self) -> None:
         """Gives the transaction up: records that were not sent fail, others are never seen by readers that
         wait for commits.
@@ -148,16 +154,19 @@ class AsyncTransactionMethods:
         """The producer's own."""
         raise NotImplementedError
 
+    @timed_async("txn_init_ns")
     async def init_transactions(self) -> None:
         """See ``KafkaProducer.init_transactions``."""
         transactions = _of(self._core)
         await _wait_in_trio(transactions, transactions.init())
 
+    @timed_async("txn_begin_ns")
     async def begin_transaction(self) -> None:
         """See ``KafkaProducer.begin_transaction``."""
         await trio.lowlevel.checkpoint()
         _of(self._core).begin()
 
+    @timed_async("txn_send_offsets_ns")
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """See ``KafkaProducer.send_offsets_to_transaction``."""
         transactions = _of(self._core)
@@ -167,6 +176,7 @@ class AsyncTransactionMethods:
         else:
             await _wait_in_trio(transactions, call)
 
+    @timed_async("txn_commit_ns")
     async def commit_transaction(self) -> None:
         """See ``KafkaProducer.commit_transaction``."""
         transactions = _of(self._core)
@@ -176,6 +186,7 @@ class AsyncTransactionMethods:
             transactions.refuse_late()
         await _wait_in_trio(transactions, transactions.commit(), deadline.left())
 
+    @timed_async("txn_abort_ns")
     async def abort_transaction(self) -> None:
         """See ``KafkaProducer.abort_transaction``."""
         transactions = _of(self._core)

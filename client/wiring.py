@@ -82,6 +82,8 @@ def sender_settings(
         transactional_id=settings.transactional_id,
         transaction_timeout_ms=settings.transaction_timeout_ms,
         write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
+        metrics_num_samples=settings.metrics_num_samples,
+        metrics_sample_window_ms=settings.metrics_sample_window_ms,
     )
 
 

@@ -27,6 +27,7 @@ from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionStat
 from splashdam.net.negotiation import Negotiating
 from splashdam.net.pending import AnyPending, Ask, OnDone, PendingResponse
 from splashdam.net.reading import Lookout, receiver
+from splashdam.net.traffic import Traffic
 from splashdam.net.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import decode_correlation_id, encode_request
@@ -56,6 +57,7 @@ class Connection(Negotiating):
         peer: the broker in messages, for example ``node 1 at localhost:9092``.
         on_progress: called after answers were handled and after a task has ended its write: there may be
             room again. Not called for the end of the connection, with which `run` returns.
+        traffic: counts requests, answers and bytes.
 
     Attributes:
         is_writing: whether a task still writes what `submit_now` began.
@@ -74,6 +76,7 @@ class Connection(Negotiating):
         max_response_bytes: int = 100_000_000,
         peer: str,
         on_progress: Callable[[], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         super().__init__(peer)
         self.closed_by: KafkaError | None = None
@@ -86,6 +89,7 @@ class Connection(Negotiating):
         self._receive = receiver(stream)
         self._lookout = Lookout(stream)
         self._on_progress = on_progress
+        self._traffic = traffic or Traffic(1)
         self._state = ConnectionState.NEW
         self._in_flight: deque[AnyPending] = deque()
         self.requests_sent = 0
@@ -150,6 +154,7 @@ class Connection(Negotiating):
             self._take(data)
 
     def _take(self, data: Buffer) -> None:
+        self._traffic.response_bytes += len(data)
         for frame in self._frames.feed(data):
             self._accept(frame)
         self._progress()
@@ -177,9 +182,10 @@ class Connection(Negotiating):
             raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} instead of {pending}")
         response = pending.decode(frame)
         self._in_flight.popleft()
-        throttle_ms = pending.throttle_ms(response)
+        throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()
+        self._traffic.answered(now_ms - pending.sent_at_ms, throttle_ms)
         if throttle_ms > 0:
-            until_ms = self._clock.now_ms() + throttle_ms
+            until_ms = now_ms + throttle_ms
             self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
         pending.resolve(response)
 
@@ -338,6 +344,7 @@ class Connection(Negotiating):
         parts = encode_request(
             request, version=pending.version, correlation_id=self.requests_sent, client_id=self._client_id
         )
+        self._traffic.sent(sum(map(len, parts)))
         if expect_response:
             self._in_flight.append(pending)
             self._watch(pending)

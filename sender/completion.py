@@ -183,7 +183,7 @@ class Completion:
     ) -> None:
         batch.last_error = self.last_failure = _answered(batch, answer)
         batch.maybe_written |= answer.error_code not in NOT_WRITTEN
-        self._counters.retries += 1
+        self._counters.retried(batch)
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
 
     def _split(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
@@ -261,7 +261,7 @@ class Completion:
 
     def _failed(self, batch: ProducerBatch) -> None:
         """The application is told that the batch failed: once for each batch, whatever it failed of."""
-        self._counters.records_failed += batch.record_count
+        self._counters.failed(batch)
         if self._transactions is not None and batch.outcome.error is not None:
             self._transactions.batch_failed(batch.outcome.error)
         self.finished.append(batch.outcome)

@@ -18,6 +18,7 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
 from splashdam.net.pending import PendingResponse
+from splashdam.net.traffic import Traffic
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
@@ -75,6 +76,7 @@ class BrokerLink:
         settings: timeouts and limits.
         owner: hears of changes.
         random: for jitter.
+        traffic: counts what goes over it.
         authenticator: proves to the broker who we are, where it wants to know.
 
     Attributes:
@@ -92,9 +94,11 @@ class BrokerLink:
         settings: SenderSettings,
         owner: LinkOwner,
         random: Callable[[], float],
+        traffic: Traffic,
         authenticator: Authenticator | None = None,
     ) -> None:
         self.node = node
+        self.traffic = traffic
         self.state = LinkState.IDLE
         self.last_error: BaseException | None = None
         self._connect = connect
@@ -260,6 +264,7 @@ class BrokerLink:
             max_response_bytes=settings.receive_message_max_bytes,
             peer=str(self.node),
             on_progress=self._owner.link_changed,
+            traffic=self.traffic,
         )
         self._session = trio.CancelScope()
         async with trio.open_nursery() as nursery:
@@ -309,6 +314,7 @@ class BrokerLink:
 
     def _opened(self, connection: Connection) -> None:
         self._advance(LinkEvent.OPEN)
+        self.traffic.opened += 1
         self._connection = connection
         self._used_at_ms = self._clock.now_ms()
         self._backoff.reset()
@@ -316,6 +322,7 @@ class BrokerLink:
         self._owner.link_changed()
 
     def _lost(self, error: BaseException | None) -> None:
+        self.traffic.closed += self.state is LinkState.READY
         self._advance(LinkEvent.LOSE)
         self._connection = None
         if error is not None:

@@ -46,6 +46,7 @@ class Metadata:
         cluster: the present snapshot; another object after every answer.
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
         obstacle: says what keeps open connections from being used now; empty if nothing does.
+        updated_at_ms: when ``cluster`` was replaced; infinity before the first answer.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
         refusal: why no broker let us in, the last time that none did.
         refusals: how often that was; who waits fails when it changes.
@@ -77,6 +78,7 @@ class Metadata:
         self._not_before_ms = -math.inf
         self._asked_at_ms = -math.inf  # for all topics in use
         self._trying_since_ms = math.inf  # for an answer; infinity while nobody tries
+        self.updated_at_ms = math.inf
         self._waiters: list[MetadataWaiter] = []
 
     def request_topic(self, topic: str, now_ms: float) -> None:
@@ -177,6 +179,7 @@ class Metadata:
         requested = self._requested or frozenset()
         self.cluster = follow(before, found, keep=self._last_used_ms.keys() - requested)
         self.on_change()
+        self.updated_at_ms = now_ms
         self._requested = None
         self._trying_since_ms = math.inf
         self.last_failure = self._complaints(requested)

@@ -21,6 +21,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.results import DrainGate, OpenGate, ReadyCheck
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.tally import Windows
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
@@ -88,7 +89,9 @@ class Sender:
             clock=clock,
             guard=guard,
             wakeup=wakeup,
-            counters=Counters(),
+            counters=Counters(
+                Windows(settings.metrics_num_samples, settings.metrics_sample_window_ms, clock.now_ms())
+            ),
             random=random,
         )
         self._connect = connect
@@ -125,6 +128,15 @@ class Sender:
     def fatal_error(self) -> KafkaError | None:
         """Why nothing can be sent any more, for example 31; None while the producer is of use."""
         return self._completion.fatal
+
+    @property
+    def counters(self) -> Counters:
+        """What it counts. Windows are rolled under the guard."""
+        return self._context.counters
+
+    def links(self) -> list[BrokerLink]:
+        """The ways to brokers, and to the addresses to begin with; from any thread."""
+        return list(self._links)
 
     def statistics(self) -> SenderStatistics:
         """Totals and present values; from any thread."""
@@ -222,6 +234,8 @@ class Sender:
         context = self._context
         now_ms = context.clock.now_ms()
         with context.guard:
+            if now_ms >= context.counters.windows.due_ms:
+                context.counters.windows.roll(now_ms)
             self._completion.expire(now_ms)
             if self._coordination is not None:
                 self._coordination.prepare(now_ms, closing=self._closing)
@@ -352,6 +366,7 @@ class Sender:
             settings=self._context.settings,
             owner=self,
             random=self._context.random,
+            traffic=self._context.counters.traffic(node.host, node.port),
             authenticator=self._authenticator,
         )
 

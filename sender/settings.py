@@ -38,6 +38,8 @@ class SenderSettings:
         transaction_timeout_ms: the coordinator aborts a transaction that is open for so long.
         write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
             0 where the loop is not its own, where it does not look out for an answer either.
+        metrics_num_samples: windows that rates and averages look back on, the present one included.
+        metrics_sample_window_ms: how long one is.
         software_name: who we are, for the broker's metrics (KIP-511).
         software_version: likewise.
     """
@@ -66,5 +68,7 @@ class SenderSettings:
     transactional_id: str | None = None
     transaction_timeout_ms: float = 60_000
     write_patience_ms: float = 0.0
+    metrics_num_samples: int = 2
+    metrics_sample_window_ms: float = 30_000
     software_name: str = "splashdam"
     software_version: str = "0.1.0"

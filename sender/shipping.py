@@ -52,7 +52,6 @@ class Shipping:
         self._context = context
         self._completion = completion
         self.ended = False
-        self._request_bytes = 0
 
     def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
         """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held.
@@ -79,10 +78,6 @@ class Shipping:
                     self._completion.refuse_unsent(batch, error)
         except KafkaError as error:
             self._settle(batches, _failures(batches, error))
-        else:
-            context.counters.requests_sent += 1
-            context.counters.batches_sent += len(batches)
-            context.counters.bytes_sent += self._request_bytes
 
     def _answered(self, batches: Sequence[ProducerBatch], pending: PendingResponse[ProduceResponse]) -> None:
         context = self._context
@@ -93,9 +88,10 @@ class Shipping:
         elif context.settings.acks == 0:
             answers = {batch.topic_partition: answer_of_silence(batch) for batch in batches}
         else:
-            context.counters.answers += 1
-            context.counters.latency_ms_total += context.clock.now_ms() - pending.sent_at_ms
-            answers = self._answers(batches, pending.result())
+            response = pending.result()
+            latency_ms = context.clock.now_ms() - pending.sent_at_ms
+            context.counters.answered(latency_ms, response.throttle_time_ms)
+            answers = self._answers(batches, response)
         self._settle(batches, answers)
 
     def _request(self, batches: Sequence[ProducerBatch], _version: int) -> ProduceRequest:
@@ -107,9 +103,8 @@ class Shipping:
             compressions=self._context.accumulator.compressions,
             transactional_id=settings.transactional_id,
         )
-        self._request_bytes = 0
-        for batch in batches:
-            self._request_bytes += batch.size_bytes  # sealed, and not yet let go of
+        # Now that they are sealed, and not let go of yet.
+        self._context.counters.shipped(batches, self._context.clock.now_ms())
         return request
 
     @property

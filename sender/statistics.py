@@ -1,15 +1,23 @@
-"""What a sender counts."""
+"""What a sender counts: per request and per batch, never per record.
+
+Kafka's metrics are made of it in ``client/metrics.py``; that is also where they are explained.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.model.tally import Tally, Windows
+from splashdam.net.traffic import Traffic
 
 
 class SenderStatistics(NamedTuple):
-    """Totals since the start, and a few values of this moment. Kafka's metrics are made of these.
+    """Totals since the start, and a few values of this moment.
 
     Attributes:
-        requests_sent: ProduceRequests written.
+        requests_sent: ProduceRequests.
         batches_sent: batches in them, repeats included.
         bytes_sent: their bytes.
         records_sent: records in batches that were acknowledged (or written, with ``acks=0``).
@@ -41,26 +49,149 @@ class SenderStatistics(NamedTuple):
     turns: int = 0
 
 
-class Counters:
-    """The totals while they grow; only the sender's task writes them."""
+class TopicTally(Tally):
+    """What was sent to one topic.
 
-    def __init__(self) -> None:
-        self.requests_sent = 0
-        self.batches_sent = 0
-        self.bytes_sent = 0
-        self.records_sent = 0
-        self.records_failed = 0
-        self.retries = 0
-        self.splits = 0
-        self.expired = 0
-        self.latency_ms_total = 0.0
-        self.answers = 0
-        self.turns = 0
+    Attributes:
+        records_shipped: records in batches that went into a request, repeats included.
+        batches: these batches.
+        bytes_sent: their bytes.
+        compression: compressed size by size before, summed over them.
+        records_retried: records in batches that were queued again.
+        records_failed: records whose batch failed.
+    """
+
+    records_shipped: int = 0
+    batches: int = 0
+    bytes_sent: int = 0
+    compression: float = 0
+    records_retried: int = 0
+    records_failed: int = 0
+
+
+class Counters(Tally):
+    """The totals while they grow; only the sender's task writes them. Names as in ``SenderStatistics``, and:
+
+    Args:
+        windows: rolls this tally, and those of topics and brokers.
+
+    Attributes:
+        windows: as above.
+        topics: by name.
+        on_new: called when there is a new one of these; must not block.
+        brokers: by host and port, since node ids are learnt later.
+        records_shipped: records in batches that went into a request, repeats included.
+        records_retried: records in batches that were queued again.
+        batch_bytes_max: the largest batch.
+        record_bytes: the average size of a record in a batch, before compression, summed over batches: which
+            record is the largest would have to be asked for each one.
+        record_bytes_max: the largest such average.
+        compression: compressed size by size before, summed over batches.
+        queued_ms: from a batch's creation to its request, summed over batches.
+        queued_ms_max: the longest.
+        latency_ms_max: the slowest answer to a ProduceRequest.
+        throttle_ms: what their answers asked to wait, summed.
+        throttle_ms_max: the longest.
+    """
+
+    turns: int = 0
+    requests_sent: int = 0
+    batches_sent: int = 0
+    bytes_sent: int = 0
+    records_sent: int = 0
+    records_shipped: int = 0
+    records_failed: int = 0
+    records_retried: int = 0
+    retries: int = 0
+    splits: int = 0
+    expired: int = 0
+    answers: int = 0
+    latency_ms_total: float = 0
+    latency_ms_max: float = 0
+    batch_bytes_max: int = 0
+    record_bytes: float = 0
+    record_bytes_max: float = 0
+    compression: float = 0
+    queued_ms: float = 0
+    queued_ms_max: float = 0
+    throttle_ms: float = 0
+    throttle_ms_max: float = 0
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows.samples)
+        windows.add(self)
+        self.windows = windows
+        self.topics: dict[str, TopicTally] = {}
+        self.brokers: dict[tuple[str, int], Traffic] = {}
+        self.on_new: Callable[[], object] = lambda: None
+
+    def topic(self, name: str) -> TopicTally:
+        """The tally of a topic, made on first use."""
+        tally = self.topics.get(name)
+        if tally is None:
+            tally = self.topics[name] = TopicTally(self.windows.samples)
+            self.windows.add(tally)
+            self.on_new()
+        return tally
+
+    def traffic(self, host: str, port: int) -> Traffic:
+        """What goes to and from an address; made on first use."""
+        traffic = self.brokers.get((host, port))
+        if traffic is None:
+            traffic = self.brokers[host, port] = Traffic(self.windows.samples)
+            self.windows.add(traffic)
+            self.on_new()
+        return traffic
+
+    def shipped(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
+        """These batches, sealed, make a request."""
+        self.requests_sent += 1
+        topics = self.topics
+        for batch in batches:
+            name = batch.topic_partition.topic
+            topic = topics.get(name) or self.topic(name)
+            size_bytes, records, plain_bytes = batch.size_bytes, batch.record_count, batch.uncompressed_bytes
+            compression = size_bytes / plain_bytes
+            record_bytes = plain_bytes / records
+            queued_ms = now_ms - batch.created_ms
+            topic.batches += 1
+            topic.bytes_sent += size_bytes
+            topic.records_shipped += records
+            topic.compression += compression
+            self.batches_sent += 1
+            self.bytes_sent += size_bytes
+            self.records_shipped += records
+            self.compression += compression
+            self.record_bytes += record_bytes
+            self.queued_ms += queued_ms
+            self.batch_bytes_max = max(self.batch_bytes_max, size_bytes)
+            self.record_bytes_max = max(self.record_bytes_max, record_bytes)
+            self.queued_ms_max = max(self.queued_ms_max, queued_ms)
+
+    def answered(self, latency_ms: float, throttle_ms: float) -> None:
+        """A ProduceResponse is there."""
+        self.answers += 1
+        self.latency_ms_total += latency_ms
+        self.throttle_ms += throttle_ms
+        self.latency_ms_max = max(self.latency_ms_max, latency_ms)
+        self.throttle_ms_max = max(self.throttle_ms_max, throttle_ms)
+
+    def retried(self, batch: ProducerBatch) -> None:
+        """A batch is queued again."""
+        self.retries += 1
+        self.records_retried += batch.record_count
+        self.topic(batch.topic_partition.topic).records_retried += batch.record_count
+
+    def failed(self, batch: ProducerBatch) -> None:
+        """A batch has failed for good."""
+        self.records_failed += batch.record_count
+        self.topic(batch.topic_partition.topic).records_failed += batch.record_count
 
     def snapshot(self, *, epoch_bumps: int, connections: int, in_flight_requests: int) -> SenderStatistics:
         """The totals, with the values of this moment."""
+        totals = {name: getattr(self, name) for name in SenderStatistics._fields if name in self.TOTALS}
         return SenderStatistics(
-            **vars(self),
+            **totals,
             epoch_bumps=epoch_bumps,
             connections=connections,
             in_flight_requests=in_flight_requests,

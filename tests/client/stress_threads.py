@@ -103,7 +103,7 @@ def check(
     assert figures["buffer-available-bytes"] == 200_000, figures
     assert figures["waiting-threads"] == 0, figures
     assert figures["batches-incomplete"] == 0, figures
-    assert figures["record-send-total"] == len(acknowledged), figures
+    assert figures["record-ack-total"] == len(acknowledged), figures
     return f"{IMPL}: {len(futures)} sent, {len(acknowledged)} acknowledged, {len(reports)} flushes"
 
 
