@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -37,15 +39,28 @@ class End(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """The log is opened anew."""
+    """The log is opened anew, after a clean end, a kill, or a power cut that leaves what the seed says."""
 
-    clean: bool
+    how: str
+    seed: int
+
+
+class Flush(NamedTuple):
+    """Everything is on stable storage from here on."""
+
+
+class DeleteRecords(NamedTuple):
+    """DeleteRecords up to a share of what is stable; whole segments below go."""
+
+    share: float
 
 
 steps = st.lists(
     st.builds(Write, st.integers(0, 3), st.integers(1, 3))
     | st.builds(End, st.sampled_from(TRANSACTIONAL), st.booleans())
-    | st.builds(Restart, st.booleans()),
+    | st.builds(Restart, st.sampled_from(["stop", "kill", "power cut"]), st.integers(0, 999))
+    | st.builds(Flush)
+    | st.builds(DeleteRecords, st.floats(0, 1)),
     max_size=40,
 )
 
@@ -54,37 +69,51 @@ class Model:
     """What was written, which transactions are open, and what became of the others."""
 
     def __init__(self) -> None:
+        self.history: list[Write | End] = []
+        self.start_offset = self.flushed_offset = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Before anything was written."""
         self.values: dict[int, tuple[bytes, int]] = {}  # offset → value and producer
         self.open_since: dict[int, int] = {}
         self.aborted: set[int] = set()
         self.end_offset = 0
         self.sequences: dict[int, int] = {}
 
-    def write(self, log: Log, step: Write) -> None:
-        values = [b"%d" % (self.end_offset + number) for number in range(step.count)]
-        sequence = self.sequences.get(step.producer_id, 0)
-        is_transactional = step.producer_id in TRANSACTIONAL
-        data = batch(*values, producer_id=step.producer_id, sequence=sequence, transactional=is_transactional)
-        assert log.append_as_leader(data, now_ms=NOW_MS).base_offset == self.end_offset
-        self.sequences[step.producer_id] = sequence + step.count
-        if is_transactional:
-            self.open_since.setdefault(step.producer_id, self.end_offset)
-        for value in values:
-            self.values[self.end_offset] = (value, step.producer_id)
-            self.end_offset += 1
+    def cut(self, end_offset: int) -> None:
+        """The log has lost what is behind this offset."""
+        assert end_offset >= self.flushed_offset
+        history, self.history = self.history, []
+        self.forget()
+        for step in history:
+            if self.end_offset < end_offset:
+                self.take(step)
+        assert self.end_offset == end_offset
 
-    def end(self, log: Log, step: End) -> None:
-        marker = TransactionMarker(step.producer_id, 0, step.is_commit, 0)
-        assert log.append_marker(marker, now_ms=NOW_MS).base_offset == self.end_offset
+    def take(self, step: Write | End) -> None:
+        """Takes in a step that the log has done."""
+        self.history.append(step)
+        if isinstance(step, Write):
+            self.sequences[step.producer_id] = self.sequences.get(step.producer_id, 0) + step.count
+            if step.producer_id in TRANSACTIONAL:
+                self.open_since.setdefault(step.producer_id, self.end_offset)
+            for value in self.next_values(step):
+                self.values[self.end_offset] = (value, step.producer_id)
+                self.end_offset += 1
+            return
         first = self.open_since.pop(step.producer_id, None)
         if first is not None and not step.is_commit:
             mine = range(first, self.end_offset)
             self.aborted |= {at for at in mine if self.values.get(at, (b"", -1))[1] == step.producer_id}
         self.end_offset += 1
 
+    def next_values(self, step: Write) -> list[bytes]:
+        return [b"%d" % (self.end_offset + number) for number in range(step.count)]
+
     @property
     def stable_offset(self) -> int:
-        return min(self.open_since.values(), default=self.end_offset)
+        return max(self.start_offset, min(self.open_since.values(), default=self.end_offset))
 
     def committed(self, from_offset: int) -> list[bytes]:
         return [
@@ -92,6 +121,75 @@ class Model:
             for at, (value, _) in sorted(self.values.items())
             if from_offset <= at < self.stable_offset and at not in self.aborted
         ]
+
+
+class Run:
+    """One example: a log and its model."""
+
+    def __init__(self) -> None:
+        self.files, self.model = MemoryFiles(), Model()
+        self.kept_start = 0
+        for made in self.files.make_directory(DIRECTORY):
+            self.files.sync_directory(os.path.dirname(made))
+        self.log = open_log(self.files, settings=SETTINGS)
+
+    def do(self, step: NamedTuple) -> None:
+        if isinstance(step, Write):
+            self.write(step)
+        elif isinstance(step, End):
+            marker = TransactionMarker(step.producer_id, 0, step.is_commit, 0)
+            assert self.log.append_marker(marker, now_ms=NOW_MS).base_offset == self.model.end_offset
+            self.model.take(step)
+        elif isinstance(step, Flush):
+            self.flush()
+        elif isinstance(step, DeleteRecords):
+            self.flush()
+            offset = int(step.share * self.model.stable_offset)
+            self.model.start_offset = self.log.advance_log_start(offset)
+            self.log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
+            self.kept_start = self.log.log_start_to_keep or 0
+        elif isinstance(step, Restart):
+            self.restart(step)
+
+    def write(self, step: Write) -> None:
+        data = batch(
+            *self.model.next_values(step),
+            producer_id=step.producer_id,
+            sequence=self.model.sequences.get(step.producer_id, 0),
+            transactional=step.producer_id in TRANSACTIONAL,
+        )
+        assert self.log.append_as_leader(data, now_ms=NOW_MS).base_offset == self.model.end_offset
+        self.model.take(step)
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.model.flushed_offset = self.model.end_offset
+
+    def restart(self, step: Restart) -> None:
+        if step.how == "stop":
+            self.flush()
+            self.log.close()
+        if step.how == "power cut":
+            self.files.crash(Random(step.seed))
+        else:
+            self.files.kill()
+        self.log = open_log(
+            self.files,
+            settings=SETTINGS,
+            clean=step.how == "stop",
+            recovery_point=self.model.flushed_offset,
+            log_start_offset=self.kept_start,
+        )
+        if step.how == "power cut":
+            self.model.cut(self.log.log_end_offset)
+        self.model.start_offset = self.log.log_start_offset
+
+    def compare(self, from_share: float) -> None:
+        log, model = self.log, self.model
+        assert (log.log_end_offset, log.last_stable_offset) == (model.end_offset, model.stable_offset)
+        start = model.start_offset
+        for offset in (start, start + int(from_share * (model.end_offset - start))):
+            assert read_committed(log, offset) == model.committed(offset)
 
 
 def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
@@ -117,28 +215,18 @@ def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(todo=steps, from_share=st.floats(0, 1))
 def test_read_committed_sees_what_was_committed(todo: list[NamedTuple], from_share: float) -> None:
-    """After each step, from the start and from any offset; restarts, clean or not, change nothing."""
-    files, model = MemoryFiles(), Model()
-    log = open_log(files, settings=SETTINGS)
+    """After each step, from the start and from any offset; a restart changes nothing, a power cut the end."""
+    run = Run()
     for step in todo:
-        if isinstance(step, Write):
-            model.write(log, step)
-        elif isinstance(step, End):
-            model.end(log, step)
-        elif isinstance(step, Restart):
-            if step.clean:
-                log.close()
-            files.kill()
-            log = open_log(files, settings=SETTINGS, clean=step.clean)
-        assert (log.log_end_offset, log.last_stable_offset) == (model.end_offset, model.stable_offset)
-        assert read_committed(log, 0) == model.committed(0)
-        middle = int(from_share * model.end_offset)
-        assert read_committed(log, middle) == model.committed(middle)
-    assert len([each for each in read_all(log) if each.offset in model.values]) == len(model.values)
-    rebuilt_equals_written(files, log)
+        run.do(step)
+        run.compare(from_share)
+    found = {each.offset for each in read_all(run.log)}
+    assert {at for at in run.model.values if at >= run.model.start_offset} <= found
+    if not run.model.start_offset:
+        rebuilt_equals_written(run.files, run.log)
 
 
 def rebuilt_equals_written(files: MemoryFiles, log: Log) -> None:
