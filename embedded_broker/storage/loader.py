@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -147,10 +149,10 @@ class LogLoader:
                 break
             if number > first:
                 self._snapshots.write(segment.base_offset, states)
-            cut = self._recover(segment, states)
+            following = partial(self._drop_segments, number + 1, f"{segment} has to be cut")
+            cut = self._recover(segment, states, before_cut=following)
             next_offset = segment.next_offset()
             if cut:
-                self._drop_segments(number + 1, f"{segment} was cut by {cut} bytes")
                 break
         self._producers = states
 
@@ -158,7 +160,9 @@ class LogLoader:
         """Whether a hole that begins there is no work of a cleaner: it cleans below the recovery point."""
         return 0 < recovery_point <= next_offset and not self._settings.is_compacted
 
-    def _recover(self, segment: LogSegment, states: ProducerStates) -> int:
+    def _recover(
+        self, segment: LogSegment, states: ProducerStates, before_cut: Callable[[], None] = lambda: None
+    ) -> int:
         """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""
 
         def on_batch(header: BatchHeader, batch: memoryview) -> None:
@@ -167,7 +171,7 @@ class LogLoader:
             if completed is not None and completed.is_aborted:
                 segment.txn_index.append(AbortedTransaction(*completed[:4]))
 
-        cut = segment.recover(on_batch)
+        cut = segment.recover(on_batch, before_cut)
         if cut:
             _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
         for file in segment.unsynced_files():
@@ -175,9 +179,16 @@ class LogLoader:
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:
+        """Removes segments for good, the last one first.
+
+        Their names leave stable storage before the segment in front is cut, and before the log goes on: a
+        power cut would bring them back behind a log that no longer reaches up to them.
+        """
         for segment in reversed(self._segments[first:]):
             _logger.warning("removing %s: %s", segment, reason)
             segment.delete()
+        if self._segments[first:]:
+            self._files.sync_directory(self._directory)
         del self._segments[first:]
 
     # --- always ---------------------------------------------------------------------------------------------

@@ -246,11 +246,15 @@ class LogSegment:
 
     # --- load and repair ------------------------------------------------------------------------------------
 
-    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None]) -> int:
+    def recover(
+        self,
+        on_batch: Callable[[BatchHeader, memoryview], None],
+        before_cut: Callable[[], None] = lambda: None,
+    ) -> int:
         """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
 
         Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
-        emptied; ``on_batch`` sees each good batch in order.
+        emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be.
 
         Returns:
             The number of bytes cut off.
@@ -276,6 +280,7 @@ class LogSegment:
             valid_end, next_offset = position + header.size_bytes, header.next_offset
         cut = self.log.end - valid_end
         if cut:
+            before_cut()
             self.log.truncate(valid_end)
         self.finish()
         return cut

@@ -22,7 +22,6 @@ from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 HOUR_MS = 3_600_000
 SETTINGS = {
     "offsets_topic_num_partitions": 1,
-    "offsets_topic_segment_bytes": 400,
     "offsets_retention_minutes": 60,
     "log_cleaner_enable": False,
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from log_kit import NOW_MS, TP, batch
+import os
+from random import Random
+
+from log_kit import DIRECTORY, NOW_MS, TP, batch, open_log
 
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.testing.memory_files import MemoryFiles
 
@@ -49,3 +53,24 @@ async def test_deleted_records_do_not_come_back_with_the_old_names_of_their_segm
     files.crash()
     _, log = opened(files)
     assert (log.log_start_offset, log.log_end_offset) == (4, 6)
+
+
+def test_segments_that_recovery_removed_do_not_come_back_behind_a_shorter_log() -> None:
+    """The cut lasted before the removal did: what lay behind the hole was served again."""
+    files = MemoryFiles()
+    settings = LogSettings(segment_bytes=300)
+    for made in files.make_directory(DIRECTORY):
+        files.sync_directory(os.path.dirname(made))
+    log = open_log(files, settings=settings)
+    for _ in range(9):
+        log.append_as_leader(batch(b"x" * 20), now_ms=NOW_MS)
+    assert len(log.segments) > 2
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.log"
+    files.write_atomic(path, (files.read_bytes(path) or b"")[:-1])
+    for number in range(20):
+        cut = open_log(files, settings=settings)
+        assert len(cut.segments) == 1
+        end = cut.log_end_offset
+        files.crash(Random(number))
+        assert open_log(files, settings=settings).log_end_offset == end

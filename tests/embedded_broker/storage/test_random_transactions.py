@@ -132,6 +132,8 @@ class Run:
         for made in self.files.make_directory(DIRECTORY):
             self.files.sync_directory(os.path.dirname(made))
         self.log = open_log(self.files, settings=SETTINGS)
+        self.write(Write(3, 1))
+        self.flush()  # before the first recovery point a power cut may leave holes, as in Kafka
 
     def do(self, step: NamedTuple) -> None:
         if isinstance(step, Write):
