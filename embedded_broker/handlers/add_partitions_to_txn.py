@@ -51,7 +51,8 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestCo
     results = _results(asked, context, logs)
 
     def refuse(error: KafkaStorageError) -> AddPartitionsToTxnResponse:
-        refused = _by_topic(asked.topics, dict.fromkeys(_partitions(asked), error.code))
+        code = client_code(error, knows_fenced=True)
+        refused = _by_topic(asked.topics, dict.fromkeys(_partitions(asked), code))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused)
 
     answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -68,7 +69,11 @@ def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> Ans
             for asked in request.transactions
         ]
     )
-    return answer_when_all_safe(logs, answer, lambda error: AddPartitionsToTxnResponse(error_code=error.code))
+    return answer_when_all_safe(
+        logs,
+        answer,
+        lambda error: AddPartitionsToTxnResponse(error_code=client_code(error, knows_fenced=True)),
+    )
 
 
 def _results(

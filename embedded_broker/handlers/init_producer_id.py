@@ -12,6 +12,7 @@ from splashdam.embedded_broker.internal_topics import answer_when_safe
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -21,21 +22,31 @@ _FIRST_FENCED_VERSION = 4
 @handles(InitProducerIdRequest, versions=range(6))
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> Answer:
     """An id and an epoch."""
-    broker, transactional_id = context.broker, request.transactional_id
+    if request.transactional_id is None:
+        return _new_id(context)
+    coordinator = context.broker.transactions
     refuse = partial(_refused, context.version)
+    expected = None
+    if request.producer_id >= 0:
+        expected = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
-        if transactional_id is None:
-            return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)
-        expected = None
-        if request.producer_id >= 0:
-            expected = ProducerIdentity(request.producer_id, request.producer_epoch)
-        producer_id, epoch = broker.transactions.initialize(
-            transactional_id, request.transaction_timeout_ms, expected
+        producer_id, epoch = coordinator.initialize(
+            request.transactional_id, request.transaction_timeout_ms, expected
         )
-        answer = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
-        return answer_when_safe(broker.transactions.log_of(transactional_id), answer, refuse)
+        log = coordinator.log_of(request.transactional_id)
     except BrokerResponseError as error:
         return refuse(error)
+    return answer_when_safe(
+        log, InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch), refuse
+    )
+
+
+def _new_id(context: RequestContext) -> InitProducerIdResponse:
+    try:
+        producer_id = context.broker.producer_ids.next_id()
+    except KafkaStorageError as error:
+        return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _refused(version: int, error: BrokerResponseError) -> InitProducerIdResponse:

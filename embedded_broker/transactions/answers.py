@@ -5,6 +5,7 @@ from __future__ import annotations
 from splashdam.model.broker_errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    KafkaStorageError,
     NotEnoughReplicasError,
 )
 from splashdam.model.error_codes import ErrorCode
@@ -26,7 +27,12 @@ _COORDINATOR_CODES = frozenset(
 
 
 def client_code(error: BrokerResponseError, *, knows_fenced: bool) -> int:
-    """The code for a client; one that does not know PRODUCER_FENCED (90) yet gets 47."""
+    """The code for a client; one that does not know PRODUCER_FENCED (90) yet gets 47.
+
+    A disk that refuses is NOT_COORDINATOR (16): the client looks for one and asks again.
+    """
+    if isinstance(error, KafkaStorageError):
+        return ErrorCode.NOT_COORDINATOR
     if error.code == ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code

@@ -118,8 +118,8 @@ class TransactionCoordinator:
         if metadata.is_prepared:
             raise concurrent_transactions(transactional_id)
         if metadata.state is TransactionState.ONGOING:
-            if expected is not None and expected.producer_id != metadata.producer_id:
-                raise metadata.fenced(expected.epoch)
+            if expected is not None:
+                metadata.check_expected(expected)  # before it costs the present producer its transaction
             self._abort_over_its_head(metadata)
             metadata = self._states[transactional_id]
             if metadata.is_prepared:

@@ -146,7 +146,7 @@ class TransactionMetadata:
             KafkaStorageError: ``new_producer_id`` could not reserve one.
         """
         if expected is not None:
-            self._check_expected(expected)
+            self.check_expected(expected)
         producer_id, epoch = self.producer_id, self.producer_epoch
         last_epoch = NO_EPOCH if expected is None else epoch
         if self._is_retry(expected):
@@ -165,7 +165,12 @@ class TransactionMetadata:
             start_ms=-1,
         )
 
-    def _check_expected(self, expected: ProducerIdentity) -> None:
+    def check_expected(self, expected: ProducerIdentity) -> None:
+        """Compares who a producer believes to be (KIP-360) with the present producer.
+
+        Raises:
+            ProducerFencedError: another one came meanwhile.
+        """
         if self.producer_epoch == NO_EPOCH:
             return
         is_known = expected.producer_id == self.producer_id or (

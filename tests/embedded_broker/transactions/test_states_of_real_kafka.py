@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 import pytest
 from format_pages import examples
-from kafka_states import ABORTED, COMMITTED, FRESH, OPEN, REPLACED, write_states
+from kafka_states import ABORTED, COMMITTED, FRESH, OPEN, REPLACED, States, read_by_us, stored, write_states
 from make_golden import GOLDEN
 
 from splashdam.embedded_broker.broker import open_broker
@@ -20,60 +19,19 @@ from splashdam.embedded_broker.transactions.records import decode_key, decode_va
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import parse_header
-from splashdam.record.reader import Record, read_records
 
 SOURCE = GOLDEN / "states-4.3.1"
 S = TransactionState
 
 
-def stored(directory: Path = SOURCE) -> list[Record]:
-    """Every record of the log."""
-    data = (directory / "__transaction_state-0" / f"{0:020d}.log").read_bytes()
-    records, position = [], 0
-    while position < len(data):
-        records += read_records(data, position)
-        position += parse_header(data, position).size_bytes
-    return records
-
-
-def as_kafka_says(metadata: TransactionMetadata) -> dict[str, object]:
-    """By the names of kafka-dump-log, which leaves out tagged fields that have their default."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(metadata.partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    partitions = [{"topic": topic, "partitionIds": numbers} for topic, numbers in by_topic.items()]
-    tagged = {
-        "previousProducerId": (metadata.previous_producer_id, -1),
-        "nextProducerId": (metadata.next_producer_id, -1),
-        "clientTransactionVersion": (metadata.client_version, 0),
-    }
-    return {
-        "producerId": metadata.producer_id,
-        "producerEpoch": metadata.producer_epoch,
-        "transactionTimeoutMs": metadata.timeout_ms,
-        "transactionStatus": metadata.state.value,
-        "transactionPartitions": None if metadata.state is S.EMPTY else partitions,
-        "transactionLastUpdateTimestampMs": metadata.last_update_ms,
-        "transactionStartTimestampMs": metadata.start_ms,
-        **{name: value for name, (value, default) in tagged.items() if value != default},
-    }
-
-
 def test_read_as_kafkas_tool_reads_them() -> None:
     """Every state that each transactional id went through."""
-    read: dict[str, list[dict[str, object]]] = {}
-    for record in stored():
-        transactional_id = decode_key(record.key or b"")
-        assert transactional_id is not None
-        state = decode_value(transactional_id, record.value or b"")
-        read.setdefault(transactional_id, []).append(as_kafka_says(state))
-    assert read == json.loads((SOURCE / "states.json").read_text())
+    assert read_by_us(SOURCE) == json.loads((SOURCE / "states.json").read_text())
 
 
 def test_written_as_kafka_writes_them() -> None:
     """Byte for byte, tagged fields included."""
-    for record in stored():
+    for record in stored(SOURCE):
         transactional_id = decode_key(record.key or b"")
         assert transactional_id is not None
         assert encode_key(transactional_id) == record.key
@@ -83,7 +41,7 @@ def test_written_as_kafka_writes_them() -> None:
 def test_the_page_shows_one_of_them() -> None:
     """docs/format/transaction-state.md: key and value of the open transaction."""
     key, value = examples("transaction-state.md")
-    assert (key, value) in {(record.key, record.value) for record in stored()}
+    assert (key, value) in {(record.key, record.value) for record in stored(SOURCE)}
     assert decode_value(OPEN, value).state is S.ONGOING
 
 
@@ -108,7 +66,7 @@ def test_version_0_has_no_tagged_fields() -> None:
     assert decode_value("tx", value) == attrs.evolve(known, client_version=0)
 
 
-def history_of(states: Mapping[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
+def history_of(states: States) -> States:
     """Without times, and with producer ids by the order of their transactional ids."""
     return {
         name: [
@@ -128,12 +86,8 @@ def test_our_histories_are_kafkas(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, transaction_state_log_num_partitions=1) as broker:
         producers = write_states(broker.bootstrap_servers)
     del producers
-    ours: dict[str, list[dict[str, object]]] = {}
-    for record in stored(tmp_path):
-        name = decode_key(record.key or b"") or ""
-        ours.setdefault(name, []).append(as_kafka_says(decode_value(name, record.value or b"")))
     theirs = json.loads((SOURCE / "states.json").read_text())
-    assert history_of(ours) == history_of(theirs)
+    assert history_of(read_by_us(tmp_path)) == history_of(theirs)
 
 
 async def test_gone_on_with(tmp_path: Path) -> None:

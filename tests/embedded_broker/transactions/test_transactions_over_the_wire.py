@@ -158,6 +158,30 @@ async def test_a_producer_that_bumps_its_own_epoch(talk: Talk) -> None:
     assert await producer.initialize(keeps=True) == 90
 
 
+async def test_a_fenced_producer_ends_no_transaction_of_the_newer_one(
+    talk: Talk, second_talk: Talk, broker: Broker
+) -> None:
+    """Its InitProducerId with the old identity is refused before anything is aborted."""
+    old = await begun(talk, uses_v2=True)
+    new = RawProducer(second_talk)
+    assert await new.initialize() == 0
+    assert await new.write(b"new") == 0
+    assert await old.initialize(keeps=True) == 90
+    assert state(broker) is S.ONGOING
+    assert await new.end() == 0
+    assert committed_values(broker) == [b"new"]
+
+
+async def test_a_producer_that_gives_its_transaction_up(talk: Talk, broker: Broker) -> None:
+    """InitProducerId with the present identity aborts what is open, and the producer goes on."""
+    producer = await begun(talk, uses_v2=True)
+    assert await producer.initialize(keeps=True) == 0
+    assert (producer.epoch, committed_values(broker)) == (1, [])
+    assert await producer.write(b"again") == 0
+    assert await producer.end() == 0
+    assert committed_values(broker) == [b"again"]
+
+
 @BOTH
 async def test_who_is_unknown(talk: Talk, uses_v2: bool) -> None:
     """49 for an id that nobody initialized, and for another producer id; 42 for an empty one."""

@@ -281,7 +281,7 @@ async def test_a_failed_sync_of_the_states_is_told(autojump_clock: MockClock) ->
     async with killed(files, autojump_clock, log_flush_interval_messages=1) as (broker, talk):
         producer = await written(talk)
         files.inject(Fault(errno.EIO, after=1))
-        assert await producer.end() == 56
+        assert await producer.end() == 16
         files.heal()
         assert known(broker).state is S.PREPARE_COMMIT
     async with opened(files, autojump_clock) as (broker, _):
