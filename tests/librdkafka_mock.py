@@ -59,6 +59,10 @@ class LibrdkafkaMock:
             self._cluster, ctypes.c_int16(api_key), ctypes.c_size_t(len(codes)), numbers
         )
 
+    def clear_errors(self, api_key: int) -> None:
+        """Forgets the errors of this API that were not answered yet."""
+        self._library.rd_kafka_mock_clear_request_errors(self._cluster, ctypes.c_int16(api_key))
+
     def set_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Moves a partition to another broker (ids count from 1); -1 leaves it without a leader."""
         assert (

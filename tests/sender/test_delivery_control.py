@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+import trio
 
 from splashdam.accumulator.backoff import exponential_ms
 from splashdam.model.error_codes import ErrorCode
@@ -16,6 +17,11 @@ from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest
 
 T0 = TopicPartition("t", 0)
+
+
+def partitions(request):
+    """What a request holds for its first topic."""
+    return request.topic_data[0].partition_data
 
 
 def test_waits_grow_with_jitter():
@@ -176,3 +182,39 @@ async def test_without_recovery_129_is_a_failure_like_others(make_rig, autojump_
         assert await rig.send_and_wait(b"x") == 0
         assert not codes
         assert "asks for it" not in caplog.text
+
+
+async def test_a_blocked_partition_delays_no_other(make_rig, autojump_clock):
+    """One backs off, of the same node, with the oldest batches: the others go at once (R18)."""
+    rig = make_rig(cluster={"topics": {"t": 3}}, batch_bytes=0)
+    rig.cluster.trouble_for = lambda message: (
+        Trouble(code=ErrorCode.NOT_ENOUGH_REPLICAS)
+        if isinstance(message, ProduceRequest) and [each.index for each in partitions(message)] == [0]
+        else Trouble()
+    )
+    async with rig.running():
+        assert await rig.send_and_wait(b"warm", partition=1) == 0
+        stuck = [rig.send(b"stuck") for _ in range(5)]
+        await trio.sleep(0.001)
+        start_ms = rig.clock.now_ms()
+        futures = [rig.send(b"x", partition=1 + number % 2) for number in range(20)]
+        assert all(isinstance(outcome, int) for outcome in [await rig.outcome(each) for each in futures])
+        assert rig.clock.now_ms() - start_ms < 50
+        rig.cluster.trouble_for = lambda _message: Trouble()
+        assert [await rig.outcome(each) for each in stuck] == list(range(5))
+
+
+async def test_no_turns_after_a_delivery_timeout(make_rig, autojump_clock):
+    """The broker hangs, the record expires; whoever sends nothing after that uses no processor (R19)."""
+    rig = make_rig(delivery_timeout_ms=2_000, request_timeout_ms=1_000)
+    rig.cluster.trouble_for = lambda message: (
+        Trouble(then="silence") if isinstance(message, ProduceRequest) else Trouble()
+    )
+    async with rig.running():
+        assert isinstance(await rig.send_and_wait(b"x"), KafkaTimeoutError)
+        await trio.sleep(5)
+        turns = rig.sender.statistics().turns
+        await trio.sleep(250)
+        assert rig.sender.statistics().turns - turns < 10
+        rig.cluster.trouble_for = lambda _message: Trouble()
+        assert isinstance(await rig.send_and_wait(b"y"), int)
