@@ -39,6 +39,10 @@ _REFUSED_CERTIFICATE = (
     "it does not accept our certificate",
     "use one, in ssl_certfile, that is valid and signed by a CA that the other side trusts",
 )
+_BAD_CERTIFICATE = (
+    "it does not accept our certificate, or wants one and has got none",
+    "set ssl_certfile to one that is valid and signed by a CA that the other side trusts",
+)
 _NO_COMMON = (
     "there is no TLS version and cipher that both sides allow",
     "allow TLS 1.2 or 1.3 there, and look at ssl_ciphers here",
@@ -50,7 +54,7 @@ _REASONS = {
     "PACKET_LENGTH": _NOT_TLS,
     "CERTIFICATE_REQUIRED": _NO_CERTIFICATE,
     "DID_NOT_RETURN_A_CERTIFICATE": _NO_CERTIFICATE,
-    "ALERT_BAD_CERTIFICATE": _REFUSED_CERTIFICATE,
+    "ALERT_BAD_CERTIFICATE": _BAD_CERTIFICATE,
     "ALERT_CERTIFICATE": _REFUSED_CERTIFICATE,
     "ALERT_UNKNOWN_CA": _REFUSED_CERTIFICATE,
     "ALERT_UNSUPPORTED_CERTIFICATE": _REFUSED_CERTIFICATE,

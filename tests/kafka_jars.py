@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -79,13 +79,21 @@ class KafkaBroker:
         version: of Kafka.
         home: a directory of its own; the log directory is ``data`` in it.
         settings: of the broker, by Kafka's names, besides those that a single node needs.
+        format_options: for the formatting of the directory, ``--add-scram`` for example.
     """
 
-    def __init__(self, version: str, home: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        version: str,
+        home: Path,
+        settings: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
+    ) -> None:
         self.version = version
         self.data = home / "data"
         self._home = home
         self._settings = dict(settings or {})
+        self._format_options = format_options
         self._classpath = classpath(version)
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap_servers = ""
@@ -112,6 +120,7 @@ class KafkaBroker:
 
     def _write_properties(self) -> Path:
         settings = {**self._properties(), **self._settings}
+        self.bootstrap_servers = settings["advertised.listeners"].partition(",")[0].partition("//")[2]
         path = self._home / "server.properties"
         self._home.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -119,11 +128,11 @@ class KafkaBroker:
 
     def _format(self, properties: Path) -> None:
         cluster_id = format_uuid(new_uuid())
-        run_tool(self.version, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+        arguments = ("format", "-t", cluster_id, "-c", str(properties), *self._format_options)
+        run_tool(self.version, "kafka.tools.StorageTool", *arguments)
 
     def _properties(self) -> dict[str, str]:
         broker, controller = free_port(), free_port()
-        self.bootstrap_servers = f"127.0.0.1:{broker}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",

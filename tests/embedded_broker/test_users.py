@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
 import pytest
+from house_tree import ROOT
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.security.authority import BrokerAuthority
@@ -16,7 +18,7 @@ from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.net.clock import SystemClock
-from splashdam.net.sasl.scram import proves
+from splashdam.net.sasl.scram import credential_with, proves
 from splashdam.testing.memory_files import MemoryFiles
 
 
@@ -39,6 +41,18 @@ def test_only_the_owner_reads_the_file_and_no_password_is_in_it(users: UserStore
     assert kept["anna"]["SCRAM-SHA-256"]["iterations"] == 8192
     assert list(kept["ben"]) == ["SCRAM-SHA-512"]
     assert "hunter" not in repr(vars(users))
+
+
+def test_the_example_of_the_page() -> None:
+    """docs/format/users.md: the password of that user is RFC 7677's."""
+    page = (ROOT / "docs/format/users.md").read_text()
+    example = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)[0]
+    files = MemoryFiles()
+    files.make_directory("/data")
+    files.write_atomic(f"/data/{FILE_NAME}", example.encode())
+    credential = UserStore(files, "/data").credentials_of("anna")["SCRAM-SHA-256"]
+    made = credential_with("SCRAM-SHA-256", "pencil", credential.salt, 4096)
+    assert made == credential
 
 
 def test_add_change_delete(users: UserStore, tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""The producer against a real Kafka's TLS and SASL: every mechanism, both certificates, sessions that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from kafka_jars import VERSIONS, KafkaBroker, free_port
+from security_kit import PASSWORD, USER, Pki
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.model.broker_errors import SaslAuthenticationFailedError
+from splashdam.model.errors import SslAuthenticationError
+from splashdam.net.sasl.unsecured_jws import UnsecuredToken
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+_MODULES = "org.apache.kafka.common.security"
+
+
+class SecureKafka:
+    """One broker with a listener for each way in."""
+
+    def __init__(self, version: str, home: Path) -> None:
+        self.pki = Pki(home / "pki")
+        ports = {
+            name: free_port() for name in ("PLAINTEXT", "CONTROLLER", "SASL_SSL", "SASL_PLAINTEXT", "MTLS")
+        }
+        self.servers = {name: f"localhost:{port}" for name, port in ports.items()}
+        listeners = ",".join(f"{name}://localhost:{port}" for name, port in ports.items())
+        scram = f"[name={USER},password={PASSWORD}]"
+        self.broker = KafkaBroker(
+            version,
+            home / "kafka",
+            self._settings(listeners, ports["CONTROLLER"]),
+            ("--add-scram", f"SCRAM-SHA-256={scram}", "--add-scram", f"SCRAM-SHA-512={scram}"),
+        )
+
+    def start(self) -> None:
+        """Starts it, and waits for its plaintext listener."""
+        self.broker.start()
+
+    def _settings(self, listeners: str, controller: int) -> dict[str, str]:
+        advertised = ",".join(each for each in listeners.split(",") if not each.startswith("CONTROLLER"))
+        protocols = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL")
+        names = [f"{each}:{each}" for each in protocols] + ["MTLS:SSL", "CONTROLLER:PLAINTEXT"]
+        settings = {
+            "listeners": listeners,
+            "advertised.listeners": advertised,
+            "controller.quorum.voters": f"1@localhost:{controller}",
+            "listener.security.protocol.map": ",".join(names),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self._keystore(),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.pki.cafile,
+            "listener.name.mtls.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "connections.max.reauth.ms": "2000",
+        }
+        for listener in ("sasl_ssl", "sasl_plaintext"):
+            prefix = f"listener.name.{listener}"
+            settings |= {
+                f"{prefix}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required"
+                f' user_{USER}="{PASSWORD}";',
+                f"{prefix}.scram-sha-256.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+                f"{prefix}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+                f"{prefix}.oauthbearer.sasl.jaas.config": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
+                ' required unsecuredLoginStringClaim_sub="broker";',
+            }
+        return settings
+
+    def _keystore(self) -> str:
+        """Kafka reads keys in PKCS #8 alone."""
+        text = Path(self.pki.broker).read_bytes()
+        key = serialization.load_pem_private_key(text, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        path = self.pki.folder / "keystore.pem"
+        path.write_bytes(key + text[text.index(b"-----BEGIN CERT") :])
+        return str(path)
+
+    def producer(self, listener: str, **options: Any) -> KafkaProducer:
+        """One for a listener, with what that wants."""
+        given: dict[str, Any] = {"bootstrap_servers": self.servers[listener], "max_block_ms": 20_000}
+        given["security_protocol"] = "SSL" if listener == "MTLS" else listener
+        if listener != "SASL_PLAINTEXT":
+            given["ssl_cafile"] = self.pki.cafile
+        if listener.startswith("SASL") and "sasl_oauth_token_provider" not in options:
+            given |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+        return KafkaProducer(**{**given, **options})
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """A secure Kafka of each version."""
+    secure = SecureKafka(request.param, tmp_path_factory.mktemp("secure"))
+    secure.start()
+    try:
+        yield secure
+    finally:
+        secure.broker.stop()
+
+
+@pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_passwords(kafka: SecureKafka, listener: str, mechanism: str) -> None:
+    """The right one gets records in; a wrong one is refused at once, in Kafka's words."""
+    with kafka.producer(listener, sasl_mechanism=mechanism) as producer:
+        assert producer.send("secure", b"v").get(20).offset >= 0
+    with kafka.producer(listener, sasl_mechanism=mechanism, sasl_plain_password="wrong") as producer:
+        started = time.monotonic()
+        with pytest.raises(SaslAuthenticationFailedError, match=r"Authentication failed"):
+            producer.send("secure", b"v").get(20)
+        assert time.monotonic() - started < 15
+
+
+def test_tokens(kafka: SecureKafka) -> None:
+    """Without a signature, as Kafka believes them by default."""
+    options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": UnsecuredToken(USER)}
+    with kafka.producer("SASL_SSL", **options) as producer:
+        assert producer.send("secure", b"v").get(20).offset >= 0
+
+
+def test_certificates_of_both_sides(kafka: SecureKafka) -> None:
+    """Ours gets in; without one we are told what is missing."""
+    with kafka.producer("MTLS", ssl_certfile=kafka.pki.client) as producer:
+        assert producer.send("secure", b"v").get(20).offset >= 0
+    for options, words in (
+        ({}, "wants one and has got none"),
+        ({"ssl_cafile": kafka.pki.other_cafile}, "name that CA in ssl_cafile"),
+    ):
+        producer = kafka.producer("MTLS", **options)
+        with pytest.raises(SslAuthenticationError, match=words):
+            producer.send("secure", b"v").get(20)
+        producer.close()
+
+
+def test_sessions_are_renewed(kafka: SecureKafka) -> None:
+    """Two seconds each (KIP-368): records go on, in order, over one connection."""
+    with kafka.producer("SASL_SSL", sasl_mechanism="SCRAM-SHA-512") as producer:
+        first = producer.send("renewed", b"0", partition=0).get(20).offset
+        before = producer.metrics()["producer-metrics"]
+        futures = []
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            futures.append(producer.send("renewed", b"v", partition=0))
+            time.sleep(0.01)
+        offsets = [future.get(20).offset for future in futures]
+        after = producer.metrics()["producer-metrics"]
+    assert offsets == list(range(first + 1, first + 1 + len(futures)))
+    assert after["record-retry-total"] == before["record-retry-total"]
