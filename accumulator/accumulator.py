@@ -336,9 +336,13 @@ class RecordAccumulator(AccumulatorLooks):
         self._open.close_all()
         self._memory.close()
 
-    def abort_incomplete(self, error: BaseException) -> list[BatchOutcome]:
-        """As `abort_batches`, for callers that do not care how many records there were."""
-        return [batch.outcome for batch in self.abort_batches(error)]
+    def take_queued(self) -> list[ProducerBatch]:
+        """Takes every batch out of its queue, closed; the caller fails them."""
+        queued = list(self._queues)
+        self._queues.clear()
+        for batch in queued:
+            self._open.close(batch)
+        return queued
 
     def abort_batches(self, error: BaseException) -> list[ProducerBatch]:
         """Fails everything: queued batches for good, those in flight for the application.

@@ -82,6 +82,7 @@ class ProducerBatch:
         buffer: the records while they are appended; let go of once sealed.
         record_count: number of records, known from ``close`` on.
         uncompressed_bytes: size with header before compression, known from ``close`` on.
+        base_timestamp_ms, max_timestamp_ms: of the first record and the highest, known from ``close`` on.
         expected_part: what compression is expected to leave of it; 1.0 without a codec.
         created_ms: when the delivery timeout began; parts of a split batch inherit it.
         place: orders the batches of a partition as their records were sent, whatever happened meanwhile.
@@ -103,12 +104,14 @@ class ProducerBatch:
         "_stamp",
         "attempts",
         "base_sequence",
+        "base_timestamp_ms",
         "buffer",
         "charged_bytes",
         "created_ms",
         "expected_part",
         "last_error",
         "leader_epoch",
+        "max_timestamp_ms",
         "maybe_written",
         "outcome",
         "place",
@@ -138,6 +141,7 @@ class ProducerBatch:
         self.buffer = buffer
         self.record_count = 0
         self.uncompressed_bytes = 0
+        self.base_timestamp_ms = self.max_timestamp_ms = -1
         self.expected_part = 1.0
         self.created_ms = created_ms
         self.place = place
@@ -175,6 +179,8 @@ class ProducerBatch:
         if self.state is BatchState.OPEN:
             self.record_count = self.buffer.record_count  # first: it is counted whenever it is closed
             self.uncompressed_bytes = self.buffer.size_bytes
+            self.base_timestamp_ms = self.buffer.base_timestamp_ms
+            self.max_timestamp_ms = self.buffer.max_timestamp_ms
             self.advance(BatchEvent.CLOSE)
 
     @property

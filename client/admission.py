@@ -120,6 +120,9 @@ class Admission:
 
     def cancel(self) -> None:
         """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""
+        self._leave_the_line()
+
+    def _leave_the_line(self) -> None:
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             with self._intake.guard.lock:
@@ -138,7 +141,7 @@ class Admission:
         if isinstance(result, Appended):
             return result.future
         if now_ms >= self.deadline_ms:
-            self.cancel()
+            self._leave_the_line()
             intake.tally.add("exhausted", 1)
             raise BufferExhaustedError(intake.why_exhausted())
         self.waits_for = MemoryWait(intake.guard, result.ticket)
@@ -241,11 +244,16 @@ class Admission:
         future.outcome.fail(error)
         return future
 
+    def topic_partition(self) -> TopicPartition:
+        """Where it goes, as far as that is known; partition -1 where it is not."""
+        if self.target is not None:
+            return self.target
+        return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
+
     def promise(self) -> RecordFuture:
         """A future with an outcome of its own, for a record that is in no batch."""
-        partition = self.partition if self.target is None else self.target.partition
         return RecordFuture(
-            BatchOutcome(TopicPartition(self.topic, -1 if partition is None else partition)),
+            BatchOutcome(self.topic_partition()),
             0,
             self.timestamp_ms,
             -1 if self.key is None else len(self.key),

@@ -92,6 +92,26 @@ class ProducerBase(NowaitSends[RecordFuture]):
         metrics = ProducerMetrics(self._core)
         return metrics.objects() if raw else metrics.as_dict()
 
+    def purge(self, queued: bool = True, in_flight: bool = False) -> int:
+        """Gives up records that are not acknowledged yet. Never waits; semantics are librdkafka's.
+
+        They fail with ``PurgedError``, whose text says whether they were sent; callbacks run soon after, on
+        the sender's thread. The producer goes on as before, records sent afterwards included.
+
+        Args:
+            queued: those in batches that wait to be sent, be it again.
+            in_flight: those in batches that were sent and have no answer; an answer is ignored then, so that
+                nobody knows whether they were written, and sending them again may duplicate them.
+
+        Returns:
+            how many records were given up.
+
+        Raises:
+            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``; or
+                this is a forked child.
+        """
+        return self._core.purge(queued=queued, in_flight=in_flight)
+
     def bootstrap_connected(self) -> bool:
         """Whether a connection to any broker is open. Connections are made when they are first needed.
 

@@ -187,6 +187,11 @@ def _opened(core: ProducerCore, data: Any, value: str, key: str | None) -> Itera
             "send_arrow() sends the bytes of the columns as they are, but this producer has a serializer:"
             " use send_many(), or a producer without key_serializer and value_serializer"
         )
+    if core.intake.intercepted:
+        raise KafkaConfigurationError(
+            "send_arrow() makes no records that this producer's interceptors could see:"
+            " use send_many(), or a producer without interceptors"
+        )
     with ArrowSource(data, value=value, key=key, key_needed=key != "key") as source:
         yield source
 

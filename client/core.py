@@ -25,12 +25,13 @@ from splashdam.client.settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.client.wiring import (
     authenticator,
+    batch_listener,
     make_accumulator,
     make_metadata,
     secured,
     sender_settings,
 )
-from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.errors import IllegalStateError, KafkaError, PurgedError
 from splashdam.model.lifecycle import next_state
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
@@ -93,6 +94,7 @@ class ProducerCore:
         self.metadata = make_metadata(settings)
         self._wakeup = Wakeup()
         hand_over = HandOver(self._wakeup, self.accumulator, settings.batch_size)
+        self._on_batch = batch_listener(settings)
         self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
             settings=sender_settings(settings, addresses, own_loop=own_loop),
@@ -104,6 +106,7 @@ class ProducerCore:
             guard=self.guard.lock,
             wakeup=self._wakeup,
             on_drained=hand_over.drained,
+            on_batch=self._on_batch,
         )
         self.intake = RecordIntake(
             settings=settings,
@@ -215,6 +218,17 @@ class ProducerCore:
         """Ends a ``begin_flush``."""
         with self.guard.lock:
             self.accumulator.end_flush()
+
+    def purge(self, *, queued: bool, in_flight: bool) -> int:
+        """Fails what the application does not want any more; counts the records.
+
+        Raises:
+            IllegalStateError: as ``begin_flush``.
+        """
+        self.refuse_if_foreign()
+        refuse_inside_a_send("purge()")
+        late = self.late.fail_all(PurgedError("the record was purged; it was not sent")) if queued else 0
+        return late + self.sender.purge(queued=queued, in_flight=in_flight)
 
     def begin_close(self) -> None:
         """Takes no more records and lets the loop end once it has delivered what there is. Never waits."""
@@ -368,7 +382,7 @@ class ProducerCore:
             self._abort(error)
             self.late.fail_all(error)
             self._wake_metadata_waiters()
-            self.intake.close_serializers()
+            self.intake.close_plugins()
             if self._reporters is not None:
                 self._reporters.close()
         finally:
@@ -379,9 +393,11 @@ class ProducerCore:
     def _abort(self, error: BaseException) -> None:
         with self.guard.lock:
             self.accumulator.close()
-            outcomes = self.accumulator.abort_incomplete(error)
-        for outcome in outcomes:
-            outcome.run_waiters()
+            batches = self.accumulator.abort_batches(error)
+        for batch in batches:
+            batch.outcome.run_waiters()
+            if self._on_batch is not None:
+                self._on_batch(batch)
 
 
 def _but_cancelled(error: BaseException) -> BaseException | None:

@@ -8,8 +8,9 @@ records of a producer with serializers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.admission import Admission
@@ -29,12 +30,15 @@ from splashdam.client.serializers import serialize_function
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.timings import CallerTally
 from splashdam.model.broker_errors import MessageTooLargeError
-from splashdam.model.values import Buffer, HeaderPairs
+from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import StraightPath, record_size_upper_bound
 from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
 from splashdam.sender.metadata import Metadata
+
+if TYPE_CHECKING:
+    from splashdam.client.interceptors import InterceptorChain
 
 logger = logging.getLogger("splashdam.client")
 
@@ -93,7 +97,17 @@ class RecordIntake:
             guard=guard,
             plain=not (self._serialize_key or self._serialize_value),
         )
+        self._chain: InterceptorChain | None = None
+        self._admit: Callable[..., Admission] = Admission
+        if settings.interceptors:
+            self._settle_interceptors(settings.interceptors)
         self._settle_partitioner(settings)
+
+    def _settle_interceptors(self, interceptors: Sequence[Any]) -> None:
+        from splashdam.client.interceptors import InterceptedAdmission, InterceptorChain
+
+        self._chain = InterceptorChain(interceptors)
+        self._admit = partial(InterceptedAdmission, self._chain)
 
     def _settle_partitioner(self, settings: ProducerSettings) -> None:
         partitioner = settings.partitioner
@@ -103,7 +117,7 @@ class RecordIntake:
         if not by_default_rule:
             self.partition = partition_function(partitioner)
             self.on_new_batch = getattr(partitioner, "on_new_batch", None)
-        self.detour = not by_default_rule
+        self.detour = self._chain is not None or not by_default_rule
         self._routes = RouteTable(
             path=self.path,
             metadata=self.metadata,
@@ -117,6 +131,11 @@ class RecordIntake:
             forget_lanes=self.accumulator.forget_lanes,
             full_bytes=self.accumulator.limit_bytes,
         )
+
+    @property
+    def intercepted(self) -> bool:
+        """Whether records pass interceptors."""
+        return self._chain is not None
 
     @property
     def refuse(self) -> Callable[[], BaseException] | None:
@@ -138,7 +157,7 @@ class RecordIntake:
     def detour(self, detour: bool) -> None:
         self.path.detour = detour
 
-    def submit(  # noqa: PLR0917 (the record as it is)
+    def submit(  # noqa: PLR0912, PLR0917 (the record as it is, and one frame for all its checks)
         self,
         topic: str,
         value: Any,
@@ -148,6 +167,7 @@ class RecordIntake:
         timestamp_ms: int | None,
         *,
         more_follow: bool = False,
+        intercepted: bool = False,
     ) -> RecordFuture | Admission:
         """Brings the record into a batch of its partition, or answers an ``Admission`` to go on with.
 
@@ -156,6 +176,8 @@ class RecordIntake:
         """
         if self._refuse is not None:
             raise self._refuse()
+        if self._chain is not None and not intercepted:
+            return self._intercept(self._chain, topic, value, key, headers, partition, timestamp_ms)
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
         given = (key, value)
@@ -181,7 +203,27 @@ class RecordIntake:
             future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
+        return self._admit(self, topic, key, value, headers, partition, timestamp_ms, given)
+
+    def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | Admission:
+        """As ``submit``, for the record that the interceptors have made of this one."""
+        from splashdam.client.interceptors import ProducerRecord
+
+        record = chain.on_send(ProducerRecord(topic, *rest))
+        try:
+            return self.submit(
+                record.topic,
+                record.value,
+                record.key,
+                record.headers,
+                record.partition,
+                record.timestamp_ms,
+                intercepted=True,
+            )
+        except Exception as error:
+            partition = -1 if record.partition is None else record.partition
+            chain.settled(TopicPartition(record.topic, partition), error)
+            raise
 
     def _open_batch(  # noqa: PLR0917 (as submit)
         self,
@@ -257,8 +299,10 @@ class RecordIntake:
         reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
         return "; ".join(reasons) or "no connection has failed, but what was asked is not answered"
 
-    def close_serializers(self) -> None:
-        """Calls ``close`` of those that have one; what they raise is logged."""
+    def close_plugins(self) -> None:
+        """Calls ``close`` of serializers and interceptors that have one; what they raise is logged."""
+        if self._chain is not None:
+            self._chain.close()
         for serializer in self._serializers:
             try:
                 close = getattr(serializer, "close", None)

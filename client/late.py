@@ -97,14 +97,17 @@ class LateRecords:
             act()
         return float("inf")
 
-    def fail_all(self, error: BaseException) -> None:
-        """The producer ends: nobody will bring these in. From any thread, also while the loop is at it."""
+    def fail_all(self, error: BaseException) -> int:
+        """Nobody will bring these in; counts them. From any thread, also while the loop is at it."""
+        count = 0
         self._unsubscribe()
         while (late := self._head()) is not None:
             admission, outcome = late
             if self._take(late):
+                count += 1
                 admission.cancel()
                 _end(outcome, error)
+        return count
 
     def when_empty(self, act: Callable[[], None]) -> None:
         """Has ``act`` called in the loop, once the queue is empty. From any thread."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from splashdam.client.metric_objects import MetricsReporter
 from splashdam.client.partitioners import Partitioner
 from splashdam.client.serializers import Serializer
-from splashdam.model.values import Buffer
+from splashdam.model.values import BatchMetadata, Buffer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -81,4 +81,6 @@ class ProducerOptions(TypedDict, total=False):
     metrics_num_samples: int
     metrics_sample_window_ms: float
     metric_reporters: Sequence[MetricsReporter | type[MetricsReporter]]
+    interceptors: Sequence[Any]
+    on_batch: Callable[[BatchMetadata], object] | None
     exit_timeout_ms: float

@@ -13,11 +13,11 @@ from typing import Any
 
 import attrs
 
+from splashdam.client.listener_settings import ListenerSettings
 from splashdam.client.partitioners import (
     DefaultPartitioner,
     partition_function,
 )
-from splashdam.client.security_settings import SecuritySettings
 from splashdam.client.serializers import DefaultSerializer, serialize_function
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import at_least, one_of, option, whole_number
@@ -153,7 +153,7 @@ def _no_reporters(text: str) -> list[Any]:
 
 
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
-class ProducerSettings(SecuritySettings):
+class ProducerSettings(ListenerSettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.settings import ProducerSettings
@@ -12,6 +13,9 @@ from splashdam.net.authentication import Authenticator
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
+
+if TYPE_CHECKING:
+    from splashdam.client.batch_listener import BatchListener
 
 WRITE_PATIENCE_MS = 4.0
 """A request of some MB has gone by then where broker and network are fast; others go on in a task."""
@@ -85,6 +89,15 @@ def sender_settings(
         metrics_num_samples=settings.metrics_num_samples,
         metrics_sample_window_ms=settings.metrics_sample_window_ms,
     )
+
+
+def batch_listener(settings: ProducerSettings) -> BatchListener | None:
+    """Who is told of batches, if anybody wants to be."""
+    if settings.on_batch is None:
+        return None
+    from splashdam.client.batch_listener import BatchListener
+
+    return BatchListener(settings.on_batch)
 
 
 def secured(settings: ProducerSettings, connect: Connect) -> Connect:

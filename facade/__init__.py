@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from splashdam.client.bulk import BulkDelivery as BulkDelivery
     from splashdam.client.bulk import BulkReport as BulkReport
     from splashdam.client.future import RecordFuture as RecordFuture
+    from splashdam.client.interceptors import ProducerInterceptor as ProducerInterceptor
+    from splashdam.client.interceptors import ProducerRecord as ProducerRecord
     from splashdam.client.partitioners import DefaultPartitioner as DefaultPartitioner
     from splashdam.client.partitioners import Partitioner as Partitioner
     from splashdam.client.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
+    from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
 
@@ -39,18 +42,21 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncKafkaProducer": "client.async_producer",
+    "BatchMetadata": "model.values",
     "BulkDelivery": "client.bulk",
     "BulkReport": "client.bulk",
     "ConsumerGroupMetadata": "model.groups",
     "DefaultPartitioner": "client.partitioners",
     "DefaultSerializer": "client.serializers",
-    "EmbeddedBroker": "embedded_broker.embedded",
     "DeliveryReport": "client.report",
+    "EmbeddedBroker": "embedded_broker.embedded",
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
     "OffsetAndMetadata": "model.groups",
     "Partitioner": "client.partitioners",
+    "ProducerInterceptor": "client.interceptors",
+    "ProducerRecord": "client.interceptors",
     "RecordFuture": "client.future",
     "RecordMetadata": "model.values",
     "RoundRobinPartitioner": "client.partitioners",
@@ -62,6 +68,7 @@ _HOMES = {
 
 __all__ = [
     "AsyncKafkaProducer",
+    "BatchMetadata",
     "BulkDelivery",
     "BulkReport",
     "ConsumerGroupMetadata",
@@ -74,6 +81,8 @@ __all__ = [
     "KafkaProducer",
     "OffsetAndMetadata",
     "Partitioner",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RecordFuture",
     "RecordMetadata",
     "RoundRobinPartitioner",

@@ -10,7 +10,7 @@
     │   ├── KafkaTimeoutError ── BufferExhaustedError
     │   ├── KafkaConnectionError
     │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
-    ├── WouldBlock, BulkSendError
+    ├── WouldBlock, BulkSendError, PurgedError
     ├── TransactionFailedError, TransactionAbortedError, FatalTransactionError
     └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
 
@@ -156,12 +156,21 @@ class TransactionFailedError(KafkaError):
 class TransactionAbortedError(KafkaError):
     """The transaction was aborted before the record was sent: it is not in the log."""
 
+    remedy = "send it again in the next transaction, if it is still wanted"
+
 
 class FatalTransactionError(KafkaError):
     """The cluster's answer, which is ``__cause__``, leaves this producer without a way on."""
 
     fatal = True
     remedy = "close this producer and make a new one; what was not committed is aborted by the cluster"
+
+
+class PurgedError(KafkaError):
+    """``purge()`` has dropped the record; the text says whether it may have been written all the same."""
+
+    abortable = True
+    remedy = "send it again if it is wanted after all"
 
 
 class WouldBlock(KafkaError):

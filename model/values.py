@@ -40,6 +40,28 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class BatchMetadata(NamedTuple):
+    """What became of a batch; what ``on_batch`` is called with.
+
+    Attributes:
+        topic_partition: where it went.
+        base_offset: offset of its first record; -1 if it failed, and with ``acks=0``.
+        record_count: how many records it has.
+        base_timestamp: of its first record, or the broker's append time where the topic uses LogAppendTime.
+            Milliseconds since the epoch.
+        max_timestamp: the highest of its records, or as above.
+        error: why it failed; None if it was delivered. If the broker has refused some of the records, they
+            have errors of their own.
+    """
+
+    topic_partition: TopicPartition
+    base_offset: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    error: BaseException | None
+
+
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record went. Field names and order are kafka-python's.
 

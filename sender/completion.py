@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
@@ -36,7 +35,7 @@ class Completion:
 
     Attributes:
         in_flight: batches handed to a link and not settled.
-        finished: outcomes that are decided and whose waiters have not been run.
+        finished: batches that are decided and whose waiters have not been run.
         fatal: the error after which nothing can be sent any more, None while all is well.
         last_failure: the last thing that went wrong on the way to a broker; told to batches that expire.
     """
@@ -46,10 +45,12 @@ class Completion:
         context: SenderContext,
         idempotence: Idempotence | None,
         transactions: TransactionManager | None = None,
+        on_batch: Callable[[ProducerBatch], None] | None = None,
     ) -> None:
         self._transactions = transactions
+        self._on_batch = on_batch
         self.in_flight: dict[ProducerBatch, None] = {}
-        self.finished: deque[BatchOutcome] = deque()
+        self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
         self._nothing_late_before_ms = -math.inf  # whatever is opened after a look is late after this
@@ -104,17 +105,29 @@ class Completion:
             return
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
-            self._fail(batch, self._timeout(batch))
-            self._forget_sequence(batch)
+            self._drop(batch, self._timeout(batch))
         for batch in list(self.in_flight):
             if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
                 self._counters.expired += 1
-                self._accumulator.abandon(batch, self._timeout(batch))
-                self._failed(batch)
-                if self._idempotence is not None and batch.sequenced:
-                    self._idempotence.abandoned(batch)
+                self._abandon(batch, self._timeout(batch))
         oldest_ms = min((batch.created_ms for batch in self._accumulator.incomplete), default=now_ms)
         self._nothing_late_before_ms = min(oldest_ms, now_ms) + self._settings.delivery_timeout_ms
+
+    def purge(self, *, queued: bool, in_flight: bool) -> int:
+        """Fails what the application does not want any more; counts the records.
+
+        Sequence numbers stay legal, since to a broker this looks as if they had expired. What is on the wire
+        stays there: its answer is ignored, and its memory comes back then.
+        """
+        count = 0
+        for batch in self._accumulator.take_queued() if queued else ():
+            count += batch.record_count
+            self._drop(batch, _purged(batch))
+        for batch in list(self.in_flight) if in_flight else ():
+            if batch.state is BatchState.IN_FLIGHT:
+                count += batch.record_count
+                self._abandon(batch, _purged(batch))
+        return count
 
     def next_expiry_ms(self, now_ms: float) -> float:
         """How long until a batch in flight can be late; infinity if none is in flight."""
@@ -148,7 +161,10 @@ class Completion:
                 "%s accepted a batch of %d records after it had failed here", topic_partition, record_count
             )
         while self.finished:
-            self.finished.popleft().run_waiters()  # an interrupted one leaves the others in place
+            batch = self.finished.popleft()
+            batch.outcome.run_waiters()  # an interrupted one leaves the others in place
+            if self._on_batch is not None:
+                self._on_batch(batch)
 
     def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         base_offset = -1 if answer.error_code else answer.base_offset
@@ -156,7 +172,8 @@ class Completion:
             self._counters.records_sent += batch.record_count
         else:
             self._accepted_late.append((batch.topic_partition, batch.record_count))
-        self.finished.append(self._accumulator.complete(batch, base_offset, answer.log_append_time_ms))
+        self._accumulator.complete(batch, base_offset, answer.log_append_time_ms)
+        self.finished.append(batch)
         if self._idempotence is not None:
             last_offset = -1 if base_offset < 0 else base_offset + batch.record_count - 1
             self._idempotence.delivered(batch, last_offset)
@@ -259,12 +276,24 @@ class Completion:
         if not told_before:
             self._failed(batch)
 
+    def _drop(self, batch: ProducerBatch, error: BaseException) -> None:
+        """Gives up a batch that was taken from its queue, whether it was sent before or not."""
+        self._fail(batch, error)
+        self._forget_sequence(batch)
+
+    def _abandon(self, batch: ProducerBatch, error: BaseException) -> None:
+        """Gives up a batch whose request is on the wire."""
+        self._accumulator.abandon(batch, error)
+        self._failed(batch)
+        if self._idempotence is not None and batch.sequenced:
+            self._idempotence.abandoned(batch)
+
     def _failed(self, batch: ProducerBatch) -> None:
         """The application is told that the batch failed: once for each batch, whatever it failed of."""
         self._counters.failed(batch)
         if self._transactions is not None and batch.outcome.error is not None:
             self._transactions.batch_failed(batch.outcome.error)
-        self.finished.append(batch.outcome)
+        self.finished.append(batch)
 
     def _forget_sequence(self, batch: ProducerBatch) -> None:
         if self._idempotence is not None and batch.sequenced:
@@ -308,6 +337,12 @@ class Completion:
             return "the broker has not answered the last one; "
         leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
         return "the partition has no known leader; " if leaderless else ""
+
+
+def _purged(batch: ProducerBatch) -> PurgedError:
+    sent = batch.attempts or batch.state is BatchState.IN_FLIGHT
+    whether = "they may have been written" if sent else "they were not sent"
+    return PurgedError(f"{batch.record_count} records for {batch.topic_partition} were purged; {whether}")
 
 
 def _error(batch: ProducerBatch, error_code: int, text: str | None) -> KafkaError:

@@ -80,6 +80,7 @@ class Sender:
         wakeup: Wakeup,
         on_drained: Callable[[], None] = lambda: None,
         authenticator: Authenticator | None = None,
+        on_batch: Callable[[ProducerBatch], None] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         self._context = SenderContext(
@@ -100,7 +101,7 @@ class Sender:
         self.transactions = _transactions(settings, random)
         self._idempotence = _idempotence(settings, self.transactions)
         self._gate: DrainGate = self._idempotence or OpenGate()
-        self._completion = Completion(self._context, self._idempotence, self.transactions)
+        self._completion = Completion(self._context, self._idempotence, self.transactions, on_batch)
         self._links = LinkDirectory(
             settings.bootstrap,
             self._make_link,
@@ -256,6 +257,14 @@ class Sender:
                 self._links.close_idle(now_ms),
             )
         return delay_ms, requests
+
+    def purge(self, *, queued: bool, in_flight: bool) -> int:
+        """From any thread: fails what is queued or on the wire; counts the records. Their waiters run in the
+        next turn."""
+        with self._context.guard:
+            count = self._completion.purge(queued=queued, in_flight=in_flight)
+        self._context.wakeup.wake()
+        return count
 
     def initiate_close(self) -> None:
         """From any thread: takes no more records, sends what there is, then ends `run`."""

@@ -142,7 +142,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.accumulator.abort_unsent(RuntimeError())
             assert all(batch.sequenced for batch in self.accumulator._queues)
         else:
-            self.accumulator.abort_incomplete(RuntimeError())
+            self.accumulator.abort_batches(RuntimeError())
             assert not self.accumulator.has_incomplete
 
     @rule()
@@ -196,7 +196,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.accumulator.cancel(ticket)
             assert ticket.state is TicketState.CANCELLED
         self.accumulator.close()
-        self.accumulator.abort_incomplete(RuntimeError())
+        self.accumulator.abort_batches(RuntimeError())
         for batch in self.flying:
             self.accumulator.complete(batch, 0, -1)
         assert self.accumulator.free_bytes == TOTAL_BYTES

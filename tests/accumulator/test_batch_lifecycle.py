@@ -158,7 +158,7 @@ def test_abort_fails_everything(make_bench, make_cluster):
     futures = [bench.future() for _ in range(3)]
     (flying,) = bench.drain(cluster)[1]
     error = RuntimeError("closed")
-    outcomes = bench.accumulator.abort_incomplete(error)
+    outcomes = [batch.outcome for batch in bench.accumulator.abort_batches(error)]
     assert set(outcomes) == {future.outcome for future in futures}
     assert all(future.outcome.error_of(future.index) is error for future in futures)
     assert bench.ready(cluster, 0).nodes == frozenset()
@@ -180,7 +180,7 @@ def test_abort_unsent_leaves_numbered_batches(make_bench, make_cluster):
     assert not other.done()
     assert bench.accumulator.queued_topics() == {"t"}
     assert bench.accumulator.has_queued
-    bench.accumulator.abort_incomplete(ValueError())
+    bench.accumulator.abort_batches(ValueError())
     assert not bench.accumulator.queued_topics()
     assert not bench.accumulator.has_queued
     assert bench.append(0).future.index == 0

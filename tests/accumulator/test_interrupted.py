@@ -102,7 +102,7 @@ def test_interrupted_append_leaves_batches_that_can_be_aborted(make_bench, prepa
     """A batch that was not published yet is open all the same; its like must not keep others pending."""
     for bench in every_interrupt(make_bench, prepare):
         answer = bench.append(1)
-        outcomes = bench.accumulator.abort_incomplete(KafkaError("closed"))
+        outcomes = [batch.outcome for batch in bench.accumulator.abort_batches(KafkaError("closed"))]
         assert isinstance(answer, Exhausted) or answer.future.outcome in outcomes
         assert all(outcome.state == FAILED for outcome in outcomes)
 

@@ -18,6 +18,7 @@ SHOWN = {
     "quickstart_trio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "quickstart_asyncio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "callbacks_and_errors.py": "delivered at offsets [0, 1]",
+    "interceptors.py": "{'delivered': 100, 'in batches': 101, 'PurgedError': 1}",
     "keys_and_partitions.py": "asked for 3, got 3",
     "inspect_log.py": "1,000 records, 0 findings",
     "security.py": "anna's record is at offset 0",

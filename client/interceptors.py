@@ -1,0 +1,187 @@
+"""Interceptors: see every record before it is sent, may replace it, and see what became of it.
+
+Semantics are those of Java's ``ProducerInterceptor``. A producer without any never loads this.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from splashdam.client.admission import Admission
+from splashdam.client.future import RecordFuture
+from splashdam.client.headers import header_pairs
+from splashdam.model.errors import KafkaError
+from splashdam.model.values import RecordMetadata, TopicPartition
+
+logger = logging.getLogger("splashdam.client")
+
+
+def _pairs(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    return () if headers is None else tuple(header_pairs(headers))
+
+
+@attrs.frozen
+class ProducerRecord:
+    """A record as it was given to ``send``, before serializers; ``attrs.evolve`` makes another one of it.
+
+    Attributes:
+        topic: name of the topic.
+        value, key: as the application gave them.
+        headers: in order; a dict becomes pairs.
+        partition: where the application wants it; None: the partitioner decides.
+        timestamp_ms: milliseconds since the epoch; None: the time at which it is sent.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: tuple[tuple[str, bytes | None], ...] = attrs.field(default=(), converter=_pairs)
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptor:
+    """A base for interceptors: overwrite what is needed.
+
+    Anything with one of these methods will do. They may be called by several threads at once.
+    """
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Called in ``send``, in the caller's thread, with what the interceptor before has answered.
+
+        Returns:
+            the record to send: this one or another. If it raises, or returns anything else, that is logged
+            and the chain goes on with the record it was given.
+        """
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        """Called once for each record, before the callbacks of its future: on the sender's thread, or, where
+        ``send`` itself has failed, in the caller's. What it raises is logged. It must not wait.
+
+        Args:
+            metadata: where the record went. If it failed: topic, partition (-1 where it had none) and -1.
+            error: why it failed; None if it was delivered.
+        """
+
+    def close(self) -> None:
+        """Called once when the producer is closed. What it raises is logged."""
+
+
+class InterceptorChain:
+    """The interceptors of a producer, in order.
+
+    Args:
+        interceptors: as the application gave them.
+    """
+
+    def __init__(self, interceptors: Iterable[Any]) -> None:
+        self._all = tuple(interceptors)
+        self._senders = _methods(self._all, "on_send")
+        self._listeners = _methods(self._all, "on_acknowledgement")
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """The record to send."""
+        for on_send in self._senders:
+            try:
+                answer = on_send(record)
+            except Exception:
+                logger.exception("%s raised; the record goes on as it was", _name(on_send))
+                continue
+            if isinstance(answer, ProducerRecord):
+                record = answer
+            else:
+                logger.error(
+                    "%s returned %r, not a ProducerRecord; the record goes on as it was",
+                    _name(on_send),
+                    type(answer),
+                )
+        return record
+
+    def settled(self, topic_partition: TopicPartition, result: RecordMetadata | BaseException) -> None:
+        """A record was delivered, or has failed."""
+        metadata, error = (
+            (_nowhere(topic_partition), result) if isinstance(result, BaseException) else (result, None)
+        )
+        for on_acknowledgement in self._listeners:
+            try:
+                on_acknowledgement(metadata, error)
+            except Exception:
+                logger.exception("%s raised", _name(on_acknowledgement))
+
+    def close(self) -> None:
+        """Closes those that can be."""
+        for close in _methods(self._all, "close"):
+            try:
+                close()
+            except Exception:
+                logger.exception("%s raised", _name(close))
+
+
+class InterceptedAdmission(Admission):
+    """An ``Admission`` whose end, whatever it is, the chain is told of: once, and before anybody else."""
+
+    __slots__ = ("_chain", "_told")
+
+    def __init__(self, chain: InterceptorChain, *record: Any) -> None:
+        super().__init__(*record)
+        self._chain = chain
+        self._told = False
+
+    def step(self) -> RecordFuture | None:
+        try:
+            future = super().step()
+        except Exception as error:
+            self._tell(error)
+            raise
+        if future is not None:
+            self._told = True
+            future.add_both(self._chain.settled, future.outcome.topic_partition)
+        return future
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._tell(sys.exception() or KafkaError("the record was given up before it was in a batch"))
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._told:
+            self._told = True
+            self._chain.settled(self.topic_partition(), error)
+
+
+def load_interceptors(text: str) -> list[Any]:
+    """Interceptors from ``interceptor.classes``: dotted names of classes, made without arguments.
+
+    Raises:
+        ValueError: one cannot be found or made.
+    """
+    return [_load(name.strip()) for name in text.split(",") if name.strip()]
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)()
+    except Exception as error:
+        raise ValueError(
+            f"{name!r} is no class that can be made without arguments ({error}):"
+            " give the dotted name of a Python class, or pass interceptors=[…] to the constructor"
+        ) from error
+
+
+def _methods(interceptors: Iterable[Any], name: str) -> list[Any]:
+    return [method for each in interceptors if (method := getattr(each, name, None)) is not None]
+
+
+def _name(method: Any) -> str:
+    return f"{type(getattr(method, '__self__', method)).__name__}.{getattr(method, '__name__', '')}()"
+
+
+def _nowhere(topic_partition: TopicPartition) -> RecordMetadata:
+    return RecordMetadata(*topic_partition, topic_partition, -1, -1, None, -1, -1, -1)
