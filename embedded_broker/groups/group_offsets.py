@@ -61,10 +61,10 @@ class GroupOffsets:
         """Reads all of ``__consumer_offsets``; the groups of a damaged partition are answered with 15."""
         self._states, self._unreadable = {}, set()
         for partition in range(self._topic.partition_count):
-            state = OffsetState()
+            state, keys = OffsetState(), _KnownKeys()
             try:
                 for batch in self._topic.read_all(partition):
-                    _replay(state, batch)
+                    _replay(state, keys, batch)
             except (CorruptMessageError, KafkaStorageError) as error:
                 _log.error("%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error)
                 self._unreadable.add(partition)
@@ -198,7 +198,15 @@ class GroupOffsets:
         return partition
 
 
-def _replay(state: OffsetState, batch: StoredBatch) -> None:
+class _KnownKeys(dict[bytes, OffsetKey | GroupKey | None]):
+    """What keys say: the same few come again and again."""
+
+    def __missing__(self, data: bytes) -> OffsetKey | GroupKey | None:
+        key = self[data] = parse_key(data)
+        return key
+
+
+def _replay(state: OffsetState, keys: _KnownKeys, batch: StoredBatch) -> None:
     """Takes in one batch of the log.
 
     Raises:
@@ -214,13 +222,13 @@ def _replay(state: OffsetState, batch: StoredBatch) -> None:
     producer_id = header.producer_id if header.is_transactional else -1
     for record in batch.records:
         try:
-            _replay_record(state, record, producer_id)
+            _replay_record(state, keys, record, producer_id)
         except CorruptMessageError as error:
             _log.warning("%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error)
 
 
-def _replay_record(state: OffsetState, record: Record, producer_id: int) -> None:
-    key = None if record.key is None else parse_key(record.key)
+def _replay_record(state: OffsetState, keys: _KnownKeys, record: Record, producer_id: int) -> None:
+    key = None if record.key is None else keys[record.key]
     if isinstance(key, GroupKey):
         state.membership(key, is_there=record.value is not None)
     elif key is not None and record.value is None:

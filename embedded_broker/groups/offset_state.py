@@ -18,7 +18,9 @@ class OffsetState:
     ) -> None:
         """Takes in an offset's record; one of a producer's transaction waits for its marker."""
         stored = StoredOffset(committed, record_offset)
-        group = self.groups.setdefault(key.group_id, Group())
+        group = self.groups.get(key.group_id)
+        if group is None:
+            group = self.groups[key.group_id] = Group()
         if producer_id < 0:
             group.store(key.topic_partition, stored)
             return

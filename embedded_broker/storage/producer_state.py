@@ -76,11 +76,8 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
-        self._open_transactions = {
-            entry.producer_id: entry.transaction_first_offset
-            for entry in self._entries.values()
-            if entry.transaction_first_offset >= 0
-        }
+        began = sorted((entry.transaction_first_offset, entry.producer_id) for entry in self)
+        self._open_transactions = {producer_id: offset for offset, producer_id in began if offset >= 0}
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         """Entries in ascending order of producer id."""
@@ -92,7 +89,7 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest open transaction, or None."""
-        return min(self._open_transactions.values(), default=None)
+        return next(iter(self._open_transactions.values()), None)  # they stand in the order they began
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
         """What the log makes of an idempotent batch before it is written.
