@@ -41,6 +41,7 @@ class TransactionLife:
         self._call: PendingCall | None = None
         self._offsets: deque[OffsetsCall] = deque()
         self._groups: set[str] = set()
+        self._unsure = False  # something was to be added, and there was no answer
         self._renew = False
         self._skip_end = False
 
@@ -63,7 +64,7 @@ class TransactionLife:
         self.v2 = self._level >= V2_LEVEL
         self.sequences.begin(implicit=self.v2)
         self._groups.clear()
-        self._renew = self._skip_end = False
+        self._unsure = self._renew = self._skip_end = False
 
     def commit(self) -> PendingCall:
         """Ends the transaction once all its batches are there."""

@@ -52,7 +52,7 @@ class TransactionManager(TransactionLife):
         self._not_before_ms = -math.inf
         self._coordinators: dict[CoordinatorKey, Node] = {}
         self._asked: Question | None = None
-        self._adding: Question | None = None  # may have been carried out, until there is an answer
+        self._adding: Question | None = None
         self._adding_group = ""
 
     def due_in_ms(self, now_ms: float) -> float:
@@ -98,6 +98,10 @@ class TransactionManager(TransactionLife):
             self.last_error = None
             self._learn(question, response)
             return
+        if code == ErrorCode.INVALID_TXN_STATE and self._unsure and self._aborts(question):
+            self._asked = None
+            self._completed()  # what had no answer was not carried out: there is nothing to abort
+            return
         self._rule(question, ruling_on(question.asked, code), error_for(code, text), now_ms)
 
     def impossible(self, question: Question, error: KafkaError, now_ms: float) -> None:
@@ -107,6 +111,7 @@ class TransactionManager(TransactionLife):
 
     def unanswered(self, question: Question, error: KafkaError, now_ms: float) -> None:
         """No answer came, because the connection broke or the request took too long."""
+        self._unsure |= question.asked in (Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS)
         self._rule(question, Ruling.FIND_AGAIN, error, now_ms)
 
     def refused(self, error: KafkaError) -> None:
@@ -123,18 +128,19 @@ class TransactionManager(TransactionLife):
             return requests.init_producer_id(self._key, self._timeout_ms, self.sequences.identity)
         if self.state not in _RUNNING:
             return None
-        if self._adding is not None:  # also when aborting: whether it is in decides on EndTxn
-            return self._adding
         addition = None if self.state is TransactionState.ABORTING else self._addition()
         if addition is not None or batches_left or self.state is TransactionState.IN_TRANSACTION:
             return addition
-        if (self.sequences.added or self._groups) and not self._skip_end:
+        self._adding = None
+        if (self.sequences.added or self._groups or self._unsure) and not self._skip_end:
             committed = self.state is TransactionState.COMMITTING
             return requests.end(self._writer, committed=committed, v2=self.v2)
         self._completed()
         return self._wanted(batches_left)
 
     def _addition(self) -> Question | None:
+        if self._adding is not None:
+            return self._adding
         if self.sequences.wanted:
             self._adding = requests.add_partitions(self._writer, self.sequences.ask_for_wanted())
             return self._adding
@@ -177,7 +183,7 @@ class TransactionManager(TransactionLife):
     def _rule(self, question: Question, ruling: Ruling, error: KafkaError, now_ms: float) -> None:
         self._asked = None
         self.last_error = error
-        aborting_end = question.asked is Asked.END and self.state is TransactionState.ABORTING
+        aborting_end = self._aborts(question)
         if ruling is Ruling.RENEW:
             if not self._can_renew:
                 ruling = Ruling.DIE
@@ -199,6 +205,9 @@ class TransactionManager(TransactionLife):
                 self.die(fenced(self._key.key, error))
             case _:
                 self.die(error)
+
+    def _aborts(self, question: Question) -> bool:
+        return question.asked is Asked.END and self.state is TransactionState.ABORTING
 
     def _wait_ms(self, question: Question, error: KafkaError) -> float:
         busy = error_code(error) == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -62,6 +62,7 @@ class ScriptedTransaction:
         groups: groups of the open transaction.
         offsets: what is to be committed for them.
         ended: whether each transaction that has ended was committed.
+        last_end: epoch and decision of the last EndTxn, which may be repeated.
     """
 
     producer_id: int
@@ -70,6 +71,7 @@ class ScriptedTransaction:
     groups: set[str] = attrs.field(factory=set)
     offsets: dict[tuple[str, TopicPartition], int] = attrs.field(factory=dict)
     ended: list[bool] = attrs.field(factory=list)
+    last_end: tuple[int, bool] | None = None
 
 
 class ScriptedCoordinator:
@@ -207,17 +209,22 @@ class ScriptedCoordinator:
         return response
 
     def _end(self, message: EndTxnRequest, version: int, code: int) -> EndTxnResponse:
-        code = code or self._check(message.transactional_id, message)
-        if code:
-            return EndTxnResponse(error_code=code)
         transaction = self.transactions[message.transactional_id]
         v2 = version >= _V2_FROM
-        if not (transaction.began or transaction.groups) and (message.committed or not v2):
-            return EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
-        self._finish(transaction, committed=message.committed)
+        idle = not (transaction.began or transaction.groups)
+        repeated = idle and transaction.last_end == (message.producer_epoch, message.committed)
+        if not repeated:
+            code = code or self._check(message.transactional_id, message)
+        if not code and not repeated and idle and (message.committed or not v2):
+            code = ErrorCode.INVALID_TXN_STATE
+        if code:
+            return EndTxnResponse(error_code=code)
+        if not repeated:
+            transaction.last_end = (transaction.epoch, message.committed)
+            self._finish(transaction, committed=message.committed)
+            transaction.epoch += v2
         if not v2:
             return EndTxnResponse()
-        transaction.epoch += 1
         return EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.epoch)
 
     def _check(self, name: str, message: Any, prefix: str = "") -> int:
