@@ -1,7 +1,7 @@
 """EndTxn 0–5: commits or aborts the producer's transaction.
 
-Answered when the decision is in the log; without ``flush.messages`` the markers are by then, too. From
-version 5 on (KIP-890) every transaction has an epoch of its own, and the answer names that of the next one.
+Answered when decision and markers are in the logs, or the decision alone where the disk refuses a marker.
+From version 5 on (KIP-890) every transaction has an epoch of its own; the answer names that of the next one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from splashdam.embedded_broker.internal_topics import answer_when_safe
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
 from splashdam.model.errors import BrokerResponseError
@@ -33,7 +33,19 @@ def end_txn(request: EndTxnRequest, context: RequestContext) -> Answer:
         log = coordinator.log_of(request.transactional_id)
     except BrokerResponseError as error:
         return refuse(error)
-    return answer_when_safe(log, EndTxnResponse(producer_id=producer_id, producer_epoch=epoch), refuse)
+    answer = EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+    if not coordinator.is_ending(request.transactional_id):
+        return answer_when_safe(log, answer, refuse)
+    end_offset = log.log_end_offset
+
+    async def when_ended() -> EndTxnResponse:
+        try:
+            await coordinator.wait_ended(request.transactional_id, end_offset)
+        except BrokerResponseError as error:
+            return refuse(error)
+        return answer
+
+    return Parked(when_ended)
 
 
 def _refused(version: int, error: BrokerResponseError) -> EndTxnResponse:

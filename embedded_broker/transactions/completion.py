@@ -1,9 +1,9 @@
 """From a decided transaction to a complete one: a marker in every partition, then the state that says so.
 
-Kafka sends markers to the leaders by WriteTxnMarkers; here all partitions are at hand, and without
-``flush.messages`` the whole is done before EndTxn is answered: whoever reads behind a commit finds it. Where
-a log promises to be on stable storage, the decision is synced before the first marker is written, and the
-markers before the transaction is called complete, so that no power cut leaves half of it. What the disk
+Kafka sends markers to the leaders by WriteTxnMarkers; here all partitions are at hand, and the whole is done
+before EndTxn is answered: whoever reads behind a commit finds it, and the next transaction need not wait.
+Where a log promises to be on stable storage, the decision is synced before the first marker is written, and
+the markers before the transaction is called complete, so that no power cut leaves half of it. What the disk
 refuses is tried again from time to time; the producer is told to wait (51) until then.
 """
 
@@ -69,7 +69,7 @@ class TransactionCompletion:
         self._coordinator = coordinator
         self._start_soon = start_soon
         self._owed: dict[str, set[TopicPartition]] = {}
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, trio.Event] = {}
         self._refused = trio.Event()
 
     @property
@@ -81,6 +81,10 @@ class TransactionCompletion:
         """Returns when something was refused since the last ``retry``."""
         await self._refused.wait()
 
+    def under_way(self, transactional_id: str) -> trio.Event | None:
+        """What is set when a completion that waits for the disk has come to its end, whichever; else None."""
+        return self._under_way.get(transactional_id)
+
     def begin(self, metadata: TransactionMetadata) -> None:
         """Completes a transaction that was just decided: at once, unless the disk is waited for."""
         self._owed[metadata.transactional_id] = set(metadata.partitions)
@@ -89,7 +93,7 @@ class TransactionCompletion:
     def retry(self) -> None:
         """Goes on with what was refused."""
         self._refused = trio.Event()
-        for transactional_id in self._owed.keys() - self._under_way:
+        for transactional_id in self._owed.keys() - self._under_way.keys():
             metadata = self._coordinator.get(transactional_id)
             if metadata is not None:  # nobody else leads it out of its state
                 self._go_on(metadata)
@@ -98,7 +102,7 @@ class TransactionCompletion:
         transactional_id = metadata.transactional_id
         with logged(f"completing the transaction of {transactional_id!r}"):
             if self._waits_for_disk(metadata):
-                self._under_way.add(transactional_id)
+                self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
                 return
             self._owed[transactional_id] -= self._write_markers(metadata).keys()
@@ -121,7 +125,7 @@ class TransactionCompletion:
                     self._owed[transactional_id].discard(topic_partition)
                 self._complete(metadata)
         finally:
-            self._under_way.discard(transactional_id)
+            self._under_way.pop(transactional_id).set()
             self._note_refusal(transactional_id)
 
     def _write_markers(self, metadata: TransactionMetadata) -> dict[TopicPartition, Log]:

@@ -83,6 +83,27 @@ class TransactionCoordinator:
         """
         return self._topic.log(self._topic.partition_for(transactional_id))
 
+    async def wait_ended(self, transactional_id: str, end_offset: int) -> None:
+        """Returns when the transaction decided last is complete, or the disk refuses some of its markers.
+
+        Args:
+            transactional_id: its name.
+            end_offset: of its log, behind the decision.
+
+        Raises:
+            KafkaStorageError: the decision itself may not outlive a power cut, against what was promised.
+        """
+        under_way = self._completion.under_way(transactional_id)
+        if under_way is not None:
+            await under_way.wait()
+            log = self.log_of(transactional_id)
+            if log.recovery_point < end_offset:
+                raise KafkaStorageError(f"{log.topic_partition} could not be synced")
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether ``wait_ended`` has something to wait for."""
+        return self._completion.under_way(transactional_id) is not None
+
     # --- requests -------------------------------------------------------------------------------------------
 
     def initialize(

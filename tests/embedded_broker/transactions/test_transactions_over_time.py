@@ -17,6 +17,7 @@ from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACT
 from splashdam.embedded_broker.storage.log_flush import FlushRound
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles
 
@@ -259,7 +260,6 @@ async def test_markers_wait_until_the_decision_is_safe(
             with pytest.raises(Exception, match="being completed"):
                 broker.transactions.initialize("tx", 1000)
             gate.set()
-        await wait_all_tasks_blocked()
         assert known(broker).state is S.COMPLETE_COMMIT
         assert [broker.logs.logs[each].recovery_point for each in (T0, T1)] == [2, 2]
 
@@ -273,6 +273,40 @@ async def test_a_batch_is_answered_when_its_partition_has_joined_safely(autojump
         assert await producer.write(b"v") == 0
         log = broker.transactions.log_of("tx")
         assert log.recovery_point == log.log_end_offset
+
+
+async def test_the_next_transaction_need_not_wait(autojump_clock: MockClock) -> None:
+    """EndTxn is answered behind the markers' sync: a client that then met 51 would wait its whole backoff."""
+    async with opened(MemoryFiles(), autojump_clock, log_flush_interval_messages=1) as (_, talk):
+        producer = await written(talk)
+        for _ in range(5):
+            assert await producer.end() == 0
+            assert await producer.write(b"next") == 0
+
+
+async def test_markers_that_fail_their_sync_are_not_waited_for(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision is safe, so the producer hears of it; its partition is read-only until the next start."""
+    files, run_async = MemoryFiles(), FlushRound.run_async
+
+    async def refused(round_: FlushRound) -> None:
+        if any("/safe-0/" in file.path for file in round_.unsynced):
+            raise KafkaStorageError("the disk does not want to")
+        await run_async(round_)
+
+    async with killed(files, autojump_clock) as (broker, talk):
+        broker.topics.create("safe", 1, {"flush.messages": "1"})
+        producer = RawProducer(talk)
+        assert await producer.initialize() == 0
+        assert await producer.write(b"v", topic="safe") == 0
+        monkeypatch.setattr(FlushRound, "run_async", refused)
+        assert await producer.end() == 0
+        await trio.sleep(5)
+        assert known(broker).state is S.PREPARE_COMMIT
+    async with opened(files, autojump_clock) as (broker, _):
+        assert known(broker).state is S.COMPLETE_COMMIT
+        assert committed_values(broker, "safe") == [b"v"]
 
 
 async def test_a_failed_sync_of_the_states_is_told(autojump_clock: MockClock) -> None:
