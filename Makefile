@@ -14,7 +14,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka simulate check bench bench-full bench-stages sanitize view clean
+.PHONY: setup demo test kafka simulate check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -51,6 +51,9 @@ bench: setup  ## compare with other clients in one run: two minutes
 
 bench-full: setup  ## every scenario, five rounds: about twenty minutes
 	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
+
+bench-distance: setup  ## a broker 50 ms away, beside kafka-python and aiokafka: a minute
+	$(BIN)/python benchmarks/compare.py --scenarios far-1k --scale 1 --json $(BENCH_OUT)-distance.json $(BENCH_ARGS)
 
 bench-stages: setup  ## where the time of one record goes
 	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from distance import PARTITIONS as FAR_PARTITIONS
+from distance import SCENARIOS as DISTANCE_SCENARIOS
+from distance import far_sink_command
 from goals import print_goals
 from machine import SCENARIOS as MACHINE_SCENARIOS
 from picture import draw
@@ -38,7 +41,7 @@ from splashdam.cli.measuring.turns import (
     turns,
 )
 
-ALL: Sequence[Scenario] = (*SCENARIOS, *MACHINE_SCENARIOS)
+ALL: Sequence[Scenario] = (*SCENARIOS, *DISTANCE_SCENARIOS, *MACHINE_SCENARIOS)
 CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 ROUNDS = 3
 FULL_ROUNDS = 5
@@ -100,10 +103,15 @@ class Laboratory:
             return run_process([*script, turn.contender.call, self.data, str(self.scale)], turn)
         if turn.scenario.kind == "cold start":
             return measure_cold_start(turn, self.opened)
+        if turn.scenario.kind == "distance":
+            return measure_client(turn, self.opened_far_away, self.scale)
         return measure_client(turn, self.opened, self.scale)
 
     def opened(self) -> RunningSink:
         return RunningSink(self.sink)
+
+    def opened_far_away(self) -> RunningSink:
+        return RunningSink(far_sink_command(), FAR_PARTITIONS)
 
 
 def report(document: dict[str, Any], scenarios: Sequence[Scenario], console: Console) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import attrs
+import distance
 import machine
 from rich.console import Console
 from rich.table import Table
@@ -129,6 +130,13 @@ GOALS = (
         2.5,
     ),
     Goal("Python twin vs kafka-python", ratio("twin-100", table.PURE, table.KP_SEND), TIMES, 8, 12),
+    Goal(
+        f"{distance.ROUND_TRIP_MS} ms away, one partition, 16 KiB, 1,000 B, vs kafka-python",
+        ratio("far-1k", distance.FAR, distance.KP_FAR),
+        TIMES,
+        4,
+        5,
+    ),
     Goal("latency send().get(), linger 0: p50 ms", value("wait-0", table.BLOCKING, P50), P50, 0.25, 0.12),
     Goal("import and first record, above import trio: ms", above_trio, FIRST_ACK, 120, 60),
     Goal(

@@ -1,6 +1,7 @@
 """The common sink in Python, for machines without a C compiler; `sink.c` says what it is and does.
 
-Usage: python sink.py [PARTITIONS]. Prints its port, serves until stdin ends, then prints what it counted.
+Usage: python sink.py [PARTITIONS [DELAY_MS]]. Prints its port, serves until stdin ends, then prints what it
+counted. With a delay it is far away: every answer is held back for so long, and requests are read meanwhile.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class Writer(bytearray):
 class Sink:
     """What all connections share: the answers and the counts."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, delay_seconds: float = 0.0) -> None:
         self.partitions = partitions
+        self.delay_seconds = delay_seconds
         self.port = 0
         self.counts = {"records": 0, "bytes": 0, "batches": 0, "requests": 0}
         self.next_producer_id = 1000
@@ -207,18 +209,35 @@ class Sink:
             self.counts["batches"] += 1
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        answering = asyncio.create_task(self.answer_late(late, writer)) if self.delay_seconds else None
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 if size > MAX_FRAME_BYTES:
                     raise ValueError("frame size out of range")
-                writer.write(self.answer(memoryview(await reader.readexactly(size))))
+                answer = self.answer(memoryview(await reader.readexactly(size)))
+                if answering is None:
+                    writer.write(answer)
+                else:
+                    late.put_nowait((asyncio.get_running_loop().time() + self.delay_seconds, answer))
         except (asyncio.IncompleteReadError, ConnectionError):
+            if answering is not None:
+                answering.cancel()
             writer.close()
 
+    async def answer_late(
+        self, answers: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
+    ) -> None:
+        """Writes each answer when its time has come."""
+        while True:
+            due, answer = await answers.get()
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            writer.write(answer)
 
-async def main(partitions: int) -> None:
-    sink = Sink(partitions)
+
+async def main(partitions: int, delay_ms: float) -> None:
+    sink = Sink(partitions, delay_ms / 1000)
     server = await asyncio.start_server(sink.serve, "127.0.0.1", 0, limit=2 << 20)
     sink.port = server.sockets[0].getsockname()[1]
     print(sink.port, flush=True)
@@ -227,4 +246,9 @@ async def main(partitions: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 4))
+    asyncio.run(
+        main(
+            int(sys.argv[1]) if len(sys.argv) > 1 else 4,
+            float(sys.argv[2]) if len(sys.argv) > 2 else 0,
+        )
+    )

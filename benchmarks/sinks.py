@@ -40,9 +40,9 @@ class RunningSink:
     """One sink process for one measurement, so that its counts are those of one client."""
 
     topic = "bench"  # any name would do
-    partitions = PARTITIONS
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], partitions: int = PARTITIONS) -> None:
+        self.partitions = partitions
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -10,7 +10,6 @@ from typing import Any
 
 from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.task import (
-    TUNED_BATCH_BYTES,
     TUNED_REQUEST_BYTES,
     Task,
     all_pairs,
@@ -26,7 +25,7 @@ def options(task: Task) -> dict[str, Any]:
     if task.tuned:
         made |= {
             "linger_ms": task.linger_ms,
-            "max_batch_size": TUNED_BATCH_BYTES,
+            "max_batch_size": task.batch_bytes,
             "max_request_size": TUNED_REQUEST_BYTES,
         }
     if task.compression != "none":

@@ -19,7 +19,6 @@ from splashdam.cli.measuring.clock import (
     latency_figures,
 )
 from splashdam.cli.measuring.task import (
-    TUNED_BATCH_BYTES,
     TUNED_REQUEST_BYTES,
     Task,
     all_pairs,
@@ -39,7 +38,7 @@ def options(task: Task) -> dict[str, Any]:
     if task.tuned:
         made |= {
             "linger.ms": task.linger_ms,
-            "batch.size": TUNED_BATCH_BYTES,
+            "batch.size": task.batch_bytes,
             "batch.num.messages": 100_000,
             "message.max.bytes": TUNED_REQUEST_BYTES,
             "queue.buffering.max.messages": 1_000_000,

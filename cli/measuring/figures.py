@@ -39,6 +39,8 @@ class Figure:
 
 
 RATE = Figure("records_per_second", "records/s", "{:,.0f}k", "records/s", 1e3, ranged=True)
+FEW = Figure("records_per_second", "records/s", "{:,.0f}", "records/s", ranged=True)
+"""The same where it is not in thousands."""
 CPU = Figure("cpu_seconds_per_million", "CPU s/M", "{:.2f}", "s", smaller_is_better=True, ranged=True)
 CPU_SHARE = Figure("cpu_percent", "CPU %", "{:.0f}", "%", smaller_is_better=True)
 MEMORY = Figure("peak_rss_bytes", "peak MB", "{:,.0f}", "MB", 1e6, smaller_is_better=True)
@@ -56,6 +58,7 @@ VOLUME = Figure("volume_per_second", "MB/s", "{:,.0f}", "MB/s", ranged=True)
 COLUMNS: dict[Kind, tuple[Figure, ...]] = {
     "throughput": (RATE, BYTES, CPU, MEMORY, BATCH),
     "latency": (P50, P99, CPU_SHARE, MEMORY),
+    "distance": (FEW, CPU_SHARE, MEMORY, BATCH),
     "cold start": (FIRST_ACK, IMPORT),
     "machine": (REQUESTS, VOLUME, MEMORY),
 }

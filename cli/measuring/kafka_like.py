@@ -17,7 +17,6 @@ from splashdam.cli.measuring.clock import (
     sleep_until,
 )
 from splashdam.cli.measuring.task import (
-    TUNED_BATCH_BYTES,
     TUNED_REQUEST_BYTES,
     Task,
     all_pairs,
@@ -33,7 +32,7 @@ def options(task: Task) -> dict[str, Any]:
     if task.tuned:
         made |= {
             "linger_ms": task.linger_ms,
-            "batch_size": TUNED_BATCH_BYTES,
+            "batch_size": task.batch_bytes,
             "max_request_size": TUNED_REQUEST_BYTES,
         }
     if task.compression != "none":

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from splashdam.cli.measuring.task import Task
+from splashdam.cli.measuring.task import TUNED_BATCH_BYTES, Task
 
-Kind: TypeAlias = Literal["throughput", "latency", "cold start", "machine"]
+Kind: TypeAlias = Literal["throughput", "latency", "cold start", "distance", "machine"]
 
 OURS = "splashdam"
 
@@ -57,6 +57,7 @@ class Scenario:
         compression: codec.
         tuned: all tuned alike, or everyone's defaults.
         linger_ms: for those who are tuned.
+        batch_bytes: likewise.
         short: how many of the contenders, the first ones, the short run has.
         note: what to keep in mind beside its figures.
     """
@@ -70,6 +71,7 @@ class Scenario:
     compression: str = "none"
     tuned: bool = True
     linger_ms: float = 5.0
+    batch_bytes: int = TUNED_BATCH_BYTES
     short: int = 0
     note: str = ""
 
@@ -84,11 +86,14 @@ class Scenario:
             compression=self.compression,
             tuned=self.tuned,
             linger_ms=self.linger_ms,
+            batch_bytes=self.batch_bytes,
         )
 
     def _count(self, contender: Contender, scale: float) -> int:
         if self.kind == "latency":
             return max(_FEWEST_LATENCY_RECORDS, min(LATENCY_RECORDS, int(10 * LATENCY_RECORDS * scale)))
+        if self.kind == "distance":
+            return max(1, int(contender.records * scale))
         larger = next(share for size, share in _SHARES if self.size >= size)
         return max(1, int(contender.records * larger * scale))
 

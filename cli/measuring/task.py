@@ -34,6 +34,7 @@ class Task:
         compression: codec of the batches.
         tuned: whether batch size, linger and request size are set alike; else the client's defaults hold.
         linger_ms: how long a batch waits for more, where that is set.
+        batch_bytes: limit of a batch, where that is set.
         bootstrap: address of the broker.
         topic: where the records go; it exists.
         partitions: how many partitions the topic has.
@@ -47,6 +48,7 @@ class Task:
     compression: str = "none"
     tuned: bool = True
     linger_ms: float = TUNED_LINGER_MS
+    batch_bytes: int = TUNED_BATCH_BYTES
     bootstrap: str = ""
     topic: str = "bench"
     partitions: int = 4

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from house_tree import ROOT
 
+from splashdam.client.producer import KafkaProducer
 from splashdam.record.sealing import build_batch
 from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -120,3 +121,15 @@ def test_damaged_batches_end_the_run(sink: Any, damage: str) -> None:
         assert stream.read() == b""
     with pytest.raises(RuntimeError, match="the sink failed"):
         sink.counts()
+
+
+def test_the_far_sink_answers_in_order_and_counts() -> None:
+    """Late, but all of it: several batches are under way at once, each is answered once."""
+    distance, sinks = map(importlib.import_module, ("distance", "sinks"))
+    command = [*distance.far_sink_command()[:-1], "5"]
+    with sinks.RunningSink(command, distance.PARTITIONS) as sink:
+        with KafkaProducer(bootstrap_servers=sink.bootstrap, batch_size=0, linger_ms=0) as producer:
+            futures = [producer.send("bench", b"%d" % number) for number in range(30)]
+            assert all(future.get(timeout=30).offset == 0 for future in futures)  # it stores nothing
+        counts = sink.counts()
+    assert (counts["records"], counts["batches"]) == (30, 30)
