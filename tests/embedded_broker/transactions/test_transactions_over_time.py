@@ -304,7 +304,9 @@ async def test_markers_that_fail_their_sync_are_not_waited_for(
         assert await producer.end() == 0
         await trio.sleep(5)
         assert known(broker).state is S.PREPARE_COMMIT
+    monkeypatch.undo()
     async with opened(files, autojump_clock) as (broker, _):
+        await trio.sleep(1)
         assert known(broker).state is S.COMPLETE_COMMIT
         assert committed_values(broker, "safe") == [b"v"]
 
