@@ -88,7 +88,10 @@ def _password() -> str:
     if is_terminal(sys.stdin):
         found: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return found
-    return lines.readline().rstrip(b"\r\n").decode()
+    try:
+        return lines.readline().rstrip(b"\r\n").decode()
+    except UnicodeDecodeError:
+        raise click.ClickException("the password is not UTF-8") from None
 
 
 def _store(data: Path) -> UserStore:

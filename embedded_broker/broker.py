@@ -322,7 +322,7 @@ async def open_broker(
         begin_leader_epochs(leadership, logs)
         producer_ids = leadership.producer_ids or _own_producer_ids(files, logs)
         gates = make_gates(settings, files, logs.root, clock, token_validator)
-        opened = [] if port is None else await open_listeners(settings.endpoints, host, port, listen)
+        opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
             broker = Broker(
                 settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop

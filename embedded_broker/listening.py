@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -42,13 +41,15 @@ def make_gates(
 
 
 async def open_listeners(
-    endpoints: Sequence[Listener], host: str, port: int, listen: Listen
+    settings: BrokerSettings, host: str, port: int, listen: Listen
 ) -> list[tuple[Listener | None, trio.abc.Listener[Any]]]:
-    """Opens ``endpoints``, or where there are none ``host`` and ``port``.
+    """Opens what ``listeners`` says, or where that says nothing ``host`` and ``port``.
 
     Raises:
+        KafkaConfigurationError: a listener has no protocol.
         KafkaConnectionError: an address is taken or not ours; then none is open.
     """
+    endpoints = settings.endpoints_on(host, port)
     if not endpoints:
         return [(None, each) for each in await listen(host, port)]
     opened: list[tuple[Listener | None, trio.abc.Listener[Any]]] = []

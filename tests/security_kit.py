@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -47,6 +48,17 @@ class Pki:
         path = self.folder / name
         path.write_bytes(content)
         return str(path)
+
+
+def pkcs8(pki: Pki, name: str) -> str:
+    """The same certificate with its key as PKCS #8, the only form that Java reads."""
+    text = (pki.folder / f"{name}.pem").read_bytes()
+    key = serialization.load_pem_private_key(text, None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = pki.folder / f"{name}-pkcs8.pem"
+    path.write_bytes(key + text[text.index(b"-----BEGIN CERT") :])
+    return str(path)
 
 
 @contextmanager

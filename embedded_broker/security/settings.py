@@ -154,8 +154,14 @@ class SecuritySettings(DirectorySettings):
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         left_out = {name.strip() for name in self.controller_listener_names.split(",")}
         advertised = {each.name: each for each in parse_listeners(self.advertised_listeners)}
+        named = parse_listeners(self.listeners)
+        unknown = advertised.keys() - {each.name for each in named} - left_out
+        if unknown and named:
+            raise KafkaConfigurationError(
+                f"advertised.listeners names {min(unknown)!r}, which listeners does not"
+            )
         found: list[Listener] = []
-        for each in parse_listeners(self.listeners):
+        for each in named:
             if each.name in left_out:
                 continue
             if each.name not in protocols:
@@ -168,6 +174,17 @@ class SecuritySettings(DirectorySettings):
                 )
             )
         return found
+
+    def endpoints_on(self, host: str, port: int) -> list[Listener]:
+        """As ``endpoints``; where there are none, the one on ``host`` and ``port`` if it is advertised.
+
+        Raises:
+            KafkaConfigurationError: as ``endpoints``.
+        """
+        advertised = {each.name: each for each in parse_listeners(self.advertised_listeners)}
+        if self.listeners or "PLAINTEXT" not in advertised:
+            return self.endpoints
+        return [Listener("PLAINTEXT", host, port, advertised=_address(advertised["PLAINTEXT"]))]
 
 
 def _address(listener: Listener | None) -> tuple[str, int] | None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 from kafka_jars import VERSIONS, KafkaBroker, free_port
-from security_kit import PASSWORD, USER, Pki
+from security_kit import PASSWORD, USER, Pki, pkcs8
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import SaslAuthenticationFailedError
@@ -54,7 +53,7 @@ class SecureKafka:
             "controller.quorum.voters": f"1@localhost:{controller}",
             "listener.security.protocol.map": ",".join(names),
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": self._keystore(),
+            "ssl.keystore.location": pkcs8(self.pki, "broker"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.pki.cafile,
             "listener.name.mtls.ssl.client.auth": "required",
@@ -72,16 +71,6 @@ class SecureKafka:
                 ' required unsecuredLoginStringClaim_sub="broker";',
             }
         return settings
-
-    def _keystore(self) -> str:
-        """Kafka reads keys in PKCS #8 alone."""
-        text = Path(self.pki.broker).read_bytes()
-        key = serialization.load_pem_private_key(text, None).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        path = self.pki.folder / "keystore.pem"
-        path.write_bytes(key + text[text.index(b"-----BEGIN CERT") :])
-        return str(path)
 
     def producer(self, listener: str, **options: Any) -> KafkaProducer:
         """One for a listener, with what that wants."""
