@@ -22,6 +22,7 @@ SHOWN = {
     "keys_and_partitions.py": "asked for 3, got 3",
     "inspect_log.py": "1,000 records, 0 findings",
     "security.py": "anna's record is at offset 0",
+    "transactions.py": "five orders, five invoices, in spite of the fire",
     "local_broker_for_tests.py": "the three orders are there, in order",
 }
 """Each example with a line of its output."""
