@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -28,6 +29,7 @@ from splashdam.net.connect import Connect
 
 if TYPE_CHECKING:
     from typing import Unpack
+    from uuid import UUID
 
     from splashdam.client.options import ProducerOptions
     from splashdam.client.report import DeliveryReport
@@ -147,6 +149,23 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
         finally:
             core.end_flush()
         return core.flush_report(records, timeout)
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.
+
+        Connects, if there is no connection yet, and waits for the answer.
+
+        Args:
+            timeout: seconds; default: no limit.
+
+        Raises:
+            KafkaTimeoutError: no broker gave one; those that ask for no metrics give none.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
+        """
+        self._ask_identity()
+        with trio.move_on_after(math.inf if timeout is None else timeout):
+            await wait_in_trio(self._core.identified)
+        return self._identity(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
         """Takes no more records and delivers what is there. Closing again does nothing.

@@ -16,10 +16,12 @@ from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.lookup import TopicLookup
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties
-from splashdam.model.errors import WouldBlock
+from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, WouldBlock
 from splashdam.record.kernel import NowaitSends
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from splashdam.client.local import Lease
     from splashdam.client.metric_objects import KafkaMetric, MetricName
     from splashdam.client.metrics import Metrics
@@ -111,6 +113,32 @@ class ProducerBase(NowaitSends[RecordFuture]):
                 this is a forked child.
         """
         return self._core.purge(queued=queued, in_flight=in_flight)
+
+    def _ask_identity(self) -> None:
+        """Sees to it that a broker gives us an instance id, if any does.
+
+        Raises:
+            IllegalStateError: no metrics are pushed, or the producer is closed.
+        """
+        core = self._core
+        core.refuse_if_foreign()
+        if core.identified.opened:
+            return
+        if not self._settings.enable_metrics_push:
+            raise IllegalStateError("there is no client instance id with enable_metrics_push=False")
+        if core.finished.opened:
+            raise IllegalStateError("the producer is closed")
+        core.sender.connect_soon()
+
+    def _identity(self, timeout: float | None) -> UUID:
+        if not self._core.identified.opened:
+            raise KafkaTimeoutError(
+                f"no broker gave a client instance id within {timeout} s;"
+                " brokers that ask for no metrics give none"
+            )
+        from uuid import UUID
+
+        return UUID(bytes=self._core.instance_id)
 
     def bootstrap_connected(self) -> bool:
         """Whether a connection to any broker is open. Connections are made when they are first needed.

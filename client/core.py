@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from splashdam.client.metric_reporters import Reporters
     from splashdam.client.report import DeliveryReport, Stretch
     from splashdam.client.transactions import Transactions
+    from splashdam.sender.context import SenderContext
+    from splashdam.sender.directory import LinkDirectory
+    from splashdam.sender.telemetry import Telemetry
 
 logger = logging.getLogger("splashdam.client")
 
@@ -73,6 +76,7 @@ class ProducerCore:
         state: see ``lifecycle.py``.
         connect: opens connections, and knows them.
         finished: opens when the loop has ended and every future is done.
+        identified: opens when a broker has given us our ``instance_id`` (KIP-714).
         transactions: of a producer with a transactional id; None for others.
     """
 
@@ -121,6 +125,10 @@ class ProducerCore:
         self._reporters: Reporters | None = None
         self.late = LateRecords(self.intake)
         self.transactions = self._make_transactions()
+        self.instance_id = bytes(16)
+        self.identified = Latch()
+        if settings.enable_metrics_push:
+            self.sender.make_telemetry = self._make_telemetry
         self._pid = os.getpid()
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
@@ -135,6 +143,16 @@ class ProducerCore:
         from splashdam.client.transactions import Transactions
 
         return Transactions(self, manager, self._wakeup.wake)
+
+    def _make_telemetry(self, context: SenderContext, links: LinkDirectory) -> Telemetry:
+        from splashdam.client.telemetry import MetricsEncoder
+        from splashdam.sender.telemetry import Telemetry
+
+        return Telemetry(context, links, MetricsEncoder(self), self._identify)
+
+    def _identify(self, instance_id: bytes) -> None:
+        self.instance_id = instance_id
+        self.identified.open()
 
     def refuse_unless_new(self) -> None:
         """Raises where ``start`` would.

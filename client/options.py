@@ -83,4 +83,5 @@ class ProducerOptions(TypedDict, total=False):
     metric_reporters: Sequence[MetricsReporter | type[MetricsReporter]]
     interceptors: Sequence[Any]
     on_batch: Callable[[BatchMetadata], object] | None
+    enable_metrics_push: bool
     exit_timeout_ms: float

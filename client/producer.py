@@ -30,6 +30,7 @@ from splashdam.sender.latch import Latch
 
 if TYPE_CHECKING:
     from typing import Unpack
+    from uuid import UUID
 
     from splashdam.client.options import ProducerOptions
     from splashdam.client.report import DeliveryReport
@@ -133,6 +134,24 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         finally:
             core.end_flush()
         return core.flush_report(records, timeout)
+
+    def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.
+
+        Connects, if there is no connection yet, and waits for the answer.
+
+        Args:
+            timeout: seconds; default: no limit.
+
+        Raises:
+            KafkaTimeoutError: no broker gave one; those that ask for no metrics give none.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed, or this is its
+                own thread.
+        """
+        self._ask_identity()
+        SENDER_THREADS.refuse("client_instance_id()")
+        wait_in_thread(self._core.identified, timeout)
+        return self._identity(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Takes no more records, delivers what is there, and ends the background thread.

@@ -387,6 +387,11 @@ class ProducerSettings(ListenerSettings):
         doc="Who hears of metrics that come and go: objects, or classes to be called, with init,"
         " metric_change, metric_removal and close",
     )
+    enable_metrics_push: bool = option(
+        True,
+        check=one_of(True, False),
+        doc="Whether a broker that asks for metrics gets them (KIP-714); needs splashdam[telemetry]",
+    )
     exit_timeout_ms: float = option(
         5_000,
         check=at_least(0),

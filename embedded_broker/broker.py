@@ -29,6 +29,7 @@ from splashdam.embedded_broker.server import ClientConnection
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
@@ -70,6 +71,7 @@ class Broker:
         leadership: who leads which partition.
         offsets: what groups have committed.
         transactions: coordinates transactions.
+        telemetry: asks clients for their metrics, and keeps them.
         listeners: where clients are told to come, by the listener's name.
         failure: why it ended by itself, if it did.
     """
@@ -95,6 +97,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.offsets = GroupOffsets(self)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
+        self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self._nursery = nursery

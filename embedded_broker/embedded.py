@@ -26,6 +26,7 @@ from splashdam.net.pair import PairConnect, stream_of
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.users import UserStore
+    from splashdam.embedded_broker.telemetry import ClientTelemetry
 
 _log = logging.getLogger(__name__)
 
@@ -151,6 +152,15 @@ class EmbeddedBroker:
             IllegalStateError: as ``bootstrap_servers``, or there is no such listener.
         """
         return self._thread().broker.bootstrap_servers_of(listener)
+
+    @property
+    def telemetry(self) -> ClientTelemetry:
+        """Asks clients for their metrics (KIP-714), and keeps what they push; from any thread.
+
+        Raises:
+            IllegalStateError: the broker does not run, or this is a forked child.
+        """
+        return self._thread().broker.telemetry
 
     @property
     def users(self) -> UserStore:

@@ -116,6 +116,11 @@ class BrokerSettings(SecuritySettings):
         "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
         check=whole_number(0, 2),
     )
+    telemetry_max_bytes: int = option(
+        1_048_576,
+        doc="Most bytes of metrics that a client may push at one time.",
+        check=whole_number(1, MAX_INT),
+    )
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""
     given: frozenset[str] = frozenset()

@@ -61,6 +61,10 @@ class LinkOwner(Protocol):
         """Something can be sent that could not before."""
         ...
 
+    def link_opened(self, link: BrokerLink) -> None:
+        """A connection was made, and what its broker speaks is known."""
+        ...
+
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A connection could not be made, or broke."""
         ...
@@ -136,6 +140,10 @@ class BrokerLink:
         if self._connection is None or self._closing:
             return False
         return self._connection.can_send
+
+    def offers(self, api_key: int) -> bool:
+        """Whether the broker at the other end names this API; no where there is no connection."""
+        return self._connection is not None and api_key in self._connection.api_versions
 
     @property
     def hopeful(self) -> bool:
@@ -319,6 +327,7 @@ class BrokerLink:
         self._used_at_ms = self._clock.now_ms()
         self._backoff.reset()
         self.last_error = None
+        self._owner.link_opened(self)
         self._owner.link_changed()
 
     def _lost(self, error: BaseException | None) -> None:

@@ -40,9 +40,14 @@ from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from splashdam.sender.coordination import Coordination
+    from splashdam.sender.telemetry import Telemetry
     from splashdam.sender.transactions import TransactionManager
 
 _SOON_MS = 1000.0
+
+TELEMETRY_KEY = 71
+
+MakeTelemetry = Callable[[SenderContext, LinkDirectory], "Telemetry"]
 
 _Request = tuple[BrokerLink, list[ProducerBatch]]
 
@@ -66,6 +71,7 @@ class Sender:
 
     Attributes:
         transactions: what a producer with a transactional id may do; None for others.
+        make_telemetry: makes what pushes metrics to a broker that may ask for them; None to push none.
     """
 
     def __init__(
@@ -112,6 +118,9 @@ class Sender:
         self._shipping = Shipping(self._context, self._completion, self.transactions)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._coordination = self._make_coordination()
+        self.make_telemetry: MakeTelemetry | None = None
+        self._telemetry: Telemetry | None = None
+        self._wants_link = False
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._alarm_ms = math.inf
@@ -248,6 +257,8 @@ class Sender:
             ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
             if self._coordination is not None:
                 ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
+            if self._telemetry is not None or self._wants_link:
+                ask_ms = min(ask_ms, self._tell(nursery, now_ms))
             link_ms, requests = self._drain(check, nursery, now_ms)
             delay_ms = min(
                 check.next_check_ms,
@@ -265,6 +276,33 @@ class Sender:
             count = self._completion.purge(queued=queued, in_flight=in_flight)
         self._context.wakeup.wake()
         return count
+
+    def _tell(self, nursery: trio.Nursery, now_ms: float) -> float:
+        """Pushes metrics where that is due. Returns how long until the next time."""
+        context, telemetry = self._context, self._telemetry
+        delay_ms = math.inf
+        if self._wants_link:
+            delay_ms = self._links.want_any(context.metadata.cluster, nursery, now_ms)
+        if telemetry is not None:
+            if self._closing and not context.accumulator.has_incomplete:
+                telemetry.close(now_ms)
+            elif now_ms >= telemetry.due_ms:
+                telemetry.act(now_ms)
+            if telemetry.due_ms > now_ms:
+                delay_ms = min(delay_ms, telemetry.due_ms - now_ms)
+        return delay_ms
+
+    def connect_soon(self) -> None:
+        """From any thread: connects to some broker even where nothing is to be sent."""
+        self._wants_link = True
+        self._context.wakeup.wake()
+
+    def link_opened(self, link: BrokerLink) -> None:
+        """Where the broker may ask for metrics, it will be asked whether it does."""
+        self._wants_link = False
+        if self.make_telemetry is not None and self._telemetry is None and link.offers(TELEMETRY_KEY):
+            self._telemetry = self.make_telemetry(self._context, self._links)
+            self._context.wakeup.wake()
 
     def initiate_close(self) -> None:
         """From any thread: takes no more records, sends what there is, then ends `run`."""
@@ -313,7 +351,9 @@ class Sender:
             return self._forced is not None
         if self._coordination is not None and not self._coordination.finished():
             return False
-        return not self._context.accumulator.has_incomplete
+        if self._context.accumulator.has_incomplete:
+            return False
+        return self._telemetry is None or self._telemetry.ended
 
     @property
     def _coordinates(self) -> bool:

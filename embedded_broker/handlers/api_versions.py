@@ -7,6 +7,7 @@ An unknown version is answered in version 0 with error 35 and the same list, so 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from splashdam.embedded_broker.registry import RequestContext, handles, registered_apis
 from splashdam.model.error_codes import ErrorCode
@@ -18,13 +19,16 @@ from splashdam.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+_TELEMETRY = frozenset({71, 72})
+"""Named only where somebody wants metrics (KIP-714); other clients need not ask."""
+
 _TRANSACTION_VERSION = "transaction.version"
 _FIRST_ZERO_MINIMUM_VERSION = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def _unsupported_version() -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges(without=_TELEMETRY))
 
 
 @handles(ApiVersionsRequest, versions=range(5), unknown_version=_unsupported_version)
@@ -35,7 +39,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return _with_features(ApiVersionsResponse(api_keys=_ranges()), context)
+    offered = _ranges(without=frozenset() if context.broker.telemetry.offered else _TELEMETRY)
+    return _with_features(ApiVersionsResponse(api_keys=offered), context)
 
 
 def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiVersionsResponse:
@@ -53,8 +58,9 @@ def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiV
     return answer
 
 
-def _ranges() -> list[ApiVersion]:
+def _ranges(without: Container[int]) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=key, min_version=api.advertised_from, max_version=api.versions[-1])
         for key, api in sorted(registered_apis().items())
+        if key not in without
     ]

@@ -1,0 +1,34 @@
+"""GetTelemetrySubscriptions 0: which metrics this broker wants of a client; see ``telemetry.py``."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+
+
+@handles(GetTelemetrySubscriptionsRequest, versions=range(1))
+def get_telemetry_subscriptions(
+    request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
+    """What is wanted; a client without an id gets one."""
+    broker = context.broker
+    telemetry = broker.telemetry
+    try:
+        instance_id, subscription_id, wanted = telemetry.asked(
+            request.client_instance_id, context.client_id or "", broker.clock.now_ms()
+        )
+    except BrokerResponseError as error:
+        return GetTelemetrySubscriptionsResponse(error_code=error.code)
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=instance_id,
+        subscription_id=subscription_id,
+        accepted_compression_types=telemetry.codecs,
+        push_interval_ms=wanted.interval_ms,
+        telemetry_max_bytes=telemetry.max_bytes,
+        delta_temporality=True,
+        requested_metrics=list(wanted.metrics),
+    )

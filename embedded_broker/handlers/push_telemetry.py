@@ -1,0 +1,39 @@
+"""PushTelemetry 0: a client's metrics, which the broker keeps for who asks; see ``telemetry.py``."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.telemetry import Push
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+_log = logging.getLogger(__name__)
+
+
+@handles(PushTelemetryRequest, versions=range(1))
+def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+    """Takes the metrics, or says what is wrong with the push."""
+    broker = context.broker
+    push = Push(
+        client_instance_id=uuid.UUID(bytes=bytes(request.client_instance_id)),
+        client_id=context.client_id or "",
+        terminating=request.terminating,
+        wall_ms=broker.clock.wall_ms(),
+        metrics=b"",
+    )
+    try:
+        broker.telemetry.pushed(
+            push,
+            bytes(request.metrics),
+            request.compression_type,
+            request.subscription_id,
+            broker.clock.now_ms(),
+        )
+    except BrokerResponseError as error:
+        _log.debug("a push of metrics by %s was refused: %s", push.client_id, error)
+        return PushTelemetryResponse(error_code=error.code)
+    _log.debug("%s (%s) pushed metrics", push.client_id, push.client_instance_id)
+    return PushTelemetryResponse()
