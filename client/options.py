@@ -54,6 +54,7 @@ class ProducerOptions(TypedDict, total=False):
     reconnect_backoff_ms: float
     reconnect_backoff_max_ms: float
     socket_connection_setup_timeout_ms: float
+    socket_connection_setup_timeout_max_ms: float
     connections_max_idle_ms: float
     metadata_max_age_ms: float
     metadata_max_idle_ms: float

@@ -316,7 +316,13 @@ class ProducerSettings(ListenerSettings):
         1_000, check=at_least(0), parse=float, doc="Longest wait between two attempts to connect"
     )
     socket_connection_setup_timeout_ms: float = option(
-        10_000, check=at_least(1), parse=float, doc="How long making a connection may take"
+        10_000,
+        check=at_least(1),
+        parse=float,
+        doc="How long making a connection may take; doubles with each attempt that failed",
+    )
+    socket_connection_setup_timeout_max_ms: float = option(
+        30_000, check=at_least(1), parse=float, doc="Longest time that making a connection may take"
     )
     connections_max_idle_ms: float = option(
         540_000, check=at_least(0), parse=float, doc="A connection without traffic is closed after this time"

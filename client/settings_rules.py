@@ -69,7 +69,9 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
     settings = _settle_idempotence(settings, options)
     settings = _settle_delivery_timeout(settings, options)
     settings = _settle_backoff(settings, options, "retry_backoff_ms", "retry_backoff_max_ms")
-    return _settle_backoff(settings, options, "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+    settings = _settle_backoff(settings, options, "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+    setup = "socket_connection_setup_timeout_ms"
+    return _settle_backoff(settings, options, setup, "socket_connection_setup_timeout_max_ms")
 
 
 def _partitioner_named(name: str) -> Any:

@@ -51,7 +51,7 @@ def make_metadata(settings: ProducerSettings) -> Metadata:
 def make_tcp_connect(settings: ProducerSettings) -> TcpConnect:
     """Connections by TCP."""
     return TcpConnect(
-        timeout_ms=settings.socket_connection_setup_timeout_ms,
+        timeout_ms=settings.socket_connection_setup_timeout_max_ms,  # the link gives up before
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,
     )
@@ -74,6 +74,7 @@ def sender_settings(
         reconnect_backoff_ms=settings.reconnect_backoff_ms,
         reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
         connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
         connections_max_idle_ms=settings.connections_max_idle_ms,
         receive_message_max_bytes=settings.receive_message_max_bytes,
         metadata_max_age_ms=settings.metadata_max_age_ms,
@@ -110,7 +111,7 @@ def secured(settings: ProducerSettings, connect: Connect) -> Connect:
         return connect
     from splashdam.client.security import tls_connect
 
-    return tls_connect(settings, connect, settings.socket_connection_setup_timeout_ms)
+    return tls_connect(settings, connect, settings.socket_connection_setup_timeout_max_ms)
 
 
 def authenticator(settings: ProducerSettings) -> Authenticator | None:

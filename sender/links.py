@@ -255,8 +255,15 @@ class BrokerLink:
         finally:
             self._lost(failure)
 
+    @property
+    def _setup_timeout_ms(self) -> float:
+        """Doubles with each attempt that failed (KIP-601): a slow network gets its time in the end."""
+        settings = self._settings
+        doubled = settings.connection_setup_timeout_ms * 2.0 ** min(self.failures, 30)
+        return min(doubled, settings.connection_setup_timeout_max_ms)
+
     async def _open_stream(self) -> trio.abc.Stream:
-        timeout_ms = self._settings.connection_setup_timeout_ms
+        timeout_ms = self._setup_timeout_ms
         with trio.move_on_after(timeout_ms / 1000):
             return await self._connect(self.node.host, self.node.port)
         raise KafkaConnectionError(f"cannot connect to {self.node}: no answer within {timeout_ms:g} ms")
@@ -303,7 +310,7 @@ class BrokerLink:
 
     async def _introduce(self, connection: Connection) -> float:
         """Agrees on versions and shows who we are; answers how long that holds, 0 for ever."""
-        timeout_ms = self._settings.connection_setup_timeout_ms
+        timeout_ms = self._setup_timeout_ms
         what = "say what it speaks"
         with trio.move_on_after(timeout_ms / 1000):
             await connection.negotiate(self._settings.software_name, self._settings.software_version)

@@ -22,7 +22,9 @@ class SenderSettings:
         retry_backoff_max_ms: longest such wait.
         reconnect_backoff_ms: wait before a broken connection is made again; doubles up to the maximum.
         reconnect_backoff_max_ms: longest such wait.
-        connection_setup_timeout_ms: how long connecting and agreeing on versions may take.
+        connection_setup_timeout_ms: how long connecting and agreeing on versions may take, each; doubles with
+            every attempt that failed, up to the maximum.
+        connection_setup_timeout_max_ms: longest such time.
         connections_max_idle_ms: a connection without traffic is closed after this time.
         receive_message_max_bytes: most bytes of an answer.
         metadata_max_age_ms: the metadata is asked for again after this time.
@@ -56,6 +58,7 @@ class SenderSettings:
     reconnect_backoff_ms: float = 50
     reconnect_backoff_max_ms: float = 1_000
     connection_setup_timeout_ms: float = 10_000
+    connection_setup_timeout_max_ms: float = 30_000
     connections_max_idle_ms: float = 540_000
     receive_message_max_bytes: int = 100_000_000
     metadata_max_age_ms: float = 300_000

@@ -218,3 +218,54 @@ async def test_no_turns_after_a_delivery_timeout(make_rig, autojump_clock):
         assert rig.sender.statistics().turns - turns < 10
         rig.cluster.trouble_for = lambda _message: Trouble()
         assert isinstance(await rig.send_and_wait(b"y"), int)
+
+
+async def test_a_slow_network_gets_more_time(make_rig, autojump_clock):
+    """Connecting may take longer after each failure, up to the maximum (KIP-601); errors say how long."""
+    rig = make_rig(
+        bootstrap=(("hole", 1),),
+        connection_setup_timeout_ms=1_000,
+        connection_setup_timeout_max_ms=3_000,
+        delivery_timeout_ms=30_000,
+    )
+    seen = []
+
+    async def connect(_host, _port):
+        started_ms = rig.clock.now_ms()
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(round(rig.clock.now_ms() - started_ms))
+
+    rig.sender._connect = connect
+    async with rig.running():
+        error = await rig.send_and_wait(b"x")
+        assert "no answer within 3000 ms" in str(error)
+    assert seen[:4] == [1_000, 2_000, 3_000, 3_000]
+
+
+async def test_a_node_that_takes_nothing_lags(make_rig, autojump_clock):
+    """Its batches wait while its connection cannot be written to: null keys may go elsewhere (KIP-794)."""
+    rig = make_rig(
+        cluster={"nodes": 2, "topics": {"t": 2}},
+        availability_timeout_ms=100,
+        batch_bytes=0,
+        max_in_flight_requests_per_connection=1,
+    )
+    availability = rig.accumulator.availability
+    async with rig.running():
+        for partition in (0, 1):
+            assert await rig.send_and_wait(b"warm", partition=partition) == 0
+        rig.cluster.trouble_for = lambda message: (
+            Trouble(delay_ms=500) if isinstance(message, ProduceRequest) else Trouble()
+        )
+        futures = [rig.send(b"%d" % number) for number in range(3)]
+        await trio.sleep(0.3)
+        futures.append(rig.send(b"3"))
+        await trio.sleep(0.01)
+        slow = rig.metadata.cluster.leader_for(T0)
+        assert (availability.lags(slow), availability.lags(3 - slow)) == (True, False)
+        rig.cluster.trouble_for = lambda _message: Trouble()
+        assert all(isinstance(outcome, int) for outcome in [await rig.outcome(each) for each in futures])
+        await rig.send_and_wait(b"again")
+        assert not availability.lags(slow)
