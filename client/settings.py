@@ -8,148 +8,37 @@ other is decided in ``settings_rules.py``.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from splashdam.client.listener_settings import ListenerSettings
+from splashdam.client.option_values import (
+    JAVA_SERIALIZERS,
+    accepted,
+    check_reporters,
+    check_socket_options,
+    check_topic_compression,
+    check_transactional_id,
+    int32,
+    java_class,
+    optional_whole_number,
+    parse_acks,
+    parse_codec,
+    parse_no_reporters,
+    parse_topic_compression,
+    partitioner_named,
+    text_or_none,
+)
 from splashdam.client.partitioners import (
     DefaultPartitioner,
     partition_function,
 )
-from splashdam.client.serializers import DefaultSerializer, serialize_function
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.client.serializers import serialize_function
 from splashdam.model.options import at_least, one_of, option, whole_number
 
 DEFAULT_BATCH_SIZE = 256 * 1024
 """Chosen by measurement: docs/decisions/batch-size.md."""
-
-_JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
-    "StringSerializer": DefaultSerializer,
-    "ByteArraySerializer": None,
-    "BytesSerializer": None,
-    "ByteBufferSerializer": None,
-}
-
-
-def _java_class(text: str, known: Mapping[str, Any]) -> Any:
-    """Our counterpart of a class in a Java application's properties."""
-    name = text.rpartition(".")[2]
-    if name not in known:
-        raise ValueError(
-            f"has no counterpart here (known: {', '.join(known)}); pass an object to the constructor"
-        )
-    kind = known[name]
-    return None if kind is None else kind()
-
-
-def partitioner_named(name: str) -> Any:
-    """A partitioner by its Java class or its name in librdkafka.
-
-    Raises:
-        ValueError: it has no counterpart.
-    """
-    from splashdam.client.hash_partitioners import BY_NAME
-
-    return _java_class(name, BY_NAME)
-
-
-def _parse_topic_compression(text: str) -> dict[str, str]:
-    """``orders=zstd:3, metrics=lz4``"""
-    named: dict[str, str] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        topic, separator, codec = (part.strip() for part in entry.partition("="))
-        if not (topic and separator and codec):
-            raise ValueError(f"{entry!r} is not topic=codec or topic=codec:level")
-        if topic in named:
-            raise ValueError(f"names topic {topic!r} twice")
-        named[topic] = codec
-    return named
-
-
-def _topic_compression(value: Any) -> str | None:
-    fine = isinstance(value, Mapping) and all(
-        isinstance(topic, str) and (codec is None or isinstance(codec, str)) for topic, codec in value.items()
-    )
-    return None if fine else "must be a dict of topic to 'codec' or 'codec:level'"
-
-
-def _parse_acks(text: str) -> int | str:
-    return text if text == "all" else int(text)
-
-
-def _parse_codec(text: str) -> str | None:
-    return None if text == "none" else text
-
-
-def _accepted(convert: Any) -> Any:
-    """A check that a plug-in is of a kind we can call; the conversion's own message says what is wrong."""
-
-    def check(value: Any) -> str | None:
-        try:
-            convert(value)
-        except KafkaConfigurationError as error:
-            return str(error)
-        return None
-
-    return check
-
-
-_INT32_MAX = 2**31 - 1
-
-
-def _int32(check: Any) -> Any:
-    """``check``, for a number that Kafka's protocol has in 32 bits."""
-
-    def check_both(value: Any) -> str | None:
-        problem: str | None = check(value)
-        return problem or (f"must be at most {_INT32_MAX}" if value > _INT32_MAX else None)
-
-    return check_both
-
-
-def _optional_whole_number(minimum: int) -> Any:
-    check = whole_number(minimum)
-    return lambda value: None if value is None else check(value)
-
-
-def _text_or_none(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        return f"must be str, not {type(value).__name__}"
-    try:
-        size_bytes = len((value or "").encode())
-    except UnicodeEncodeError as error:
-        return f"cannot be sent: {error}"
-    return None if size_bytes < 1 << 15 else f"takes {size_bytes} bytes; the protocol has room for 32767"
-
-
-def _transactional_id(value: Any) -> str | None:
-    return "must not be empty" if value == "" else _text_or_none(value)
-
-
-def _socket_options(value: Any) -> str | None:
-    fine = isinstance(value, list | tuple) and all(
-        isinstance(one, list | tuple) and len(one) == 3 for one in value
-    )
-    return None if fine else "must be a list of (level, option, value) as socket.setsockopt takes them"
-
-
-def _reporters(value: Any) -> str | None:
-    if not isinstance(value, list | tuple):
-        return "must be a list"
-    needed = ("init", "metric_change", "metric_removal", "close")
-    for each in value:
-        missing = [name for name in needed if not callable(getattr(each, name, None))]
-        if missing:
-            return f"{each!r} has no {' and no '.join(missing)}"
-    return None
-
-
-def _no_reporters(text: str) -> list[Any]:
-    if text:
-        raise ValueError("names Java classes; pass objects to the constructor")
-    return []
 
 
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
@@ -163,26 +52,26 @@ class ProducerSettings(ListenerSettings):
     )
     client_id: str | None = option(
         None,
-        check=_text_or_none,
+        check=text_or_none,
         parse=str,
         doc="Name of this client in the broker's logs; default splashdam-producer-N",
     )
     key_serializer: Any = option(
         None,
-        check=_accepted(lambda value: serialize_function(value, "key_serializer")),
-        parse=lambda text: _java_class(text, _JAVA_SERIALIZERS),
+        check=accepted(lambda value: serialize_function(value, "key_serializer")),
+        parse=lambda text: java_class(text, JAVA_SERIALIZERS),
         doc="Turns keys into bytes: a Serializer or f(key); default: keys are bytes",
     )
     value_serializer: Any = option(
         None,
-        check=_accepted(lambda value: serialize_function(value, "value_serializer")),
-        parse=lambda text: _java_class(text, _JAVA_SERIALIZERS),
+        check=accepted(lambda value: serialize_function(value, "value_serializer")),
+        parse=lambda text: java_class(text, JAVA_SERIALIZERS),
         doc="Turns values into bytes: a Serializer or f(value); default: values are bytes",
     )
     acks: int | str = option(
         -1,
         check=one_of(-1, 0, 1, "all"),
-        parse=_parse_acks,
+        parse=parse_acks,
         doc="Who has a record when it counts as delivered: 'all' in-sync replicas (-1), the leader (1),"
         " nobody (0)",
     )
@@ -193,13 +82,13 @@ class ProducerSettings(ListenerSettings):
     )
     transactional_id: str | None = option(
         None,
-        check=_transactional_id,
+        check=check_transactional_id,
         parse=str,
         doc="Name under which transactions are written; the newest producer of a name fences the others",
     )
     transaction_timeout_ms: float = option(
         60_000,
-        check=_int32(at_least(1)),
+        check=int32(at_least(1)),
         parse=float,
         doc="How long a transaction may be open before its coordinator aborts it",
         kafka="transaction.timeout.ms",
@@ -207,37 +96,37 @@ class ProducerSettings(ListenerSettings):
     compression_type: str | None = option(
         None,
         check=one_of(None, "none", "gzip", "snappy", "lz4", "zstd"),
-        parse=_parse_codec,
+        parse=parse_codec,
         doc="Codec of the batches; all but gzip need splashdam[compression]",
     )
     compression_gzip_level: int | None = option(
         None,
-        check=_optional_whole_number(-1),
+        check=optional_whole_number(-1),
         parse=int,
         doc="Level for gzip, -1 or 1 to 9; default: the codec's own",
     )
     compression_lz4_level: int | None = option(
         None,
-        check=_optional_whole_number(1),
+        check=optional_whole_number(1),
         parse=int,
         doc="Level for lz4, 1 to 17; default: the codec's own",
     )
     compression_zstd_level: int | None = option(
         None,
-        check=_optional_whole_number(-131072),
+        check=optional_whole_number(-131072),
         parse=int,
         doc="Level for zstd, -131072 to 22; default: the codec's own",
     )
     topic_compression: dict[str, str | None] = option(
         {},
-        check=_topic_compression,
-        parse=_parse_topic_compression,
+        check=check_topic_compression,
+        parse=parse_topic_compression,
         doc="Codec, and level after a colon, of single topics: {'orders': 'zstd:3', 'images': 'none'}; in"
         " properties orders=zstd:3,images=none. Other topics have compression_type",
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
-        check=_int32(whole_number(0)),
+        check=int32(whole_number(0)),
         doc="Most bytes in a batch for one partition, once it is compressed; 0: a batch per record. A larger"
         " record travels alone",
     )
@@ -257,12 +146,12 @@ class ProducerSettings(ListenerSettings):
     )
     max_request_size: int = option(
         1024 * 1024,
-        check=_int32(whole_number(1)),
+        check=int32(whole_number(1)),
         doc="Most bytes of a request, and of one record before compression",
     )
     partitioner: Any = option(
         DefaultPartitioner(),
-        check=_accepted(partition_function),
+        check=accepted(partition_function),
         kafka="partitioner.class",
         parse=partitioner_named,
         doc="Chooses partitions: a Partitioner or f(serialized_key, all_partitions, available_partitions)",
@@ -290,7 +179,7 @@ class ProducerSettings(ListenerSettings):
     )
     request_timeout_ms: float = option(
         30_000,
-        check=_int32(at_least(1)),
+        check=int32(at_least(1)),
         parse=float,
         doc="How long an answer may take before the connection is given up",
     )
@@ -358,21 +247,21 @@ class ProducerSettings(ListenerSettings):
     )
     receive_buffer_bytes: int | None = option(
         None,
-        check=_optional_whole_number(1),
+        check=optional_whole_number(1),
         parse=int,
         kafka="receive.buffer.bytes",
         doc="SO_RCVBUF of the sockets",
     )
     send_buffer_bytes: int | None = option(
         None,
-        check=_optional_whole_number(1),
+        check=optional_whole_number(1),
         parse=int,
         kafka="send.buffer.bytes",
         doc="SO_SNDBUF of the sockets",
     )
     socket_options: Any = option(
         [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        check=_socket_options,
+        check=check_socket_options,
         doc="Further socket options, as socket.setsockopt takes them",
     )
     metrics_enabled: bool = option(
@@ -380,7 +269,7 @@ class ProducerSettings(ListenerSettings):
     )
     metrics_num_samples: int = option(
         2,
-        check=_int32(whole_number(1)),
+        check=int32(whole_number(1)),
         doc="Windows that rates, averages and maxima look back on, the present one included",
     )
     metrics_sample_window_ms: float = option(
@@ -388,8 +277,8 @@ class ProducerSettings(ListenerSettings):
     )
     metric_reporters: Any = option(
         [],
-        check=_reporters,
-        parse=_no_reporters,
+        check=check_reporters,
+        parse=parse_no_reporters,
         doc="Who hears of metrics that come and go: objects, or classes to be called, with init,"
         " metric_change, metric_removal and close",
     )

@@ -13,8 +13,9 @@ from typing import Any
 
 import attrs
 
+from splashdam.client.option_values import partitioner_named
 from splashdam.client.security_settings import check_security
-from splashdam.client.settings import ProducerSettings, partitioner_named
+from splashdam.client.settings import ProducerSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import from_options, from_properties
 from splashdam.record.compression import Compression
