@@ -7,6 +7,7 @@ nothing hangs, and all memory comes back.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from trio.testing import MockClock
 
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.values import TopicPartition
+from splashdam.record.compression import Codec, Compression
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.scripted_broker import ScriptedCluster, Trouble
 
 PARTITIONS = 2
+GZIP = Compression(Codec.GZIP)
 REFUSALS = [87, 29, -1, 47]
 RETRIABLE = [2, 3, 6, 19, 56]
 
@@ -50,7 +53,9 @@ actions = st.one_of(
 class Run:
     """One simulated run and what is checked at its end."""
 
-    def __init__(self, make: Any, clock: MockClock, script: list[Trouble], **options: Any) -> None:
+    def __init__(
+        self, make: Any, clock: MockClock, script: list[Trouble], *, dense: bool = False, **options: Any
+    ) -> None:
         self.rig = make(
             VirtualClock(clock),
             cluster={"topics": {"t": PARTITIONS}, "nodes": 2, "max_batch_bytes": 250},
@@ -63,6 +68,9 @@ class Run:
         self.cluster.produce_script.extend(script)
         self.sent: dict[int, list[tuple[bytes, Any]]] = {number: [] for number in range(PARTITIONS)}
         self.count = 0
+        self.dense = dense
+        for _ in range(150 * dense):  # what compressed well before does so no more
+            self.rig.accumulator.compressions.observe("t", 1000, 250)
 
     async def play(self, steps: list[tuple[str, int, int]]) -> None:
         """Does what was drawn, then waits until every record has its end."""
@@ -80,7 +88,9 @@ class Run:
         if what == "send":
             for _ in range(other):
                 self.count += 1
-                value = b"%06d" % self.count + b"." * (self.count * 37 % 120)
+                size = self.count * 37 % 120
+                filling = random.Random(self.count).randbytes(size) if self.dense else b"." * size
+                value = b"%06d" % self.count + filling
                 self.sent[one].append((value, self.rig.send(value, partition=one)))
         elif what == "sleep":
             await trio.sleep(one / 1000)
@@ -131,6 +141,24 @@ def test_exactly_once_and_in_order(rig_class, script, steps, seed):
 def test_nothing_is_lost_without_idempotence(rig_class, script, steps):
     """Without: repeats are possible, losses are not."""
     simulate(rig_class, script, steps, enable_idempotence=False).check(repeats_allowed=True)
+
+
+@given(script=st.lists(troubles, max_size=20), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_exactly_once_while_estimates_are_wrong(rig_class, script, steps, seed):
+    """Batches that outgrow their requests are divided or put back unsent, among all troubles."""
+    options = {"compression": GZIP, "max_request_size": 450, "dense": True}
+    simulate(rig_class, script, steps, seed=seed, **options).check()
+
+
+def test_estimates_that_are_wrong_divide_batches(rig_class):
+    """What the run above is about does happen in it; nothing fails of it."""
+    steps = [("send", number % PARTITIONS, 6) for number in range(30)]
+    options = {"compression": GZIP, "max_request_size": 450, "dense": True, "linger_ms": 5}
+    run = simulate(rig_class, [], steps, **options)
+    run.check()
+    assert run.rig.sender.statistics().splits > 5
+    assert all(future.outcome.error_of(future.index) is None for future in run.rig.futures)
 
 
 def test_long_calm_run(rig_class):
