@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import trustme
-from cryptography.hazmat.primitives import serialization
+import pytest
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -29,16 +28,17 @@ class Pki:
     """
 
     def __init__(self, folder: Path) -> None:
+        trustme = pytest.importorskip("trustme", reason="makes the certificates")
         folder.mkdir(parents=True, exist_ok=True)
-        self.ca = trustme.CA()
-        self.other_ca = trustme.CA()
+        self.ca: Any = trustme.CA()
+        self.other_ca: Any = trustme.CA()
         self.folder = folder
         self.cafile = self._write("ca.pem", self.ca.cert_pem.bytes())
         self.other_cafile = self._write("other-ca.pem", self.other_ca.cert_pem.bytes())
         self.broker = self.issue("broker", "localhost", "127.0.0.1")
         self.client = self.issue("client", "client.example.com", common_name="anna")
 
-    def issue(self, name: str, *hosts: str, ca: trustme.CA | None = None, **options: Any) -> str:
+    def issue(self, name: str, *hosts: str, ca: Any = None, **options: Any) -> str:
         """A certificate with chain and key in one file."""
         made = (ca or self.ca).issue_cert(*hosts, **options)
         chain = b"".join(part.bytes() for part in made.cert_chain_pems)
@@ -52,6 +52,8 @@ class Pki:
 
 def pkcs8(pki: Pki, name: str) -> str:
     """The same certificate with its key as PKCS #8, the only form that Java reads."""
+    from cryptography.hazmat.primitives import serialization
+
     text = (pki.folder / f"{name}.pem").read_bytes()
     key = serialization.load_pem_private_key(text, None).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
