@@ -25,11 +25,11 @@ _FNV_OFFSET, _FNV_PRIME, _UINT32 = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 
 
 class KeyHashPartitioner(StickyPartitioner):
-    """Keys go to ``hash(key) % n``, with n = all partitions; records without a key stick to one for a while.
+    """Keys go to ``hash(key) % n``, with n = all partitions; null keys stick to one for a while.
 
     Args:
         hash: a number not below 0 for the bytes of a key.
-        spreads_empty: ``b""`` counts as no key.
+        spreads_empty: ``b""`` goes anywhere.
         spreads_none: a null key counts as no key; if not, as ``b""``.
         random: draws a float in [0, 1); default ``random.random``.
     """
@@ -58,13 +58,15 @@ class KeyHashPartitioner(StickyPartitioner):
     ) -> int:
         if serialized_key is None and not self._spreads_none:
             serialized_key = b""
-        if serialized_key is None or (self._spreads_empty and not serialized_key):
+        if serialized_key is None:
             return self.sticky_partition(topic, cluster)
+        if self._spreads_empty and not serialized_key:
+            return self.random_partition(topic, cluster)
         return self._hash(serialized_key) % len(all_partitions(topic, cluster))
 
 
 class RandomPartitioner(StickyPartitioner):
-    """Keys do not matter; records stick to one partition for a while."""
+    """Keys go anywhere, each record by itself; null keys stick to one partition for a while."""
 
     def partition(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -75,7 +77,9 @@ class RandomPartitioner(StickyPartitioner):
         serialized_value: Buffer | None,
         cluster: ClusterView,
     ) -> int:
-        return self.sticky_partition(topic, cluster)
+        if serialized_key is None:
+            return self.sticky_partition(topic, cluster)
+        return self.random_partition(topic, cluster)
 
 
 def crc32_hash(key: Buffer) -> int:

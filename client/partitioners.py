@@ -141,6 +141,10 @@ class StickyPartitioner(DefaultPartitioner):
             return hashed_partition(serialized_key, len(all_partitions(topic, cluster)))
         return self.sticky_partition(topic, cluster)
 
+    def random_partition(self, topic: str, cluster: ClusterView) -> int:
+        """Any that has a leader."""
+        return self.draw(_available(topic, cluster))
+
     def sticky_partition(self, topic: str, cluster: ClusterView) -> int:
         """Where records without a key go now."""
         candidates = _available(topic, cluster)

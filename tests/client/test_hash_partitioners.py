@@ -64,6 +64,14 @@ def test_keys_that_are_none_or_empty() -> None:
     assert place("random", b"kafka", only_three) == 3
 
 
+@pytest.mark.parametrize(("name", "key"), [("random", b"kafka"), ("random", b""), ("consistent_random", b"")])
+def test_keys_that_do_not_count_go_everywhere(name: str, key: bytes) -> None:
+    """A partitioner is told of new batches for null keys only, so nothing else may stick to a partition."""
+    partitioner = BY_NAME[name]()
+    chosen = {partitioner.partition("t", key, key, b"v", b"v", view([0] * 4)) for _ in range(200)}
+    assert chosen == {0, 1, 2, 3}
+
+
 def test_records_without_a_key_stay_together() -> None:
     """They fill batches: another partition only when one is complete."""
     partitioner = BY_NAME["consistent_random"]()
