@@ -11,8 +11,11 @@ from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, CloseConnectionError
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.server import ClientConnection
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.fields import Part
 from splashdam.wire.framing import framed
-from splashdam.wire.header import api_key_of
+from splashdam.wire.header import api_key_of, decode_request_header, encode_response
+from splashdam.wire.registry import api_for
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -41,7 +44,7 @@ class SessionConnection(ClientConnection):
         if session.wants_tokens:
             self._outbox.add([framed(session.prove_bare(bytes(frame)))])
         else:
-            session.admit(api_key_of(frame))
+            self._admit(frame)
             await super()._answer(frame)
         if session.failure:
             await self._refuse(session.failure)
@@ -49,6 +52,15 @@ class SessionConnection(ClientConnection):
             _log.debug("%s is User:%s", self._peer, session.user)
             assert self._receiver is not None  # the frame came through it
             self._receiver.max_frame_bytes = self._broker.settings.socket_request_max_bytes
+
+    def _admit(self, frame: memoryview) -> None:
+        """As the session's; in the middle of an exchange Kafka answers before it closes the connection."""
+        try:
+            self._session.admit(api_key_of(frame))
+        except CloseConnectionError:
+            if self._session.is_proving:
+                self._outbox.add(_refusal(frame))
+            raise
 
     async def _refuse(self, failure: str) -> None:
         """Answers late, so that guessing takes time; and then leaves the client time to read the answer,
@@ -58,3 +70,13 @@ class SessionConnection(ClientConnection):
         await self._settle()
         await trio.sleep(delay_seconds)
         raise CloseConnectionError(failure)
+
+
+def _refusal(frame: memoryview) -> list[Part]:
+    """34 in the answer's own form; nothing where that has no place for it."""
+    header, _ = decode_request_header(frame)
+    kind, version = api_for(header.api_key).response, header.api_version
+    if not any(field.name == "error_code" and version in field.versions for field in kind.FIELDS):
+        return []
+    answer = kind(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    return encode_response(answer, version=version, correlation_id=header.correlation_id)

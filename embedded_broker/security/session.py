@@ -94,6 +94,11 @@ class SaslSession:
         """Whether the client has proven who it is."""
         return self.user is not None
 
+    @property
+    def is_proving(self) -> bool:
+        """Whether an exchange is under way, for the first time or again."""
+        return self._state in (SessionState.PROVING, SessionState.RENEWING)
+
     def admit(self, api_key: int) -> None:
         """Lets a request pass.
 

@@ -22,6 +22,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.sasl.unsecured_jws import unsecured_token
 from splashdam.wire.framing import framed
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -75,9 +76,17 @@ async def test_nothing_else_is_answered_before(
 
 
 async def test_nothing_else_is_answered_in_between(autojump_clock: MockClock, talk: Talk) -> None:
-    """Nor after the handshake."""
+    """Nor after the handshake: 34 where the answer has a place for it, and the connection ends."""
     await shake(talk)
     await talk.send(MetadataRequest(topics=[]), 9)
+    assert await talk.is_closed()
+
+
+async def test_a_request_in_between_is_answered_34(autojump_clock: MockClock, talk: Talk) -> None:
+    """As Kafka does."""
+    await shake(talk)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    assert (await talk.ask(request, 4)).error_code == 34
     assert await talk.is_closed()
 
 
