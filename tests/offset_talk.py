@@ -50,8 +50,7 @@ async def commit(
     ]
     topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
     answer = await talk.ask(OffsetCommitRequest(group_id=group_id, topics=topics, **fields), version)
-    assert [each.partition_index for each in answer.topics[0].partitions] == list(offsets)
-    return [each.error_code for each in answer.topics[0].partitions]
+    return _codes(answer, offsets)
 
 
 async def fetch(
@@ -81,7 +80,7 @@ async def fetch(
         assert answer.error_code == 0
         topics = list(answer.topics)
     assert {each.name for each in topics} <= {topic}
-    return [
+    return sorted(
         (
             each.partition_index,
             each.committed_offset,
@@ -91,7 +90,7 @@ async def fetch(
         )
         for found in topics
         for each in found.partitions
-    ]
+    )
 
 
 async def commit_in_transaction(
@@ -119,4 +118,12 @@ async def commit_in_transaction(
     for name, value in fields.items():
         setattr(request, name, value)
     answer = await producer.talk.ask(request, version)
-    return [each.error_code for each in answer.topics[0].partitions]
+    return _codes(answer, offsets)
+
+
+def _codes(answer: Any, offsets: Mapping[int, int]) -> list[int]:
+    """In the order of the request; Kafka answers unknown partitions first."""
+    (topic,) = answer.topics
+    codes = {each.partition_index: each.error_code for each in topic.partitions}
+    assert len(topic.partitions) == len(offsets)
+    return [codes[partition] for partition in offsets]
