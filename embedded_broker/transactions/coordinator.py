@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RETRY_MS = 1_000
-"""Between two tries to write markers that the disk refused."""
+_RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
+"""Between two tries to write markers that the disk refused; doubled as long as it does."""
 
 
 class TransactionCoordinator:
@@ -63,6 +63,7 @@ class TransactionCoordinator:
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
         self._states: dict[str, TransactionMetadata] = {}
         self._completion = TransactionCompletion(broker, self, start_soon)
+        self._retry_ms = _RETRY_MS
         self._next_abort_ms: float | None = None
         self._next_expiry_ms = self._next_retry_ms = -math.inf
 
@@ -321,8 +322,11 @@ class TransactionCoordinator:
         if self._completion.is_owing:
             if now_ms >= self._next_retry_ms:
                 self._completion.retry()
-                self._next_retry_ms = now_ms + _RETRY_MS
+                self._next_retry_ms = now_ms + self._retry_ms
+                self._retry_ms = min(2 * self._retry_ms, _LONGEST_RETRY_MS)
             due.append(self._next_retry_ms)
+        else:
+            self._retry_ms = _RETRY_MS
         return max(0.0, min(due) - now_ms)
 
     def _abort_timed_out(self, wall_ms: int) -> None:
