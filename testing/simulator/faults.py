@@ -38,6 +38,7 @@ class FaultMaker:
             "cut both": lambda node, _: network.cut(node.host, "both"),
             "cut client": lambda node, fault: network.cut(node.host, "client", fault.for_ms / 1000),
             "cut broker": lambda node, _: network.cut(node.host, "broker"),
+            "half alive": self._stall,
             "stall": self._stall,
             "lose": self._lose,
             "slow": self._slow,
@@ -51,8 +52,9 @@ class FaultMaker:
             "disk full": self._disk_full,
         }
         self._ends: dict[str, Callable[[BrokerNode], None]] = {
+            "half alive": self._leave_half_alive,
             "lose": lambda node: self._set(node, stalled_until=0.0),
-            "slow": lambda node: self._set(node, slowest_ms=2.0),
+            "slow": lambda node: self._set(node, slowest_ms=network.distance_ms),
             "doom": lambda node: self._set(node, cut_after_bytes=0),
             "refuse": lambda node: network.refuse(node.host, PORT, refusing=False),
             "stop": cluster.start,
@@ -95,6 +97,10 @@ class FaultMaker:
 
     def _stall(self, node: BrokerNode, fault: PlannedFault) -> None:
         self._set(node, stalled_until=trio.current_time() + fault.for_ms / 1000)
+
+    def _leave_half_alive(self, node: BrokerNode) -> None:
+        """What the client has sent arrives beside, or behind, what it sends on its next connection."""
+        self._network.cut(node.host, "client", 0.001 * (self._record.counts["connections"] % 7) ** 4)
 
     def _lose(self, node: BrokerNode, _fault: PlannedFault) -> None:
         self._set(node, stalled_until=float("inf"))

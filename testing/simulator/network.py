@@ -31,7 +31,7 @@ class Weather:
         cut_after_bytes: connections made from now on break somewhere below this number of bytes; 0: never.
     """
 
-    slowest_ms: float = 2.0
+    slowest_ms: float
     stalled_until: float = 0.0
     cut_after_bytes: int = 0
 
@@ -124,10 +124,12 @@ class SimulatedNetwork(MemoryNetwork):
         random: decides delays and where pieces are cut.
         record: what happened.
         capacity_bytes: as for ``MemoryNetwork``.
+        distance_ms: how long a piece travels at most when the weather is good.
     """
 
-    def __init__(self, random: Random, record: RunRecord, capacity_bytes: int) -> None:
+    def __init__(self, random: Random, record: RunRecord, *, capacity_bytes: int, distance_ms: float) -> None:
         super().__init__(capacity_bytes)
+        self.distance_ms = distance_ms
         self.connections: list[tuple[str, SimulatedConnection]] = []
         self._weather: dict[str, Weather] = {}
         self._random = random
@@ -135,7 +137,7 @@ class SimulatedNetwork(MemoryNetwork):
 
     def weather(self, host: str) -> Weather:
         """What it is like in front of a host; to be changed by whoever makes the weather."""
-        return self._weather.setdefault(host, Weather())
+        return self._weather.setdefault(host, Weather(self.distance_ms))
 
     def make_pair(self, host: str, port: int) -> tuple[MemoryStream, MemoryStream]:
         """A connection under the host's weather."""
@@ -178,6 +180,6 @@ class SimulatedNetwork(MemoryNetwork):
     def clear_up(self) -> None:
         """Good weather everywhere."""
         for weather in self._weather.values():
-            weather.slowest_ms = 1.0
+            weather.slowest_ms = self.distance_ms
             weather.stalled_until = 0.0
             weather.cut_after_bytes = 0

@@ -17,6 +17,7 @@ FAULTS = (
     "cut both",
     "cut client",
     "cut broker",
+    "half alive",
     "stall",
     "lose",
     "slow",
@@ -61,6 +62,7 @@ class ProducerPlan:
         steers: whether it names partitions.
         flushes: chance of a flush after a burst.
         cancels: chance that a send may take a few milliseconds only.
+        chains: chance that a callback sends a further record.
         many: chance that a burst is one call of ``send_many``.
         close: how it ends: ``close`` of what is there, ``close 0`` or ``close soon``, with a time-out, or
             ``cancel``: the block around it is cancelled.
@@ -76,6 +78,7 @@ class ProducerPlan:
     steers: bool
     flushes: float
     cancels: float
+    chains: float
     many: float
     close: str
 
@@ -85,9 +88,18 @@ class ProducerPlan:
         return bool(self.options["enable_idempotence"])
 
     @property
+    def is_patient(self) -> bool:
+        """Whether nothing of it may expire or be given up where nothing goes wrong."""
+        return self.close == "close" and bool(self.options["delivery_timeout_ms"] > 20_000)
+
+    @property
     def keeps_order(self) -> bool:
-        """Whether its records stand in the log in the order of its sends."""
-        return self.is_idempotent or self.options["max_in_flight_requests_per_connection"] == 1
+        """Whether its records stand in the log in the order of its sends.
+
+        With ``acks=0`` what was sent over a connection that broke may arrive behind what came after it.
+        """
+        one_by_one = self.options["max_in_flight_requests_per_connection"] == 1
+        return self.is_idempotent or (one_by_one and self.options["acks"] != 0)
 
 
 @attrs.frozen
@@ -102,6 +114,7 @@ class Scenario:
         faults: what goes wrong, and when.
         troubles: how often appends are answered with errors, by kind.
         capacity_bytes: how much may be under way in one direction of a connection.
+        distance_ms: how long a piece travels at most when the weather is good.
         horizon_ms: when all faults are over.
     """
 
@@ -112,6 +125,7 @@ class Scenario:
     faults: list[PlannedFault]
     troubles: dict[str, float]
     capacity_bytes: int
+    distance_ms: float
     horizon_ms: float
 
     @property
@@ -136,18 +150,22 @@ def scenario(seed: int) -> Scenario:
         seed=seed,
         nodes=nodes,
         topics=topics,
-        producers=[_producer(random, number) for number in range(random.choice((1, 1, 1, 2)))],
+        producers=[_producer(random, number, horizon_ms) for number in range(random.choice((1, 1, 1, 2)))],
         faults=_faults(random, kinds, nodes, horizon_ms),
         troubles={} if calm else _troubles(random),
-        capacity_bytes=random.choice((3_000, 65_536, 1 << 20)),
+        capacity_bytes=random.choice((600, 3_000, 1 << 20)),
+        distance_ms=random.choice((1, 10, 60)),
         horizon_ms=horizon_ms,
     )
 
 
 def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
+    largest, segment = random.choice(
+        ((1_048_588, 1 << 30), (1_048_588, 1 << 30), (700, 1 << 30), (700, 3_000), (2_000, 3_000))
+    )
     configs = {
-        "max.message.bytes": random.choice(("1048588", "1048588", "700", "2000")),
-        "segment.bytes": random.choice(("1073741824", "3000")),
+        "max.message.bytes": str(largest),
+        "segment.bytes": str(segment),
         "message.timestamp.type": random.choice(("CreateTime", "CreateTime", "LogAppendTime")),
         "compression.type": random.choice(("producer", "producer", "gzip", "uncompressed")),
     }
@@ -156,22 +174,22 @@ def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
     return NewTopic(f"topic-{number}", random.choice((1, 2, 4)), configs, random.randbytes(16))
 
 
-def _producer(random: Random, number: int) -> ProducerPlan:
-    idempotent = random.random() < 0.75
+def _producer(random: Random, number: int, horizon_ms: float) -> ProducerPlan:
+    idempotent, bursts = random.random() < 0.75, random.randint(1, 24)
     acks: Any = "all" if idempotent else random.choice(("all", 1, 1, 0))
-    request_ms = random.choice((300, 1_000, 5_000))
+    request_ms = random.choice((200, 1_000, 5_000))
     linger_ms = random.choice((0, 0, 5, 100))
     options = {
         "acks": acks,
         "enable_idempotence": idempotent,
-        "max_in_flight_requests_per_connection": random.choice((1, 2, 5, 5, 5)),
+        "max_in_flight_requests_per_connection": random.choice((1, 2, 5) if idempotent else (1, 1, 5)),
         "linger_ms": linger_ms,
         "batch_size": random.choice((0, 200, 1_000, 16_384)),
         "compression_type": random.choice((None, None, "gzip")),
         "buffer_memory": random.choice((40_000, 1 << 20, 1 << 25)),
         "max_block_ms": random.choice((200, 3_000, 60_000)),
         "request_timeout_ms": request_ms,
-        "delivery_timeout_ms": linger_ms + request_ms + random.choice((0, 1_000, 30_000, 120_000)),
+        "delivery_timeout_ms": linger_ms + request_ms + random.choice((0, 0, 1_000, 30_000, 120_000)),
         "retry_backoff_ms": random.choice((10, 100)),
         "retry_backoff_max_ms": random.choice((100, 1_000)),
         "metadata_max_age_ms": random.choice((500, 300_000)),
@@ -185,14 +203,15 @@ def _producer(random: Random, number: int) -> ProducerPlan:
     return ProducerPlan(
         name=f"p{number}",
         options=options,
-        bursts=random.randint(1, 16),
-        largest_burst=random.choice((1, 5, 12)),
+        bursts=bursts,
+        largest_burst=random.choice((1, 5, 12, 40)),
         largest_value=random.choice((20, 300, 900)),
-        pause_ms=random.choice((0, 20, 300, 1_000)),
+        pause_ms=random.choice((0, 20, 2 * horizon_ms / bursts, 2 * horizon_ms / bursts)),
         keyed=random.choice((0.0, 0.5)),
         steers=random.random() < 0.3,
         flushes=random.choice((0.0, 0.1, 0.5)),
         cancels=random.choice((0.0, 0.0, 0.2)),
+        chains=random.choice((0.0, 0.0, 0.3)),
         many=random.choice((0.0, 0.2)),
         close=random.choices(("close", "close soon", "close 0", "cancel"), (12, 2, 1, 1))[0],
     )

@@ -70,7 +70,12 @@ class Simulation:
         self._plan = plan
         self._record = record
         clock = VirtualClock(self.mock_clock)
-        self._network = SimulatedNetwork(Random(f"network {plan.seed}"), record, plan.capacity_bytes)
+        self._network = SimulatedNetwork(
+            Random(f"network {plan.seed}"),
+            record,
+            capacity_bytes=plan.capacity_bytes,
+            distance_ms=plan.distance_ms,
+        )
         self._troubles = Troubles(Random(f"troubles {plan.seed}"), record, plan.troubles)
         self._cluster = SimulatedCluster(
             plan.nodes,

@@ -32,6 +32,7 @@ class SentRecord:
         value: unique in the run.
         topic: where it was sent.
         future: as ``send`` returned it.
+        is_chained: a callback has sent it.
         metadata: of its delivery, None where it failed.
         error: why it failed.
         told: how many times the application was told.
@@ -40,6 +41,7 @@ class SentRecord:
     value: bytes
     topic: str
     future: RecordFuture
+    is_chained: bool = False
     metadata: RecordMetadata | None = None
     error: BaseException | None = None
     told: int = 0
@@ -88,6 +90,7 @@ class Workload:
         self._on_delivery = on_delivery
         self._streams: list[MemoryStream] = []
         self._count = 0
+        self._chains = plan.chains
         self._producer = AsyncKafkaProducer(
             connect=self._connect,
             clock=clock,
@@ -160,8 +163,10 @@ class Workload:
             self._took(value, topic, delivery[number])
         self._record.count("send_many calls")
 
-    def _took(self, value: bytes, topic: str, future: RecordFuture) -> SentRecord:
-        sent = SentRecord(value, topic, future)
+    def _took(
+        self, value: bytes, topic: str, future: RecordFuture, *, is_chained: bool = False
+    ) -> SentRecord:
+        sent = SentRecord(value, topic, future, is_chained)
         self.sent.append(sent)
         future.add_callback(partial(self._delivered, sent)).add_errback(partial(self._failed, sent))
         return sent
@@ -198,10 +203,12 @@ class Workload:
             self._note("probed", f"{topic.name} {1000 * (trio.current_time() - started):.3f} ms")
 
     async def _prove_alive(self, topic: str) -> None:
+        self._chains = 1.0
         while True:
             try:
                 sent = await self._send(topic, None, self._value(filling=0))
                 await sent.future
+                await self.sent[-1].future  # what the callback has sent
             except KafkaError as error:
                 if not error.retriable:
                     self._record.violated(f"{self.plan.name}: a record in calm weather failed: {error!r}")
@@ -219,12 +226,27 @@ class Workload:
         self._note("delivered", f"{_name(sent)} {metadata.topic}-{metadata.partition} @{metadata.offset}")
         self._record.count("records delivered")
         self._on_delivery(sent, metadata)
+        self._chain(sent)
 
     def _failed(self, sent: SentRecord, error: BaseException) -> None:
         sent.told += 1
         sent.error = error
         self._note("failed", f"{_name(sent)} {type(error).__name__}")
         self._record.count(f"records failed: {type(error).__name__}")
+        self._chain(sent)
+
+    def _chain(self, sent: SentRecord) -> None:
+        """A callback that sends, as applications do: the sender is in the middle of something."""
+        if sent.is_chained or self._random.random() >= self._chains:
+            return
+        value = self._value(filling=0)
+        try:
+            future = self._producer.send_nowait(sent.topic, value)
+        except (KafkaError, trio.WouldBlock) as error:
+            self._record.count(f"records not taken in a callback: {type(error).__name__}")
+        else:
+            self._took(value, sent.topic, future, is_chained=True)
+            self._record.count("records sent by callbacks")
 
     # --- at the end -----------------------------------------------------------------------------------------
 
