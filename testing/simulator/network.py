@@ -180,6 +180,6 @@ class SimulatedNetwork(MemoryNetwork):
     def clear_up(self) -> None:
         """Good weather everywhere."""
         for weather in self._weather.values():
-            weather.slowest_ms = self.distance_ms
+            weather.slowest_ms = min(self.distance_ms, 10.0)
             weather.stalled_until = 0.0
             weather.cut_after_bytes = 0

@@ -35,6 +35,10 @@ TROUBLES = ("retriable", "written", "refused", "sequence")
 _CALM = 0.04
 """The part of the runs in which nothing goes wrong: then everything has to be delivered."""
 
+_NARROW_BYTES = 600
+_LINES = ((1 << 20, 1), (3_000, 10), (1 << 20, 60), (_NARROW_BYTES, 10), (_NARROW_BYTES, 250))
+"""How many bytes may be under way in one direction, and for how long: the last line is a bad one."""
+
 
 @attrs.frozen
 class PlannedFault:
@@ -143,18 +147,23 @@ def scenario(seed: int) -> Scenario:
     if "power cut" in kinds and random.random() < 0.5:
         kinds.remove("power cut")
     horizon_ms = random.choice((800, 3_000, 8_000))
+    capacity_bytes, distance_ms = random.choice(_LINES)
     topics = [
         _topic(random, number, durable="power cut" in kinds) for number in range(random.choice((1, 1, 2)))
     ]
+    faults, troubles = _faults(random, kinds, nodes, horizon_ms), {} if calm else _troubles(random)
     return Scenario(
         seed=seed,
         nodes=nodes,
         topics=topics,
-        producers=[_producer(random, number, horizon_ms) for number in range(random.choice((1, 1, 1, 2)))],
-        faults=_faults(random, kinds, nodes, horizon_ms),
-        troubles={} if calm else _troubles(random),
-        capacity_bytes=random.choice((600, 3_000, 1 << 20)),
-        distance_ms=random.choice((1, 10, 60)),
+        producers=[
+            _producer(random, number, horizon_ms, narrow=capacity_bytes == _NARROW_BYTES)
+            for number in range(random.choice((1, 1, 1, 2)))
+        ],
+        faults=faults,
+        troubles=troubles,
+        capacity_bytes=capacity_bytes,
+        distance_ms=distance_ms if faults or troubles else 1,
         horizon_ms=horizon_ms,
     )
 
@@ -174,10 +183,10 @@ def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
     return NewTopic(f"topic-{number}", random.choice((1, 2, 4)), configs, random.randbytes(16))
 
 
-def _producer(random: Random, number: int, horizon_ms: float) -> ProducerPlan:
+def _producer(random: Random, number: int, horizon_ms: float, *, narrow: bool) -> ProducerPlan:
     idempotent, bursts = random.random() < 0.75, random.randint(1, 24)
     acks: Any = "all" if idempotent else random.choice(("all", 1, 1, 0))
-    request_ms = random.choice((200, 1_000, 5_000))
+    request_ms = 5_000 if narrow else random.choice((200, 1_000, 5_000))
     linger_ms = random.choice((0, 0, 5, 100))
     options = {
         "acks": acks,

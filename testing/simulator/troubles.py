@@ -18,10 +18,10 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.testing.simulator.report import RunRecord
 
-NOT_THIS_TIME = (2, 3, 5, 6, 19, 56, 74, 75)
+NOT_THIS_TIME = (2, 3, 5, 6, 19, 56, 59, 74, 75)
 WRITTEN_NEVERTHELESS = (7, 20)
 REFUSED_FOR_GOOD = (-1, 18, 29, 32, 47, 87)
-OUT_OF_SEQUENCE = (45, 59)
+OUT_OF_SEQUENCE = 45
 
 
 class Troubles:
@@ -40,7 +40,7 @@ class Troubles:
         self._record = record
         self._rates = rates
         self._refused: dict[tuple[TopicPartition, int], int] = {}
-        self._out_of_sequence: dict[tuple[TopicPartition, int, int], int] = {}
+        self._out_of_sequence: set[tuple[TopicPartition, int, int]] = set()
 
     def watch(self, log: Log, node_id: int) -> None:
         """From now on appends to this log meet troubles, and stand in the trace."""
@@ -86,11 +86,11 @@ class Troubles:
         if self.active and content not in self._refused and self._happens("refused"):
             self._refused[content] = self._random.choice(REFUSED_FOR_GOOD)
         if self.active and header.producer_id >= 0 and self._happens("sequence"):
-            self._out_of_sequence.setdefault(producer, self._random.choice(OUT_OF_SEQUENCE))
+            self._out_of_sequence.add(producer)
         if content in self._refused:
             raise error_for(self._refused[content], "on purpose, for good")
         if producer in self._out_of_sequence:
-            raise error_for(self._out_of_sequence[producer], "on purpose, in this epoch")
+            raise error_for(OUT_OF_SEQUENCE, "on purpose, in this epoch")
 
     def _happens(self, kind: str) -> bool:
         rate = self._rates.get(kind, 0.0)

@@ -1,0 +1,167 @@
+"""Bugs put in on purpose, each as a patch of one method: the simulator has to find every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.accumulator.endings import BatchEndings
+from splashdam.accumulator.queues import PartitionQueues
+from splashdam.embedded_broker import straight_produce
+from splashdam.embedded_broker.handlers import produce
+from splashdam.embedded_broker.storage.append_result import AppendResult
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.producer_state import ProducerStates
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.partition_sequences import PartitionSequences
+from splashdam.sender.shipping import Shipping
+from splashdam.sender.verdicts import VERDICTS, Row, Verdict
+from splashdam.sender.wakeup import Wakeup
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def wrong_sequence_on_retry(patch: pytest.MonkeyPatch) -> None:
+    """A repeated batch gets new numbers: the broker takes it for another one."""
+    drained = Idempotence.drained
+
+    def drained_wrongly(self: Idempotence, batch: ProducerBatch) -> None:
+        partition = self._partitions.get(batch.topic_partition)
+        if batch.sequenced and partition is not None and batch in partition.in_flight:
+            partition.in_flight.remove(batch)
+            partition.number(batch)
+            return
+        drained(self, batch)
+
+    patch.setattr(Idempotence, "drained", drained_wrongly)
+
+
+def repeats_at_the_end_of_the_queue(patch: pytest.MonkeyPatch) -> None:
+    """A repeated batch queues behind what was sent after it."""
+    patch.setattr(PartitionQueues, "insert", PartitionQueues.append)
+
+
+def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
+    """Who wakes a sender that is not asleep yet is not heard."""
+    wake = Wakeup.wake
+
+    def heard_only_asleep(self: Wakeup) -> None:
+        if self._armed:
+            wake(self)
+
+    patch.setattr(Wakeup, "wake", heard_only_asleep)
+
+
+def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """A batch's memory is written again once its request was handed over, and not once it was answered.
+
+    (The pool itself refuses a buffer that somebody may read, so the next batch is played by zeros.)
+    """
+    ship = Shipping.ship
+
+    def ship_and_reuse(self: Shipping, link: Any, batches: Any, patience_ms: float) -> None:
+        ship(self, link, batches, patience_ms)
+        for batch in batches:
+            if batch.sealed is not None:
+                batch.sealed[HEADER_BYTES:] = bytes(len(batch.sealed) - HEADER_BYTES)
+
+    patch.setattr(Shipping, "ship", ship_and_reuse)
+
+
+def memory_of_late_batches_leaks(patch: pytest.MonkeyPatch) -> None:
+    """What a batch has reserved does not come back when its answer comes after it was given up."""
+    finish = BatchEndings._finish
+
+    def finish_late(self: BatchEndings, batch: ProducerBatch) -> None:
+        if batch not in self._incomplete:  # the application was told before
+            batch.charged_bytes = 0
+        finish(self, batch)
+
+    patch.setattr(BatchEndings, "_finish", finish_late)
+
+
+def silence_is_success(patch: pytest.MonkeyPatch) -> None:
+    """A request that times out counts as delivered."""
+    patch.setitem(VERDICTS, 7, Row(Verdict.DUPLICATE, Verdict.DUPLICATE))
+
+
+def renumbered_at_once(patch: pytest.MonkeyPatch) -> None:
+    """After a refusal batches get new numbers although they may have been written under the old ones."""
+    patch.setattr(PartitionSequences, "settle", PartitionSequences.troubled)
+
+
+def second_batch_does_not_wait_for_the_first(patch: pytest.MonkeyPatch) -> None:
+    """A broker that does not know a producer takes any number: a later batch overtakes the first one."""
+
+    def admits_new(self: PartitionSequences) -> bool:
+        return not (self.unresolved or self.refused_from is not None or len(self.in_flight) >= 5)
+
+    patch.setattr(PartitionSequences, "admits_new", admits_new)
+
+
+def acknowledged_before_append(patch: pytest.MonkeyPatch) -> None:
+    """The broker answers first and appends a little later."""
+    append = produce.append_batch
+
+    def append_later(log: Log, batch: Any, broker: Any) -> AppendResult:
+        if len(batch) % 3:
+            return append(log, batch, broker)
+        kept, offset = bytes(batch), log.log_end_offset
+
+        async def later() -> None:
+            await trio.sleep(0.2)
+            if broker.logs.logs.get(log.topic_partition) is log:
+                append(log, kept, broker)
+
+        broker._nursery.start_soon(later)
+        return AppendResult(offset, offset, -1, 0, False)
+
+    patch.setattr(produce, "append_batch", append_later)
+    patch.setattr(straight_produce, "append_batch", append_later)
+
+
+def acknowledged_before_flush(patch: pytest.MonkeyPatch) -> None:
+    """``flush.messages=1``, and the broker does not wait for the disk."""
+    patch.setattr(Log, "must_flush", False)
+
+
+def duplicate_batch_accepted(patch: pytest.MonkeyPatch) -> None:
+    """The broker does not recognise a repeated batch."""
+    patch.setattr(ProducerStates, "check", lambda *_: None)
+
+
+def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """A broker that starts knows none of its producers."""
+    opened = Log.open.__func__  # type: ignore[attr-defined]  # the function under the class method
+
+    def open_without_producers(cls: type[Log], *args: Any, **options: Any) -> Log:
+        log: Log = opened(cls, *args, **options)
+        log.producers._entries.clear()
+        return log
+
+    patch.setattr(Log, "open", classmethod(open_without_producers))
+
+
+PLANTS: dict[Plant, int] = {
+    wrong_sequence_on_retry: 0,
+    repeats_at_the_end_of_the_queue: 0,
+    lost_wakeup: 100,
+    buffer_reused_while_in_flight: 0,
+    memory_of_late_batches_leaks: 0,
+    silence_is_success: 0,
+    renumbered_at_once: 0,
+    second_batch_does_not_wait_for_the_first: 70,
+    acknowledged_before_append: 0,
+    acknowledged_before_flush: 0,
+    duplicate_batch_accepted: 0,
+    producers_forgotten_at_a_restart: 0,
+}
+"""Each with the seed to begin at: the rare ones show in one run of a hundred, and time is short in tests."""
+
+MOST_SEEDS = 100
+"""Within so many each has to be found."""
