@@ -151,8 +151,8 @@ class MemoryFiles:
 
     @property
     def is_faulty(self) -> bool:
-        """Whether a fault was injected and not healed."""
-        return self._fault is not None
+        """Whether a fault was injected and not healed, or room is limited."""
+        return self._fault is not None or self.capacity_bytes is not None
 
     def kill(self) -> None:
         """Ends the process: locks and open files go, every written byte stays, as unsynced as it was."""

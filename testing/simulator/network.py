@@ -58,6 +58,11 @@ class SlowPipe(Pipe):
         """So many more bytes are sent on; what is written behind them is lost, and ``then`` is called."""
         self._allowed_bytes, self._when_used_up = allowed_bytes, then
 
+    @property
+    def has_lost_bytes(self) -> bool:
+        """Whether something written will never arrive."""
+        return math.isinf(self._last_arrival)
+
     def postpone(self, seconds: float) -> int:
         """What is under way arrives so much later; returns how many bytes that is."""
         self._travelling = deque((arrival + seconds, piece) for arrival, piece in self._travelling)
@@ -110,11 +115,12 @@ class SlowPipe(Pipe):
 
 @attrs.define
 class SimulatedConnection:
-    """Both ends of one connection, and the direction in which requests travel."""
+    """Both ends and both directions of one connection."""
 
     client: MemoryStream
     broker: MemoryStream
     to_broker: SlowPipe
+    to_client: SlowPipe
 
 
 class SimulatedNetwork(MemoryNetwork):
@@ -149,7 +155,7 @@ class SimulatedNetwork(MemoryNetwork):
             doomed, writer = self._random.choice(((to_broker, client), (to_client, broker)))
             doomed.end_after(self._random.randrange(1, weather.cut_after_bytes), writer.cut)
             self._record.count("connections that break at some byte")
-        connection = SimulatedConnection(client, broker, to_broker)
+        connection = SimulatedConnection(client, broker, to_broker, to_client)
         self.connections = [each for each in self.connections if not each[1].broker.is_closed]
         self.connections.append((host, connection))
         self._record.note("connect", f"{host}:{port}")
@@ -178,7 +184,11 @@ class SimulatedNetwork(MemoryNetwork):
             self._record.note("cut", f"{host} {side}")
 
     def clear_up(self) -> None:
-        """Good weather everywhere."""
+        """Good weather everywhere; where bytes were lost for ever, the client learns of it."""
+        for host, connection in self.connections:
+            if connection.to_broker.has_lost_bytes or connection.to_client.has_lost_bytes:
+                self._record.note("cut", f"{host} after a loss")
+                connection.client.cut()
         for weather in self._weather.values():
             weather.slowest_ms = min(self.distance_ms, 10.0)
             weather.stalled_until = 0.0

@@ -23,7 +23,7 @@ from splashdam.testing.simulator.scenario import ProducerPlan
 PATIENCE_S = 900.0
 """Virtual: by then whatever was asked of a producer has its end, and a run that waits longer hangs."""
 
-PROMPT_S = 20.0
+PROMPT_S = 8.0
 """Two records, one behind the other, take less when nothing goes wrong and nothing is in front of them."""
 
 

@@ -14,7 +14,7 @@ from splashdam.testing.simulator.scenario import FAULTS, scenario
 from splashdam.testing.simulator.simulation import Outcome, simulate
 
 _PARTS = 8
-_SEEDS_IN_A_PART = 35
+_SEEDS_IN_A_PART = 25
 
 _DIGESTS = """
 import hashlib
