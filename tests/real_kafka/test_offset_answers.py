@@ -9,7 +9,7 @@ import pytest
 import trio
 from broker_talk import Talk
 from foreign_groups import COMMIT, Committed
-from kafka_jars import KafkaBroker
+from kafka_jars import kafka_broker
 from kafka_reading import make_topic
 from offset_talk import commit, commit_in_transaction, fetch
 from transaction_talk import RawProducer
@@ -86,11 +86,16 @@ async def answers(servers: str) -> list[Any]:
         return [*await plain(Talk(stream)), *await transactional(Talk(stream))]
 
 
-def test_offsets_are_answered_alike(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_offsets_are_answered_alike(version: str, tmp_path: Path) -> None:
     """Every version of OffsetCommit and OffsetFetch, TxnOffsetCommit up to 4."""
-    with EmbeddedBroker(tmp_path / "ours", offsets_topic_num_partitions=1) as ours:
+    if version.startswith("3."):
+        pytest.skip("the coordinator before Kafka 4 says 22 and 25 in other places")
+    with (
+        kafka_broker(version, tmp_path / "kafka") as theirs,
+        EmbeddedBroker(tmp_path / "ours", offsets_topic_num_partitions=1) as ours,
+    ):
         said = []
-        for servers in (broker.bootstrap_servers, ours.bootstrap_servers):
+        for servers in (theirs.bootstrap_servers, ours.bootstrap_servers):
             make_topic(servers, "t")
             COMMIT["kafka-python"](servers, "first", "t", Committed(1, ""))  # makes the topic of offsets
             said.append(trio.run(answers, servers))
