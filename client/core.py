@@ -33,6 +33,7 @@ from splashdam.client.wiring import (
 )
 from splashdam.model.errors import IllegalStateError, KafkaError, PurgedError
 from splashdam.model.lifecycle import next_state
+from splashdam.model.log_fields import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record import outcome_table
@@ -228,7 +229,11 @@ class ProducerCore:
         if report.pending:
             name = self.settings.client_id
             logger.warning(
-                "%s: %d records are pending after flush(timeout=%s)", name, report.pending, timeout
+                "%s: %d records are pending after flush(timeout=%s)",
+                name,
+                report.pending,
+                timeout,
+                extra=fields(client_id=name, records=report.pending),
             )
         return report
 
@@ -324,6 +329,10 @@ class ProducerCore:
         self.intake.refuse = self.refusal
         self.connect.close_in_child()
 
+    def is_alive_here(self) -> bool:
+        """Whether its metrics are of interest: it lives, and in this process."""
+        return self.state is not State.FOREIGN and not self.finished.opened
+
     def refuse_if_foreign(self) -> None:
         """Raises in a forked child.
 
@@ -384,6 +393,7 @@ class ProducerCore:
             self.settings.client_id,
             left,
             why,
+            extra=fields(client_id=self.settings.client_id, batches=left),
         )
         self.force_close(why)
 

@@ -222,7 +222,7 @@ class RecordIntake:
             )
         except Exception as error:
             partition = -1 if record.partition is None else record.partition
-            chain.settled(TopicPartition(record.topic, partition), error)
+            chain.settled(TopicPartition(record.topic, partition), record.headers, error)
             raise
 
     def _open_batch(  # noqa: PLR0917 (as submit)

@@ -6,9 +6,11 @@ Semantics are those of Java's ``ProducerInterceptor``. A producer without any ne
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import sys
 from collections.abc import Iterable
+from functools import wraps
 from typing import Any
 
 import attrs
@@ -17,7 +19,7 @@ from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
 from splashdam.client.headers import header_pairs
 from splashdam.model.errors import KafkaError
-from splashdam.model.values import RecordMetadata, TopicPartition
+from splashdam.model.values import HeaderPairs, RecordMetadata, TopicPartition
 
 logger = logging.getLogger("splashdam.client")
 
@@ -68,6 +70,8 @@ class ProducerInterceptor:
         Args:
             metadata: where the record went. If it failed: topic, partition (-1 where it had none) and -1.
             error: why it failed; None if it was delivered.
+
+        A third parameter, if there is one, gets the record's headers as they were sent (Java's KIP-512).
         """
 
     def close(self) -> None:
@@ -84,7 +88,7 @@ class InterceptorChain:
     def __init__(self, interceptors: Iterable[Any]) -> None:
         self._all = tuple(interceptors)
         self._senders = _methods(self._all, "on_send")
-        self._listeners = _methods(self._all, "on_acknowledgement")
+        self._listeners = [_with_headers(each) for each in _methods(self._all, "on_acknowledgement")]
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record to send."""
@@ -104,14 +108,19 @@ class InterceptorChain:
                 )
         return record
 
-    def settled(self, topic_partition: TopicPartition, result: RecordMetadata | BaseException) -> None:
+    def settled(
+        self,
+        topic_partition: TopicPartition,
+        headers: HeaderPairs | None,
+        result: RecordMetadata | BaseException,
+    ) -> None:
         """A record was delivered, or has failed."""
         metadata, error = (
             (_nowhere(topic_partition), result) if isinstance(result, BaseException) else (result, None)
         )
         for on_acknowledgement in self._listeners:
             try:
-                on_acknowledgement(metadata, error)
+                on_acknowledgement(metadata, error, headers or ())
             except Exception:
                 logger.exception("%s raised", _name(on_acknowledgement))
 
@@ -142,7 +151,7 @@ class InterceptedAdmission(Admission):
             raise
         if future is not None:
             self._told = True
-            future.add_both(self._chain.settled, future.outcome.topic_partition)
+            future.add_both(self._chain.settled, future.outcome.topic_partition, self.headers)
         return future
 
     def cancel(self) -> None:
@@ -152,7 +161,7 @@ class InterceptedAdmission(Admission):
     def _tell(self, error: BaseException) -> None:
         if not self._told:
             self._told = True
-            self._chain.settled(self.topic_partition(), error)
+            self._chain.settled(self.topic_partition(), self.headers, error)
 
 
 def load_interceptors(text: str) -> list[Any]:
@@ -179,7 +188,25 @@ def _methods(interceptors: Iterable[Any], name: str) -> list[Any]:
     return [method for each in interceptors if (method := getattr(each, name, None)) is not None]
 
 
+def _with_headers(method: Any) -> Any:
+    """The method, to be called with three arguments, whether it takes the third or not."""
+    parameters = inspect.signature(method).parameters.values()
+    takes_all = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    positional = [
+        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if takes_all or len(positional) > 2:
+        return method
+
+    @wraps(method)
+    def without_headers(metadata: RecordMetadata, error: BaseException | None, _headers: HeaderPairs) -> None:
+        method(metadata, error)
+
+    return without_headers
+
+
 def _name(method: Any) -> str:
+    method = inspect.unwrap(method)
     return f"{type(getattr(method, '__self__', method)).__name__}.{getattr(method, '__name__', '')}()"
 
 

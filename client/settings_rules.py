@@ -17,6 +17,7 @@ from splashdam.client.option_values import partitioner_named
 from splashdam.client.security_settings import check_security
 from splashdam.client.settings import ProducerSettings
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_fields import fields
 from splashdam.model.options import from_options, from_properties
 from splashdam.record.compression import Compression
 
@@ -173,7 +174,8 @@ def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) 
             f"{wish} needs acks='all', retries above 0 and at most"
             f" {_IDEMPOTENCE_LIMIT_IN_FLIGHT} requests in flight, but {found}"
         )
-    logger.warning("%s: idempotence is off, because of %s", settings.client_id, found)
+    name = settings.client_id
+    logger.warning("%s: idempotence is off, because of %s", name, found, extra=fields(client_id=name))
     return attrs.evolve(settings, enable_idempotence=False)
 
 

@@ -10,6 +10,7 @@ from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.lifecycle import State
 from splashdam.client.offsets import group_of, offsets_of
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.log_fields import fields
 from splashdam.sender.transaction_calls import Operation, PendingCall
 from splashdam.sender.transaction_states import TransactionState
 from splashdam.sender.transactions import TransactionManager
@@ -110,7 +111,8 @@ class Transactions:
     def log_failed_abort(self, error: KafkaError) -> None:
         """The application hears of what made it abort, not of this."""
         name = self._core.settings.client_id
-        logger.warning("%s: the transaction could not be aborted: %s", name, error)
+        about = fields(client_id=name, error=type(error).__name__)
+        logger.warning("%s: the transaction could not be aborted: %s", name, error, extra=about)
 
     def _call(self, make: Callable[[], PendingCall], name: str) -> PendingCall:
         self._check(name)

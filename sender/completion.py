@@ -16,6 +16,7 @@ from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError
+from splashdam.model.log_fields import fields
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
@@ -158,7 +159,15 @@ class Completion:
         accepted_late, self._accepted_late = self._accepted_late, []
         for topic_partition, record_count in accepted_late:
             logger.info(
-                "%s accepted a batch of %d records after it had failed here", topic_partition, record_count
+                "%s accepted a batch of %d records after it had failed here",
+                topic_partition,
+                record_count,
+                extra=fields(
+                    client_id=self._settings.client_id,
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    records=record_count,
+                ),
             )
         while self.finished:
             batch = self.finished.popleft()

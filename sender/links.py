@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from enum import auto
@@ -13,9 +14,10 @@ from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.cluster import Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.log_fields import fields
 from splashdam.net.authentication import Authenticator, distrust, renewal_delay_ms
 from splashdam.net.clock import Clock
-from splashdam.net.connect import Connect
+from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.pending import PendingResponse
 from splashdam.net.traffic import Traffic
@@ -24,6 +26,8 @@ from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
+
+logger = logging.getLogger("splashdam.sender")
 
 
 _FIRST_REQUESTS = 3
@@ -334,6 +338,7 @@ class BrokerLink:
         self._used_at_ms = self._clock.now_ms()
         self._backoff.reset()
         self.last_error = None
+        logger.debug("connected to %s", self.node, extra=self._about())
         self._owner.link_opened(self)
         self._owner.link_changed()
 
@@ -347,8 +352,14 @@ class BrokerLink:
             if isinstance(error, AuthenticationError):  # it will not be forgiven soon
                 wait_ms = self._settings.reconnect_backoff_max_ms
             self._retry_at_ms = self._clock.now_ms() + wait_ms
+            about = self._about(error=type(error).__name__)
+            logger.debug("no connection to %s: %s", self.node, error, extra=about)
             self._owner.link_lost(self.node, error)
         self._owner.link_changed()
+
+    def _about(self, **more: str) -> dict[str, dict[str, object]]:
+        address = address_text(self.node.host, self.node.port)
+        return fields(client_id=self._settings.client_id, node_id=self.node.node_id, address=address, **more)
 
     def _advance(self, event: LinkEvent) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, f"the link to {self.node}")

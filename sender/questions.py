@@ -11,6 +11,7 @@ import trio
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.log_fields import fields
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.pending import PendingResponse
 from splashdam.sender.backoff import Backoff
@@ -110,7 +111,8 @@ class Questions:
         """The brokers we know are not worth asking: begins where the cluster was found first."""
         metadata = self._context.metadata
         if metadata.cluster.nodes:
-            logger.warning("%s: the cluster is looked for at its bootstrap addresses again", why)
+            about = fields(client_id=self._context.settings.client_id)
+            logger.warning("%s: the cluster is looked for at its bootstrap addresses again", why, extra=about)
         metadata.rebootstrap(now_ms)
         self._links.forget_brokers()
 

@@ -17,6 +17,7 @@ from splashdam.model.broker_errors import UnsupportedVersionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.log_fields import fields
 from splashdam.net.pending import PendingResponse
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, available, compress
 from splashdam.sender.context import SenderContext
@@ -254,7 +255,8 @@ class Telemetry:
 
     def _give_up(self, why: str) -> None:
         if self._state is not TelemetryState.OFF:
-            logger.debug("no more metrics are pushed: %s", why)
+            about = fields(client_id=self._context.settings.client_id)
+            logger.debug("no more metrics are pushed: %s", why, extra=about)
         self._advance(TelemetryEvent.GIVE_UP)
         self._sleep(math.inf)
 
