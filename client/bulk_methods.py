@@ -5,20 +5,14 @@ What they need is imported at the first call: not every program has many records
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-from splashdam.model.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
     from splashdam.client.admission import Admission
     from splashdam.client.bulk import BulkDelivery
-    from splashdam.client.bulk_sending import BulkSend
     from splashdam.client.core import ProducerCore
     from splashdam.client.future import RecordFuture
-    from splashdam.record.arrow import ArrowSource
-    from splashdam.record.kernel import BlobColumn
 
 
 class ManySends:
@@ -39,8 +33,8 @@ class ManySends:
         *,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamp_ms: int | Iterable[int | None] | None = None,
     ) -> BulkDelivery:
         """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
 
@@ -54,9 +48,11 @@ class ManySends:
             values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is read
                 as it is and must not be changed meanwhile, anything else is made a list first.
             keys: as many as values; None for none at all. A null key is None in its place.
-            headers: of every record, as for ``send``.
-            partition: where all of them go; default: by key, or the partitioner decides.
-            timestamp_ms: of all of them; default: now, read again for each batch.
+            headers: of every record, as for ``send``; or a list with the headers of each, None for none.
+            partition: where all of them go, or a number for each; default and None: by key, or the
+                partitioner decides.
+            timestamp_ms: of all of them, or one for each; default: now, read again for each batch. None
+                among others is the time of the call.
 
         Returns:
             the delivery of all of them, to be waited for with ``get()`` or ``await``; if the cluster refuses
@@ -68,11 +64,9 @@ class ManySends:
             IllegalStateError: the producer is closed, or this is a forked child. Nothing is queued.
             TypeError, ValueError: an argument is not what it must be. Nothing is queued.
         """
-        from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_thread
+        from splashdam.client.bulk_sending import bulk_of, drive_bulk_in_thread
 
-        columns = columns_of(values, keys)
-        bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
-        bulk.add(*columns)
+        bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
         drive_bulk_in_thread(bulk, self._settle)
         return bulk.finish()
 
@@ -84,8 +78,8 @@ class ManySends:
         value: str = "value",
         key: str | None = "key",
         headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: int | str | None = None,
+        timestamp_ms: int | str | None = None,
     ) -> BulkDelivery:
         """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
 
@@ -98,18 +92,24 @@ class ManySends:
             data: a table, a record batch, a stream of them, or an array of values.
             value: name of the column of values; nulls in it are tombstones and need a key.
             key: name of the column of keys. ``"key"`` need not be there, another name must; None for no keys.
-            headers, partition, timestamp_ms: as for ``send_many``.
+            headers: of every record, as for ``send``; or the name of a column of lists of structs of a key
+                and a value, or of maps. A null is a record without headers.
+            partition: where all of them go; or the name of a column of whole numbers, whose nulls go by key,
+                or where the partitioner decides.
+            timestamp_ms: of all of them; or the name of a column of timestamps, or of milliseconds as whole
+                numbers. Finer ones lose what is below a millisecond, nulls are the time of the call.
 
         Raises:
             BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
                 columns that are not bytes too.
             KafkaConfigurationError: the producer has a serializer.
         """
-        from splashdam.client.bulk_sending import BulkSend, drive_bulk_in_thread
+        from splashdam.client.bulk_arrow import ArrowBulk
+        from splashdam.client.bulk_sending import drive_bulk_in_thread
 
-        with _opened(self._core, data, value, key) as source:
-            bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
-            for columns in _chunks(bulk, source):
+        with ArrowBulk(self._core.intake, topic, data, value, key, headers, partition, timestamp_ms) as arrow:
+            bulk = arrow.bulk
+            for columns in arrow.chunks():
                 bulk.add(*columns)
                 drive_bulk_in_thread(bulk, self._settle)
         return bulk.finish()
@@ -133,8 +133,8 @@ class AsyncManySends:
         *,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamp_ms: int | Iterable[int | None] | None = None,
     ) -> BulkDelivery:
         """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
 
@@ -143,11 +143,9 @@ class AsyncManySends:
 
         Arguments, result and errors are those of ``KafkaProducer.send_many``.
         """
-        from splashdam.client.bulk_sending import BulkSend, columns_of, drive_bulk_in_trio
+        from splashdam.client.bulk_sending import bulk_of, drive_bulk_in_trio
 
-        columns = columns_of(values, keys)
-        bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=keys is not None)
-        bulk.add(*columns)
+        bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
         await drive_bulk_in_trio(bulk, self._settle)
         return bulk.finish()
 
@@ -159,8 +157,8 @@ class AsyncManySends:
         value: str = "value",
         key: str | None = "key",
         headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamp_ms: int | Iterable[int | None] | None = None,
     ) -> BulkDelivery:
         """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
 
@@ -168,48 +166,12 @@ class AsyncManySends:
 
         Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
         """
-        from splashdam.client.bulk_sending import BulkSend, drive_bulk_in_trio
+        from splashdam.client.bulk_arrow import ArrowBulk
+        from splashdam.client.bulk_sending import drive_bulk_in_trio
 
-        with _opened(self._core, data, value, key) as source:
-            bulk = BulkSend(self._core.intake, topic, partition, timestamp_ms, headers, keyed=source.has_keys)
-            for columns in _chunks(bulk, source):
+        with ArrowBulk(self._core.intake, topic, data, value, key, headers, partition, timestamp_ms) as arrow:
+            bulk = arrow.bulk
+            for columns in arrow.chunks():
                 bulk.add(*columns)
                 await drive_bulk_in_trio(bulk, self._settle)
         return bulk.finish()
-
-
-@contextmanager
-def _opened(core: ProducerCore, data: Any, value: str, key: str | None) -> Iterator[ArrowSource]:
-    from splashdam.record.arrow import ArrowSource
-
-    if not core.intake.path.plain:
-        raise KafkaConfigurationError(
-            "send_arrow() sends the bytes of the columns as they are, but this producer has a serializer:"
-            " use send_many(), or a producer without key_serializer and value_serializer"
-        )
-    if core.intake.intercepted:
-        raise KafkaConfigurationError(
-            "send_arrow() makes no records that this producer's interceptors could see:"
-            " use send_many(), or a producer without interceptors"
-        )
-    with ArrowSource(data, value=value, key=key, key_needed=key != "key") as source:
-        yield source
-
-
-def _chunks(bulk: BulkSend, source: ArrowSource) -> Iterator[tuple[BlobColumn, BlobColumn | None]]:
-    """The columns of one chunk after the other; each lets go of its memory when the next one is asked for."""
-    from splashdam.record.kernel import BlobColumn
-
-    while True:
-        with bulk.naming_the_record():
-            chunk = source.next()
-        if chunk is None:
-            return
-        values = BlobColumn.of_arrow(chunk.values)
-        keys = None if chunk.keys is None else BlobColumn.of_arrow(chunk.keys)
-        try:
-            yield values, keys
-        finally:
-            values.close()
-            if keys is not None:
-                keys.close()

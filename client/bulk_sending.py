@@ -13,6 +13,7 @@ from typing import Any
 
 from splashdam.client.admission import Admission
 from splashdam.client.bulk import BulkDelivery
+from splashdam.client.bulk_rows import RowParts, sort_out
 from splashdam.client.future import RecordFuture
 from splashdam.client.headers import header_pairs
 from splashdam.client.intake import RecordIntake
@@ -37,6 +38,7 @@ class BulkSend:
         intake: of the producer.
         topic, partition, timestamp_ms, headers: as for ``send``, the same for all records.
         keyed: whether the records have keys.
+        placed: whether they have partitions of their own.
 
     Raises:
         TypeError, ValueError: as ``send``.
@@ -52,6 +54,7 @@ class BulkSend:
         headers: Any,
         *,
         keyed: bool,
+        placed: bool = False,
     ) -> None:
         if intake.refuse is not None:
             raise intake.refuse()
@@ -61,7 +64,9 @@ class BulkSend:
         self._timestamp_ms = None if timestamp_ms is None else check_timestamp_ms(timestamp_ms)
         self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
-        self._places = BulkPlaces(spread=self._partition is None and (keyed or intake.partition is not None))
+        spread = self._partition is None and (keyed or placed or intake.partition is not None)
+        self._places = BulkPlaces(spread=spread)
+        self._rows = RowParts()
         self._records: BulkRecords | None = None
         self._first = 0
         self._hashed_stop = self._hashed_count = 0
@@ -72,9 +77,14 @@ class BulkSend:
         self._places.trim()
         return BulkDelivery(self._places)
 
-    def add(self, values: BlobColumn, keys: BlobColumn | None) -> None:
-        """Gives it records; those before must be queued."""
-        self._records = BulkRecords(values, keys, self._headers, self._max_bytes)
+    def add(self, values: BlobColumn, keys: BlobColumn | None, rows: RowParts) -> None:
+        """Gives it records, and what each has of its own; those before must be queued."""
+        blocks = None if rows.blocks is None else BlobColumn.of_objects(rows.blocks)
+        timestamps = None if rows.timestamps is None else rows.timestamps.tobytes()
+        self._records = BulkRecords(values, keys, self._headers, self._max_bytes, timestamps, blocks)
+        self._rows = rows
+        if rows.timestamps is not None:
+            self._places.stamp_each(rows.timestamps)
         self._first = self._places.count
         self._hashed_stop = 0
 
@@ -179,20 +189,37 @@ class BulkSend:
             self._hashed_count = partition_count
             places.tails.reserve(partition_count)
             places.reserve(self._hashed_stop - row)
-            records.hash_keys(partition_count, places.slots, places.count, row, self._hashed_stop)
+            self._fill(records, partition_count, places.slots, row)
         return places.slots
+
+    def _fill(self, records: BulkRecords, partition_count: int, slots: bytearray, row: int) -> None:
+        """Writes the slots: a record's own partition, else that of its key."""
+        at, stop, own = self._places.count, self._hashed_stop, self._rows.slots
+        if own is None:
+            records.hash_keys(partition_count, slots, at, row, stop)
+            return
+        window = own[row:stop]
+        if records.keys is None or NULL_KEY_SLOT not in window:
+            slots[2 * at : 2 * (at + len(window))] = window.tobytes()
+            return
+        records.hash_keys(partition_count, slots, at, row, stop)
+        with memoryview(slots) as view, view.cast("H") as entries:
+            for number, slot in enumerate(window, at):
+                if slot != NULL_KEY_SLOT:
+                    entries[number] = slot
 
     def _submit(self, records: BulkRecords, row: int) -> Admission | None:
         """One record the slow way, as ``send`` does it."""
         self._stamp()
         key = None if records.keys is None else records.keys[row]
+        own = self._rows
         result = self._intake.submit(
             self._topic,
             records.values[row],
             key,
-            self._headers,
-            self._partition,
-            self._stamped_ms,
+            self._headers if own.headers is None else own.headers[row],
+            self._partition if own.partitions is None else own.partitions[row],
+            self._stamped_ms if own.timestamps is None else own.timestamps[row],
             more_follow=True,
         )
         if type(result) is RecordFuture:
@@ -235,6 +262,36 @@ async def drive_bulk_in_trio(bulk: BulkSend, settle: Callable[[Admission], Await
     with bulk.naming_the_record():
         while (admission := bulk.next_admission()) is not None:
             bulk.settled(await settle(admission))
+
+
+def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
+    intake: RecordIntake,
+    topic: str,
+    values: Any,
+    keys: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+) -> BulkSend:
+    """A ``BulkSend`` with the records of one ``send_many``.
+
+    Raises:
+        TypeError, ValueError, OverflowError: an argument is not what it must be.
+        IllegalStateError: the producer is closed, or this is a forked child.
+    """
+    columns = columns_of(values, keys)
+    common, rows = sort_out(len(columns[0]), headers, partition, timestamp_ms, intake.clock.wall_ms())
+    bulk = BulkSend(
+        intake,
+        topic,
+        common.partition,
+        common.timestamp_ms,
+        common.headers,
+        keyed=keys is not None,
+        placed=rows.partitions is not None,
+    )
+    bulk.add(*columns, rows)
+    return bulk
 
 
 def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:

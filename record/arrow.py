@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.arrow_column import ArrowParts, Layout
-from splashdam.record.arrow_schema import ColumnType, Selection, select
+from splashdam.record.arrow_arrays import buffer, buffers, check_numbers, parts
+from splashdam.record.arrow_column import ArrowParts
+from splashdam.record.arrow_rows import MoreColumns, select_more
+from splashdam.record.arrow_schema import Selection, select
 from splashdam.record.arrow_structs import (
-    MAX_INT64,
     ArrowArray,
     ArrowArrayStream,
     ArrowSchema,
@@ -32,10 +33,15 @@ class ArrowChunk(NamedTuple):
     Attributes:
         values: the column of values.
         keys: the column of keys, None without.
+        headers: pairs or None of each row; None without such a column.
+        partitions, timestamps: a number or None of each row; None without such a column.
     """
 
     values: ArrowParts
     keys: ArrowParts | None
+    headers: list[Any] | None = None
+    partitions: list[int | None] | None = None
+    timestamps: list[int | None] | None = None
 
 
 class ArrowSource:
@@ -50,18 +56,30 @@ class ArrowSource:
     Args:
         data: has ``__arrow_c_stream__`` or ``__arrow_c_array__``.
         value, key, key_needed: as ``arrow_schema.select``.
+        headers, partition, timestamp_ms: names of the columns that have these of each row; None for none.
 
     Raises:
         TypeError: ``data`` has neither, or does not answer what it should.
         IllegalArgumentError: the columns are not there or not bytes, or the data are damaged.
     """
 
-    def __init__(self, data: Any, *, value: str, key: str | None, key_needed: bool) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        value: str,
+        key: str | None,
+        key_needed: bool,
+        headers: str | None = None,
+        partition: str | None = None,
+        timestamp_ms: str | None = None,
+    ) -> None:
         self._stream: Stream | None = None
         self._array: Held | None = None
         try:
             with released_at_end(self._open(data)) as schema:
                 self._selection = select(schema, value, key, key_needed=key_needed)
+                self._more = select_more(schema, headers, partition, timestamp_ms)
         except BaseException:
             self.close()
             raise
@@ -87,6 +105,11 @@ class ArrowSource:
         )
 
     @property
+    def has_partitions(self) -> bool:
+        """Whether there is a column of partitions."""
+        return self._more.partition is not None
+
+    @property
     def has_keys(self) -> bool:
         """Whether there is a column of keys."""
         return self._selection.key is not None
@@ -99,7 +122,7 @@ class ArrowSource:
         """
         array = self._array if self._stream is None else self._stream.next()
         self._array = None
-        return None if array is None else _chunk(array, self._selection)
+        return None if array is None else _chunk(array, self._selection, self._more)
 
     def close(self) -> None:
         """Ends the stream. Repeating it does nothing."""
@@ -117,130 +140,24 @@ class ArrowSource:
         self.close()
 
 
-def _chunk(held: Held, selection: Selection) -> ArrowChunk:
+def _chunk(held: Held, selection: Selection, more: MoreColumns) -> ArrowChunk:
     array = held.struct
     if selection.value < 0:
-        return ArrowChunk(_parts(held, array, selection.value_type, 0, None), None)
+        return ArrowChunk(parts(held, array, selection.value_type, 0, None), None)
     what = "the table"
-    _check_numbers(array, what)
-    validity = _buffer(array, 0, what) if _buffers(array, 1, what) else 0
-    if validity and array.null_count and _has_null(validity, array.offset, array.length):
+    check_numbers(array, what)
+    nulls = buffer(array, 0, what) if buffers(array, 1, what) else 0
+    if nulls and array.null_count and _has_null(nulls, array.offset, array.length):
         raise IllegalArgumentError(f"{what} has rows that are null as a whole; fill or filter them first")
     columns = list(children(array, what))
     if len(columns) != selection.column_count:
         raise IllegalArgumentError(f"{what} has {len(columns)} columns, its schema {selection.column_count}")
     rows = (array.offset, array.length)
-    values = _parts(held, columns[selection.value], selection.value_type, *rows)
+    values = parts(held, columns[selection.value], selection.value_type, *rows)
     keys = None
     if selection.key is not None and selection.key_type is not None:
-        keys = _parts(held, columns[selection.key], selection.key_type, *rows)
-    return ArrowChunk(values, keys)
-
-
-def _parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | None) -> ArrowParts:
-    """A column without its first ``skip`` rows; ``length`` rows of it, or all.
-
-    Raises:
-        IllegalArgumentError: the array contradicts itself.
-    """
-    _check_numbers(array, kind.name)
-    if length is None:
-        length = array.length
-    elif skip + length > array.length:
-        raise IllegalArgumentError(f"{kind.name} has {array.length} rows, its table {skip + length}")
-    first = array.offset + skip
-    if kind.code_bytes:
-        return _coded(held, array, kind, first, length)
-    if kind.layout is Layout.NULLS:
-        return ArrowParts(kind.layout, held, first, length, 0, 0, 0, 0)
-    if kind.layout is Layout.VIEWS:
-        return _views(held, array, kind, first, length)
-    if kind.layout is Layout.FIXED_SIZE:
-        _buffers(array, 2, kind.name)
-        data = _needed(array, 1, kind.name, needed=length > 0 and kind.size_bytes > 0)
-        validity = _validity(array, kind.name)
-        return ArrowParts(kind.layout, held, first, length, validity, 0, data, kind.size_bytes)
-    _buffers(array, 3, kind.name)
-    offsets = _needed(array, 1, kind.name, needed=length > 0)
-    offset_type: Any = ctypes.c_int32 if kind.layout is Layout.OFFSETS_32 else ctypes.c_int64
-    end = 0
-    if length:
-        end = offset_type.from_address(offsets + (first + length) * ctypes.sizeof(offset_type)).value
-    data = _needed(array, 2, kind.name, needed=end > 0)
-    return ArrowParts(kind.layout, held, first, length, _validity(array, kind.name), offsets, data, end)
-
-
-def _views(held: Held, array: Any, kind: ColumnType, first: int, length: int) -> ArrowParts:
-    """A column of views: behind them their buffers, and at the end the sizes of these."""
-    count = max(array.n_buffers - 3, 0)
-    _buffers(array, count + 3, kind.name)
-    views = _needed(array, 1, kind.name, needed=length > 0)
-    sizes = _needed(array, count + 2, kind.name, needed=count > 0)
-    spans = tuple(
-        (_buffer(array, number + 2, kind.name), ctypes.c_int64.from_address(sizes + 8 * number).value)
-        for number in range(count)
-    )
-    spans = tuple((start, size if start else 0) for start, size in spans)
-    return ArrowParts(kind.layout, held, first, length, _validity(array, kind.name), 0, views, 0, spans)
-
-
-def _coded(held: Held, array: Any, kind: ColumnType, first: int, length: int) -> ArrowParts:
-    """A column of codes, and the dictionary that says what they mean."""
-    _buffers(array, 2, kind.name)
-    codes = _needed(array, 1, kind.name, needed=length > 0)
-    if not array.dictionary:
-        raise IllegalArgumentError(f"{kind.name} lacks its dictionary")
-    inner = kind._replace(name=f"the dictionary of {kind.name}", code_bytes=0)
-    return ArrowParts(
-        inner.layout,
-        held,
-        first,
-        length,
-        _validity(array, kind.name),
-        0,
-        codes,
-        0,
-        (),
-        kind.code_bytes,
-        _parts(held, array.dictionary.contents, inner, 0, None),
-    )
-
-
-def _check_numbers(array: Any, what: str) -> None:
-    if not array.release:
-        raise IllegalArgumentError(f"{what} was released already")
-    if array.length < 0 or array.offset < 0 or array.offset + array.length > MAX_INT64 // 16:
-        raise IllegalArgumentError(f"{what} says it has {array.length} rows from row {array.offset}")
-    if not -1 <= array.null_count <= array.length:
-        raise IllegalArgumentError(f"{what} says {array.null_count} of its {array.length} rows are null")
-
-
-def _buffers(array: Any, count: int, what: str) -> bool:
-    """True; raises where the array has another number of buffers."""
-    if array.n_buffers != count or not array.buffers:
-        found = array.n_buffers if array.buffers else 0
-        raise IllegalArgumentError(f"{what} has {found} buffers, its type has {count}")
-    return True
-
-
-def _buffer(array: Any, number: int, what: str) -> int:
-    """The address of a buffer, 0 for none."""
-    if number >= array.n_buffers:
-        raise IllegalArgumentError(f"{what} has no buffer {number}")
-    return array.buffers[number] or 0
-
-
-def _needed(array: Any, number: int, what: str, *, needed: bool) -> int:
-    address = _buffer(array, number, what)
-    if needed and not address:
-        raise IllegalArgumentError(f"{what} lacks its buffer {number}")
-    return address
-
-
-def _validity(array: Any, what: str) -> int:
-    if array.null_count == 0:
-        return 0
-    return _needed(array, 0, what, needed=array.null_count > 0)
+        keys = parts(held, columns[selection.key], selection.key_type, *rows)
+    return ArrowChunk(values, keys, *more.read(held, columns, *rows))
 
 
 def _has_null(validity: int, first: int, length: int) -> bool:

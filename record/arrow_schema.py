@@ -85,16 +85,16 @@ def select(schema: Any, value: str, key: str | None, *, key_needed: bool) -> Sel
     Raises:
         IllegalArgumentError: a column is missing, is there twice, or has a type that is not bytes.
     """
-    if _format(schema, "the data") != "+s":
+    if format_of(schema, "the data") != "+s":
         if key is not None and key_needed:
             raise IllegalArgumentError(f"key={key!r}: a single array has no such column; send a table")
         return Selection(-1, column_type(schema, "the array"), None, None, 0)
     fields = list(children(schema, "the schema"))
-    names = [(field.name or b"").decode(errors="replace") for field in fields]
-    value_at = _find(names, value, "value")
+    names = [name_of(field) for field in fields]
+    value_at = find_column(names, value, "value")
     key_at = None
     if key is not None and (key_needed or key in names):
-        key_at = _find(names, key, "key")
+        key_at = find_column(names, key, "key")
     return Selection(
         value_at,
         column_type(fields[value_at], f"column {value!r}"),
@@ -104,7 +104,12 @@ def select(schema: Any, value: str, key: str | None, *, key_needed: bool) -> Sel
     )
 
 
-def _find(names: list[str], name: str, option: str) -> int:
+def find_column(names: list[str], name: str, option: str) -> int:
+    """The number of the column of this name.
+
+    Raises:
+        IllegalArgumentError: there is none, or more than one.
+    """
     found = [number for number, other in enumerate(names) if other == name]
     if len(found) == 1:
         return found[0]
@@ -120,7 +125,7 @@ def column_type(schema: Any, name: str) -> ColumnType:
     Raises:
         IllegalArgumentError: its type is not bytes or text; the text says which one it is.
     """
-    form = _format(schema, name)
+    form = format_of(schema, name)
     if schema.dictionary:
         if form not in _CODE_BYTES or schema.dictionary.contents.dictionary:
             raise _refusal(name, form)
@@ -133,7 +138,17 @@ def column_type(schema: Any, name: str) -> ColumnType:
     return ColumnType(name, _LAYOUTS[form], 0, 0)
 
 
-def _format(schema: Any, name: str) -> str:
+def name_of(schema: Any) -> str:
+    """What a column is called."""
+    return (schema.name or b"").decode(errors="replace")
+
+
+def format_of(schema: Any, name: str) -> str:
+    """The format string of a column.
+
+    Raises:
+        IllegalArgumentError: it has none.
+    """
     text: bytes | None = schema.format
     if text is None:
         raise IllegalArgumentError(f"{name} has no Arrow format")
@@ -141,9 +156,13 @@ def _format(schema: Any, name: str) -> str:
 
 
 def _refusal(name: str, form: str) -> IllegalArgumentError:
-    called = f"{_NAMES[form]} (format {form!r})" if form in _NAMES else f"format {form!r}"
     return IllegalArgumentError(
-        f"{name} is of Arrow type {called}; keys and values are binary, string, their large, view and"
+        f"{name} is of Arrow type {called(form)}; keys and values are binary, string, their large, view and"
         " fixed-size kinds, or dictionaries of these: cast the column first, in pyarrow with"
         " `.cast(pyarrow.string())`"
     )
+
+
+def called(form: str) -> str:
+    """An Arrow format as people call it."""
+    return f"{_NAMES[form]} (format {form!r})" if form in _NAMES else f"format {form!r}"

@@ -7,11 +7,12 @@ to the slow path, which says what is wrong with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs
 from splashdam.record.arrow_column import BlobColumn, Odd
+from splashdam.record.headers import NO_HEADERS, HeaderBlock
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
 
@@ -108,17 +109,32 @@ class BulkRecords:
         values: one per record.
         keys: one per record, None for none at all.
         headers: of every record.
-        max_bytes: rows with more bytes of key and value are left to the slow path.
+        max_bytes: rows with more bytes of key, value and headers of their own are left to the slow path.
+        timestamps: of each record, native 64-bit numbers; None: those that the calls are told.
+        header_blocks: of each record, as ``encode_headers`` makes them, instead of ``headers``.
 
     Attributes:
         values, keys: as given.
+
+    Raises:
+        IllegalArgumentError: there are fewer timestamps or header blocks than values.
     """
 
-    __slots__ = ("_headers", "_max_bytes", "keys", "values")
+    __slots__ = ("_blocks", "_headers", "_max_bytes", "_timestamps", "keys", "values")
 
-    def __init__(
-        self, values: BlobColumn, keys: BlobColumn | None, headers: HeaderPairs | None, max_bytes: int
+    def __init__(  # noqa: PLR0917 (a kernel's arguments are positional)
+        self,
+        values: BlobColumn,
+        keys: BlobColumn | None,
+        headers: HeaderPairs | None,
+        max_bytes: int,
+        timestamps: bytes | None = None,
+        header_blocks: BlobColumn | None = None,
     ) -> None:
+        if timestamps is not None and len(timestamps) < 8 * len(values):
+            raise IllegalArgumentError(f"{len(values)} values, but {len(timestamps) // 8} timestamps")
+        self._timestamps = None if timestamps is None else memoryview(timestamps).cast("q")
+        self._blocks = header_blocks
         self.values = values
         self.keys = keys
         self._headers = headers
@@ -167,12 +183,13 @@ class BulkRecords:
         Entries are native 16-bit numbers: the partition, ``NULL_KEY_SLOT`` or ``ODD_KEY_SLOT``.
 
         Raises:
-            IllegalArgumentError: there is no room for these rows, or there are too many partitions.
+            IllegalArgumentError: there is no room for these rows, there are too many partitions, or no keys.
         """
         out = self._checked_slots(slots, at, start, stop)
         if not 0 < partition_count <= ODD_KEY_SLOT:
             raise IllegalArgumentError(f"{partition_count} partitions")
-        assert self.keys is not None
+        if self.keys is None:
+            raise IllegalArgumentError("there are no keys")
         for row in range(start, self._begin(start, stop)):
             key = self.keys.at(row)
             if key is None:
@@ -228,7 +245,7 @@ class BulkRecords:
         return row
 
     def _checked_slots(self, slots: bytearray, at: int, start: int, stop: int) -> memoryview:
-        if self.keys is None or not 0 <= start <= stop or not 0 <= at <= len(slots) // 2 - (stop - start):
+        if not 0 <= start <= stop or not 0 <= at <= len(slots) // 2 - (stop - start):
             raise IllegalArgumentError(f"rows {start} to {stop} from slot {at}")
         return memoryview(slots)[2 * at : 2 * (at + stop - start)].cast("H")
 
@@ -236,6 +253,10 @@ class BulkRecords:
         if start < 0:
             raise IllegalArgumentError(f"row {start}")
         stop = min(stop, len(self.values))
+        if self._timestamps is not None:
+            stop = min(stop, len(self._timestamps))
+        if self._blocks is not None:
+            stop = min(stop, len(self._blocks))
         return stop if self.keys is None else min(stop, len(self.keys))
 
     def _put(self, buffer: BatchBuffer, timestamp_ms: int, row: int) -> int:
@@ -244,10 +265,20 @@ class BulkRecords:
         key = None if self.keys is None else self.keys.at(row)
         if isinstance(value, Odd) or isinstance(key, Odd) or (value is None and key is None):
             return 0
-        if len(value or b"") + len(key or b"") > self._max_bytes:
+        headers: Any = self._headers
+        max_bytes = self._max_bytes
+        if self._blocks is not None:
+            block = self._blocks.at(row)
+            if isinstance(block, Odd):
+                return 0
+            headers = HeaderBlock(NO_HEADERS if block is None else block)
+            max_bytes -= len(headers)
+        if self._timestamps is not None:
+            timestamp_ms = self._timestamps[row]
+        if len(value or b"") + len(key or b"") > max_bytes:
             return 0
         before_bytes = buffer.size_bytes
-        buffer.try_append(timestamp_ms, key, value, self._headers)
+        buffer.try_append(timestamp_ms, key, value, headers)
         return buffer.size_bytes - before_bytes
 
 

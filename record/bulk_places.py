@@ -97,7 +97,7 @@ class BulkPlaces:
         slots: for the kernels: two bytes for each record where ``spread``, else None; may be longer.
     """
 
-    __slots__ = ("_slot_runs", "_stamp_firsts", "_stamps_ms", "slots", "tails")
+    __slots__ = ("_each_ms", "_slot_runs", "_stamp_firsts", "_stamps_ms", "slots", "tails")
 
     def __init__(self, *, spread: bool) -> None:
         self.tails = RunTails()
@@ -105,6 +105,7 @@ class BulkPlaces:
         self._slot_runs: dict[int, SlotRuns] = {}
         self._stamp_firsts = array("q")
         self._stamps_ms = array("q")
+        self._each_ms: array[int] | None = None
         self.tails.reserve(1)
 
     @property
@@ -121,6 +122,12 @@ class BulkPlaces:
             return
         self._stamp_firsts.append(self.count)
         self._stamps_ms.append(timestamp_ms)
+
+    def stamp_each(self, timestamps: array[int]) -> None:
+        """The records that come now have these timestamps, one after the other."""
+        if self._each_ms is None:
+            self._each_ms = array("q")
+        self._each_ms += timestamps
 
     def begin(self, slot: int, lane: PartitionLane) -> bool:
         """Begins a run of the slot in the lane's open batch. False: there is none, or it goes on."""
@@ -172,6 +179,8 @@ class BulkPlaces:
 
     def timestamp_ms(self, number: int) -> int:
         """The timestamp of record ``number``."""
+        if self._each_ms is not None:
+            return self._each_ms[number]
         return self._stamps_ms[bisect_right(self._stamp_firsts, number) - 1]
 
     def __iter__(self) -> Iterator[Place]:

@@ -15,6 +15,12 @@ NO_HEADERS = b"\x00"
 _NULL = b"\x01"  # varint -1
 
 
+class HeaderBlock(bytes):
+    """What ``encode_headers`` has made of a record's headers; it takes it as it is."""
+
+    __slots__ = ()
+
+
 def checked_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
     """A private copy of ``headers`` in exactly the form the encoders take.
 
@@ -57,13 +63,15 @@ def as_bytes(data: Any, what: str) -> bytes:
     return view.tobytes()
 
 
-def encode_headers(headers: HeaderPairs) -> bytes:
+def encode_headers(headers: HeaderPairs | HeaderBlock) -> bytes:
     """The header part of a record: count, then key and value of each.
 
     Raises:
         TypeError: as ``checked_headers``.
         UnicodeEncodeError: a key holds a lone surrogate.
     """
+    if type(headers) is HeaderBlock:
+        return headers
     if type(headers) is list:
         headers = tuple(headers)
     if type(headers) is not tuple or not all(map(is_exact_pair, headers)):

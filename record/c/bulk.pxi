@@ -105,8 +105,22 @@ cdef class BulkRecords:
     cdef readonly BlobColumn keys
     cdef bytes _headers
     cdef Py_ssize_t _max_bytes
+    cdef bytes _timestamps
+    cdef BlobColumn _blocks
 
-    def __cinit__(self, BlobColumn values not None, BlobColumn keys, headers, Py_ssize_t max_bytes):
+    def __cinit__(
+        self,
+        BlobColumn values not None,
+        BlobColumn keys,
+        headers,
+        Py_ssize_t max_bytes,
+        bytes timestamps=None,
+        BlobColumn header_blocks=None,
+    ):
+        if timestamps is not None and PyBytes_GET_SIZE(timestamps) // 8 < len(values):
+            raise IllegalArgumentError(f"{len(values)} values, but {len(timestamps) // 8} timestamps")
+        self._timestamps = timestamps
+        self._blocks = header_blocks
         self.values = values
         self.keys = keys
         self._headers = NO_HEADERS if headers is None else encode_headers(headers)
@@ -150,6 +164,8 @@ cdef class BulkRecords:
         cdef uint16_t *out = self.checked_slots(slots, at, start, stop)
         if not 0 < partition_count <= ODD_KEY_SLOT:
             raise IllegalArgumentError(f"{partition_count} partitions")
+        if self.keys is None:
+            raise IllegalArgumentError("there are no keys")
         stop = self.begin(start, stop)
         for row in range(start, stop):
             key = self.keys.at(row)
@@ -198,7 +214,7 @@ cdef class BulkRecords:
         return row
 
     cdef uint16_t *checked_slots(self, bytearray slots, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop) except NULL:
-        if self.keys is None or not 0 <= start <= stop or not 0 <= at <= PyByteArray_GET_SIZE(slots) // 2 - (stop - start):
+        if not 0 <= start <= stop or not 0 <= at <= PyByteArray_GET_SIZE(slots) // 2 - (stop - start):
             raise IllegalArgumentError(f"rows {start} to {stop} from slot {at}")
         return <uint16_t *>PyByteArray_AS_STRING(slots) + at
 
@@ -211,15 +227,28 @@ cdef class BulkRecords:
         if self.keys is not None:
             self.keys.refresh()
             stop = min(stop, self.keys.length)
+        if self._timestamps is not None:
+            stop = min(stop, PyBytes_GET_SIZE(self._timestamps) // 8)
+        if self._blocks is not None:
+            self._blocks.refresh()
+            stop = min(stop, self._blocks.length)
         return stop
+
+    cdef bint take_block(self, Py_ssize_t row, RowBytes *block) noexcept:
+        """The row's own headers, if it has any, in place of none; False where they are odd."""
+        cdef RowBytes own = self._blocks.at(row)
+        if own.size >= 0:
+            block[0] = own
+        return own.size != ODD_BLOB
 
     cdef inline Py_ssize_t put(self, BatchBuffer buffer, int64_t timestamp_ms, Py_ssize_t row) noexcept:
         """Appends a row; the bytes it took, 0 if it is odd, too large or does not fit."""
         cdef RowBytes key
         cdef RowBytes value = self.values.at(row)
         cdef int64_t delta = 0
-        cdef Py_ssize_t headers_size = PyBytes_GET_SIZE(self._headers)
+        cdef Py_ssize_t max_bytes = self._max_bytes
         cdef Py_ssize_t body, size
+        cdef RowBytes block
         cdef uint8_t *out
         key.size = NULL_BLOB
         if self.keys is not None:
@@ -227,11 +256,19 @@ cdef class BulkRecords:
         if value.size < 0 or key.size < 0:  # one of them may be null
             if value.size == ODD_BLOB or key.size == ODD_BLOB or value.size == key.size:
                 return 0
-        if max(value.size, 0) > self._max_bytes - max(key.size, 0):
+        block.start = <const uint8_t *>PyBytes_AS_STRING(self._headers)
+        block.size = PyBytes_GET_SIZE(self._headers)
+        if self._blocks is not None:
+            if not self.take_block(row, &block):
+                return 0
+            max_bytes -= block.size
+        if self._timestamps is not None:
+            timestamp_ms = load_64(<const uint8_t *>PyBytes_AS_STRING(self._timestamps) + 8 * row)
+        if max(value.size, 0) > max_bytes - max(key.size, 0):
             return 0
         if buffer.record_count:
             delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>buffer.base_timestamp_ms)
-        body = 1 + varint_size(delta) + varint_size(buffer.record_count) + headers_size
+        body = 1 + varint_size(delta) + varint_size(buffer.record_count) + block.size
         body += size_of(key.size) + size_of(value.size)
         size = varint_size(body) + body
         if size > buffer.capacity_bytes - buffer.size_bytes:
@@ -242,7 +279,7 @@ cdef class BulkRecords:
         out = put_varint(out, buffer.record_count)
         out = put_bytes(out, key)
         out = put_bytes(out, value)
-        memcpy(out, PyBytes_AS_STRING(self._headers), headers_size)
+        memcpy(out, block.start, block.size)
         buffer.size_bytes += size
         if not buffer.record_count:
             buffer.base_timestamp_ms = timestamp_ms
