@@ -100,6 +100,9 @@ class Admission:
         """
         if self.target is not None:  # decided before: it waited for memory
             return self._append(None)
+        refuse = self._intake.refuse
+        if refuse is not None and not self._accepted:
+            raise refuse()
         lookup = self._lookup
         if lookup is None:
             lookup = self._lookup = TopicLookup(self._intake, self.topic, self.partition, self.deadline_ms)

@@ -56,8 +56,9 @@ class BulkSend:
         keyed: bool,
         placed: bool = False,
     ) -> None:
-        if intake.refuse is not None:
-            raise intake.refuse()
+        refuse = intake.refuse
+        if refuse is not None:
+            raise refuse()
         self._intake = intake
         self._topic = check_topic_name(topic)
         self._partition = None if partition is None else check_partition(partition)

@@ -64,6 +64,7 @@ class RecordIntake:
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
         transaction: changes when a transaction ends; a record that waited longer is not taken.
+        between: the ``refuse`` of a transactional producer without a transaction.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class RecordIntake:
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self.transaction = 0
+        self.between: Callable[[], BaseException] | None = None
         self.tally = CallerTally(settings.metrics_num_samples)
         self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
@@ -148,6 +150,11 @@ class RecordIntake:
         self.path.closed = refuse is not None
 
     @property
+    def ended(self) -> Callable[[], BaseException] | None:
+        """As ``refuse``, but for who only looks at topics: between transactions that may go on."""
+        return None if self._refuse is self.between else self._refuse
+
+    @property
     def detour(self) -> bool:
         """True keeps every record from the straight path: the application has a partitioner of its own, or
         there are late records, which others of the same thread must not overtake."""
@@ -174,8 +181,9 @@ class RecordIntake:
         Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order. Who
         knows that ``more_follow`` gets an ``Admission`` where a batch has to be opened, and says how much.
         """
-        if self._refuse is not None:
-            raise self._refuse()
+        refuse = self._refuse  # read once: another thread may begin a transaction
+        if refuse is not None:
+            raise refuse()
         if self._chain is not None and not intercepted:
             return self._intercept(self._chain, topic, value, key, headers, partition, timestamp_ms)
         if value is None and key is None:

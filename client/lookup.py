@@ -53,8 +53,9 @@ class TopicLookup:
             IllegalStateError: the producer was closed meanwhile.
         """
         intake = self._intake
-        if intake.refuse is not None and not self.accepted:
-            raise intake.refuse()
+        ended = intake.ended
+        if ended is not None and not self.accepted:
+            raise ended()
         cluster = intake.metadata.cluster
         route = intake.route(self._topic)
         if route is not None and self._partition < route.count:
@@ -104,7 +105,7 @@ class MetadataWait:
     def subscribe(self, wake: Wake) -> object | None:
         intake = self._intake
         with intake.guard.lock:
-            over = intake.refuse is not None and not self._accepted
+            over = intake.ended is not None and not self._accepted
             metadata = intake.metadata
             if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
                 return None

@@ -34,7 +34,7 @@ class Transactions:
         self._core = core
         self._manager = manager
         self._wake = wake
-        self.refusal = manager.refusal
+        self.refusal = core.intake.between = manager.refusal
         manager.on_change = self._changed
 
     @property
