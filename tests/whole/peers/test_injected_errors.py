@@ -135,9 +135,10 @@ def test_r23_a_mock_that_kafka_python_cannot_talk_to(mock_cluster: Any) -> None:
         assert producer.bootstrap_connected()
 
 
-def test_r21_a_name_that_is_unknown_is_named() -> None:
-    """The time-out says which topic, how long it waited, and that the name of the host has no address."""
-    with KafkaProducer(bootstrap_servers="no-such-host.invalid:9092", max_block_ms=3_000) as producer:
-        words = r"'t' did not appear.* within 3000 ms: .*no-such-host\.invalid:9092"
+def test_r21_a_name_that_is_impossible_is_named() -> None:
+    """The time-out says which topic, how long it waited, and why, and no resolver is asked."""
+    host = "\u00fc" * 80  # longer than a label can be once it is encoded
+    with KafkaProducer(bootstrap_servers=f"{host}:9092", max_block_ms=1_000) as producer:
+        words = rf"'t' did not appear.* within 1000 ms: .*{host}:9092: no host has this name"
         with pytest.raises(KafkaTimeoutError, match=words):
             producer.send("t", b"v")
