@@ -28,7 +28,6 @@ class EndDecision(Enum):
     PREPARE = "decide the outcome"
     DONE = "answer that it is done: it was, before"
     WAIT = "51: it is under way"
-    FENCED = "90: a commit that lost against an abort by the coordinator"
 
 
 _S, _D = TransactionState, EndDecision
@@ -59,7 +58,6 @@ WITH_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool, bool], EndDecision
     (_S.COMPLETE_ABORT, _ABORT, _NEW): _D.PREPARE,
     (_S.COMPLETE_COMMIT, _COMMIT, _REPEAT): _D.DONE,
     (_S.COMPLETE_ABORT, _ABORT, _REPEAT): _D.DONE,
-    (_S.COMPLETE_ABORT, _COMMIT, _REPEAT): _D.FENCED,
 }
 """(state, is it a commit, is it a repeat by its epoch) → what becomes of it; likewise."""
 
@@ -99,8 +97,6 @@ def decide_end(
         raise InvalidTxnStateError(
             f"{metadata.transactional_id!r} is {metadata.state.name}; no {what} is possible"
         )
-    if decision is EndDecision.FENCED:
-        raise metadata.fenced(producer.epoch)
     if decision is EndDecision.WAIT:
         raise concurrent_transactions(metadata.transactional_id)
     return decision

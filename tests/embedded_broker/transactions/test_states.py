@@ -191,7 +191,7 @@ SINCE_890 = {
         (S.PREPARE_ABORT, False): 51,
         (S.COMPLETE_COMMIT, True): EndDecision.DONE,
         (S.COMPLETE_ABORT, False): EndDecision.DONE,
-        **dict.fromkeys([(S.COMPLETE_ABORT, True), (S.ONGOING, True), (S.ONGOING, False)], 90),
+        **dict.fromkeys([(S.ONGOING, True), (S.ONGOING, False)], 90),
         **dict.fromkeys([(S.EMPTY, True), (S.EMPTY, False)], 90),
     },
 }

@@ -45,7 +45,7 @@ async def test_open_for_too_long(autojump_clock: MockClock) -> None:
         log = broker.logs.logs[T0]
         assert log.last_stable_offset == log.high_watermark
         assert await producer.write(b"later") == 47
-        assert await producer.end() == 90
+        assert await producer.end() == 48
         assert await producer.end(is_commit=False) == 0
         assert await producer.write(b"new") == 0
         assert await producer.end() == 0
