@@ -61,13 +61,21 @@ def test_a_producer_imports_bulk_and_reports_when_they_are_used() -> None:
         "client.async_producer",
         "client.bulk",
         "client.bulk_sending",
+        "client.logs",
+        "client.metric_objects",
+        "client.metric_reporters",
+        "client.metric_table",
         "client.metrics",
+        "client.otel",
+        "client.prometheus",
         "client.properties",
         "client.report",
+        "client.telemetry",
         "embedded_broker",
         "record.arrow",
         "record.bulk_places",
         "record.columns",
+        "sender.telemetry",
     }
 
 

@@ -23,6 +23,7 @@ SHOWN = {
     "inspect_log.py": "1,000 records, 0 findings",
     "security.py": "anna's record is at offset 0",
     "transactions.py": "five orders, five invoices, in spite of the fire",
+    "observability.py": 'kafka_producer_record_send_total{client_id="shop"} 1000.0',
     "local_broker_for_tests.py": "the three orders are there, in order",
 }
 """Each example with a line of its output."""
@@ -55,6 +56,9 @@ def test_example(example: str, tmp_path: Path) -> None:
     """The example ends well, says nothing on stderr and shows what it promises."""
     if "arrow" in example:
         pytest.importorskip("pyarrow")
+    if "observability" in example:
+        for library in ("opentelemetry.sdk", "opentelemetry.proto", "prometheus_client"):
+            pytest.importorskip(library)
     if example == "security.py":
         pytest.importorskip("trustme")
     done = run(example, tmp_path)
