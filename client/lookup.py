@@ -68,7 +68,7 @@ class TopicLookup:
             raise copy(metadata.refusal)  # others raise it, too, with tracebacks of their own
         now_ms = intake.clock.now_ms()
         if now_ms >= self.deadline_ms:
-            raise KafkaTimeoutError(self._why(route))
+            raise self._too_late(route)
         with intake.guard.lock:
             intake.metadata.request_topic(self._topic, now_ms)
         intake.wake()
@@ -77,6 +77,14 @@ class TopicLookup:
 
     def cancel(self) -> None:
         """Nothing is held while it waits."""
+
+    def _too_late(self, route: TopicRoute | None) -> KafkaTimeoutError:
+        error = KafkaTimeoutError(self._why(route))
+        cause = self._intake.metadata.last_error
+        if route is None and cause is not None:
+            error.__cause__ = cause
+            error.remedy = getattr(cause, "remedy", "") or error.remedy
+        return error
 
     def _why(self, route: TopicRoute | None) -> str:
         waited = f"within {self._intake.max_block_ms:g} ms"

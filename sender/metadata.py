@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Set
 
 import attrs
 
-from splashdam.model.broker_errors import error_class
+from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo
-from splashdam.model.errors import AuthenticationError
+from splashdam.model.errors import AuthenticationError, KafkaError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.metadata_merging import follow
@@ -48,6 +48,7 @@ class Metadata:
         obstacle: says what keeps open connections from being used now; empty if nothing does.
         updated_at_ms: when ``cluster`` was replaced; infinity before the first answer.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
+        last_error: the same as an error, where there is one.
         refusal: why no broker let us in, the last time that none did.
         refusals: how often that was; who waits fails when it changes.
     """
@@ -63,6 +64,7 @@ class Metadata:
     ) -> None:
         self.cluster = ClusterMetadata()
         self.last_failure = ""
+        self.last_error: BaseException | None = None
         self.refusal: AuthenticationError | None = None
         self.refusals = 0
         self.on_change: Callable[[], None] = lambda: None
@@ -182,23 +184,25 @@ class Metadata:
         self.updated_at_ms = now_ms
         self._requested = None
         self._trying_since_ms = math.inf
-        self.last_failure = self._complaints(requested)
+        complaints = self._complaints(requested)
+        self.last_failure = " ".join(map(message_of, complaints))
+        self.last_error = complaints[0] if complaints else None
         if self._last_used_ms.keys() - requested - self.cluster.topics.keys():
             self._wanted = True  # a topic came into use while the question was on its way
         if self.cluster != before and not self.last_failure:
             self._backoff.reset()
         self._not_before_ms = now_ms + self._backoff.next_ms()
 
-    def failed(self, reason: str, now_ms: float) -> None:
+    def failed(self, reason: str, now_ms: float, error: BaseException | None = None) -> None:
         """The question brought no answer."""
         self._requested = None
         self._stale = True
         self._not_before_ms = now_ms + self._backoff.next_ms()
-        self.last_failure = reason
+        self.last_failure, self.last_error = reason, error
 
-    def note_failure(self, reason: str, now_ms: float) -> None:
+    def note_failure(self, reason: str, now_ms: float, error: BaseException | None = None) -> None:
         """A broker could not be reached, or the connection to it broke; told to those who wait in vain."""
-        self.last_failure = reason
+        self.last_failure, self.last_error = reason, error
         self._stale = True
         if self._wanted:  # that was the attempt; from now on it takes somebody who needs the answer
             self._wanted = False
@@ -240,13 +244,14 @@ class Metadata:
         taken, self._waiters = self._waiters, []
         return taken
 
-    def _complaints(self, requested: Iterable[str]) -> str:
-        texts = []
+    def _complaints(self, requested: Iterable[str]) -> list[KafkaError]:
+        errors: list[KafkaError] = []
         for topic in sorted(requested):
             info = self.cluster.topics.get(topic)
             if info is not None and info.error_code:
-                texts.append(f"topic {topic!r}: {error_class(info.error_code).__doc__} [{info.error_code}]")
-        return " ".join(texts)
+                text = f"topic {topic!r}: {error_class(info.error_code).__doc__}"
+                errors.append(error_for(info.error_code, text))
+        return errors
 
 
 def _leaderless(info: PartitionInfo) -> PartitionInfo:

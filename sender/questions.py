@@ -137,7 +137,7 @@ class Questions:
         context.wakeup.wake()
 
     def _no_cluster(self, link: BrokerLink, error: KafkaError, now_ms: float) -> None:
-        self._context.metadata.failed(f"no metadata from {link.node}: {error}", now_ms)
+        self._context.metadata.failed(f"no metadata from {link.node}: {error}", now_ms, error)
 
     def _id_due_ms(self, now_ms: float) -> float:
         idempotence = self._idempotence

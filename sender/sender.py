@@ -335,7 +335,7 @@ class Sender:
         metadata, waiters = self._context.metadata, []
         self._completion.last_failure = error
         with self._context.guard:
-            metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms())
+            metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
             if self.transactions is not None:
                 self.transactions.coordinator_lost(node.node_id)
             refusal = self._links.refusal(metadata.cluster)
