@@ -251,6 +251,7 @@ MISSING: Final[Mapping[str, str]] = {
     "successful-authentication-*, failed-authentication-*, successful-reauthentication-*,"
     " failed-reauthentication-*, reauthentication-latency-*": "a refused login is an error with its"
     " cause, not a count",
+    "txn-prepare-time-ns-total": "there is no two-phase commit (KIP-939)",
     "version, commit-id, start-time-ms (group app-info)": "they are no numbers; see `splashdam.__version__`",
 }
 """Metrics of Java's producer that do not exist here, and why."""

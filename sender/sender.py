@@ -294,7 +294,7 @@ class Sender:
 
     def connect_soon(self) -> None:
         """From any thread: connects to some broker even where nothing is to be sent."""
-        self._wants_link = True
+        self._wants_link = not any(link.state is LinkState.READY for link in self.links())
         self._context.wakeup.wake()
 
     def link_opened(self, link: BrokerLink) -> None:
