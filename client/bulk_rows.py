@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from splashdam.client.headers import header_pairs
 from splashdam.client.numbers import check_partition, check_timestamp_ms
-from splashdam.client.serializers import SerializerHeaders
 from splashdam.record.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.headers import encode_headers
+from splashdam.record.kernel import header_block
 
 
 class RowParts(NamedTuple):
@@ -20,15 +20,15 @@ class RowParts(NamedTuple):
         partitions: as given; None: by key, or the partitioner decides.
         slots: the same for the kernels.
         timestamps: milliseconds since the epoch.
-        headers: pairs.
-        blocks: the same, encoded; None for no headers.
+        headers: as given.
+        blocks: the same, encoded.
     """
 
     partitions: Sequence[Any] | None = None
     slots: array[int] | None = None
     timestamps: array[int] | None = None
-    headers: list[SerializerHeaders] | None = None
-    blocks: list[bytes | None] | None = None
+    headers: Sequence[Any] | None = None
+    blocks: list[bytes] | None = None
 
 
 class Common(NamedTuple):
@@ -77,13 +77,12 @@ def row_parts(
     Raises:
         TypeError, ValueError, OverflowError: one is not what it must be; the text names the record.
     """
-    pairs, blocks = (None, None) if headers is None else _encoded(headers, what)
     return RowParts(
         partitions,
         None if partitions is None else _slots(partitions, what),
         None if timestamps is None else _timestamps(timestamps, now_ms, what),
-        pairs,
-        blocks,
+        headers,
+        None if headers is None else _encoded(headers, what),
     )
 
 
@@ -126,9 +125,12 @@ def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]
         )
 
 
-def _encoded(headers: Sequence[Any], what: str) -> tuple[list[SerializerHeaders], list[bytes | None]]:
-    pairs = list(_each(headers, header_pairs, what))
-    return pairs, list(_each(pairs, lambda each: encode_headers(tuple(each)) if each else None, what))
+def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
+    blocks = [block for block in map(header_block, headers) if block is not None]
+    if len(blocks) == len(headers):
+        return blocks
+    # There is a dict among them, for example, or a mistake.
+    return list(_each(headers, lambda each: encode_headers(tuple(header_pairs(each))), what))
 
 
 def _each(given: Iterable[Any], convert: Callable[[Any], Any], what: str) -> Iterable[Any]:

@@ -91,6 +91,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",

@@ -14,7 +14,7 @@ from splashdam.record.bulk import BulkRecords, RunTails, count_slot
 from splashdam.record.checksum import crc32c
 from splashdam.record.column_buffers import ColumnBuffers
 from splashdam.record.future_cell import FutureCell, uncollected
-from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers
+from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers, header_block
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
 from splashdam.record.offset_map import OffsetMap
@@ -42,6 +42,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",

@@ -89,6 +89,21 @@ def encode_headers(headers: HeaderPairs | HeaderBlock) -> bytes:
     return b"".join(parts)
 
 
+def header_block(headers: Any) -> bytes | None:
+    """The header part of a record, from a list or tuple of exact ``(str, bytes or None)`` pairs; None: none.
+
+    Answers None, and raises nothing, where they are anything else: who knows what is wrong says so.
+    """
+    if headers is None:
+        return NO_HEADERS
+    if type(headers) is not list and type(headers) is not tuple:
+        return None
+    try:
+        return encode_headers(tuple(headers)) if all(map(is_exact_pair, headers)) else None
+    except UnicodeEncodeError:
+        return None
+
+
 def is_exact_pair(pair: object) -> bool:
     if type(pair) is not tuple or len(pair) != 2:
         return False

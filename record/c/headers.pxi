@@ -115,3 +115,15 @@ cdef Py_ssize_t payload_size(object headers) except -1:
 cdef inline Py_ssize_t payload_limit(object headers) except -1:
     """What checked headers take at most in a record."""
     return payload_size(headers) + HEADER_FRAMING_BYTES * header_count(headers)
+
+
+def header_block(headers):
+    """See ``headers.header_block``."""
+    cdef bytes block
+    if headers is None:
+        return NO_HEADERS
+    if not plain_headers(headers):
+        return None
+    block = PyBytes_FromStringAndSize(NULL, headers_size(headers))
+    put_headers(<uint8_t *>PyBytes_AS_STRING(block), headers)
+    return block

@@ -114,3 +114,30 @@ def test_what_is_odd_or_short(kernel: ModuleType) -> None:
     shrunk = kernel.BulkRecords(values, None, None, 1000, bytes(24), column(blocks))
     blocks.pop()
     assert Bench(kernel).append(shrunk) == 2
+
+
+@given(headers=HEADERS)
+def test_header_blocks(twins: tuple[ModuleType, ModuleType], headers: Any) -> None:
+    """As the encoder makes them, from lists and tuples."""
+    expected = encode_headers(tuple(headers or ()))
+    for kernel in twins:
+        assert kernel.header_block(headers) == expected
+        assert headers is None or kernel.header_block(tuple(headers)) == expected
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"k": b"v"},
+        "text",
+        1,
+        [("k",)],
+        [["k", b"v"]],
+        [("k", bytearray())],
+        [(b"k", b"v")],
+        [("\ud800", b"")],
+    ],
+)
+def test_headers_that_are_no_plain_pairs(kernel: ModuleType, odd: Any) -> None:
+    """Nothing is raised: somebody else says what is wrong."""
+    assert kernel.header_block(odd) is None
