@@ -16,6 +16,7 @@ from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.producer_state import ProducerStates
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.partition_sequences import PartitionSequences
@@ -148,6 +149,16 @@ def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "open", classmethod(open_without_producers))
 
 
+def aborts_are_written_as_commits(patch: pytest.MonkeyPatch) -> None:
+    """The marker of an aborted transaction says that it was committed."""
+    append = Log.append_marker
+
+    def append_commit(self: Log, marker: TransactionMarker, **options: Any) -> AppendResult:
+        return append(self, marker._replace(is_commit=True), **options)
+
+    patch.setattr(Log, "append_marker", append_commit)
+
+
 PLANTS: dict[Plant, int] = {
     wrong_sequence_on_retry: 0,
     repeats_at_the_end_of_the_queue: 0,
@@ -161,6 +172,7 @@ PLANTS: dict[Plant, int] = {
     acknowledged_before_flush: 0,
     duplicate_batch_accepted: 0,
     producers_forgotten_at_a_restart: 130,
+    aborts_are_written_as_commits: 0,
 }
 """Each with the seed to begin at: the rare ones show in one run of a hundred, and time is short in tests."""
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import RecordMetadata, TopicPartition
-from splashdam.record.batch import iter_headers
+from splashdam.record.batch import BatchHeader, iter_headers
 from splashdam.record.reader import Record, read_records
 from splashdam.testing.simulator.cluster import SimulatedCluster
 from splashdam.testing.simulator.report import RunRecord
-from splashdam.testing.simulator.workload import SentRecord, Workload
+from splashdam.testing.simulator.told import SentRecord
+from splashdam.testing.simulator.workload import Workload
 
 Place = tuple[TopicPartition, int]
 
 _READ_BYTES = 1 << 20
+_CONTROL_KEY = struct.Struct(">hh")  # version and type
+_COMMIT = 1
 
 
 class Checker:
@@ -48,6 +52,7 @@ class Checker:
             self._check_repeats(workload, places)
             self._check_order(workload, places)
             self._check_strangers(workload, places)
+            self._check_transactions(workload)
 
     def _check_told(self, workload: Workload) -> None:
         for sent in workload.sent:
@@ -103,19 +108,37 @@ class Checker:
             if value.startswith(begin) and value not in known:
                 self._violated(f"{value[:20]!r} was not taken by the producer, and is in the log")
 
+    def _check_transactions(self, workload: Workload) -> None:
+        """A transaction is seen whole or not at all by those who read committed records only."""
+        committed = {value for each in self._cluster.partitions for value in _committed(self._log(each))}
+        for transaction in workload.transactions:
+            delivered = [sent for sent in transaction.records if sent.metadata is not None]
+            seen = [sent for sent in delivered if sent.value in committed]
+            self._record.count(f"transactions {transaction.end}")
+            if (transaction.end == "committed" and len(seen) < len(delivered)) or (
+                transaction.end == "aborted" and seen
+            ):
+                self._violated(
+                    f"{len(seen)} of {len(delivered)} records are seen of a transaction that was"
+                    f" {transaction.end}: {', '.join(map(_name, delivered))}"
+                )
+            elif transaction.end == "left open" and seen and len(seen) < len(delivered):
+                self._violated(f"half of a transaction is seen: {', '.join(map(_name, seen))}")
+
     def _places(self) -> dict[bytes, list[Place]]:
         places: dict[bytes, list[Place]] = {}
-        for topic_partition in sorted(self._cluster.map.leaders):
+        for topic_partition in self._cluster.partitions:
             log = self._log(topic_partition)
             if log is None:
                 self._violated(f"nobody has the log of {topic_partition}")
                 continue
             expected = 0
-            for record in _records(log):
+            for record, is_control in _records(log):
                 if record.offset != expected:
                     self._violated(f"{topic_partition} goes on at {record.offset} instead of {expected}")
                 expected = record.offset + 1
-                places.setdefault(record.value or b"", []).append((topic_partition, record.offset))
+                if not is_control:
+                    places.setdefault(record.value or b"", []).append((topic_partition, record.offset))
             if expected != log.log_end_offset:
                 self._violated(f"{topic_partition} ends at {log.log_end_offset}, its records at {expected}")
         return places
@@ -128,15 +151,35 @@ class Checker:
         self._record.violated(promise)
 
 
-def _records(log: Log) -> Iterator[Record]:
+def _records(log: Log) -> Iterator[tuple[Record, bool]]:
+    """Every record, and whether it is a marker of a transaction's end."""
+    for data, position, header in _batches(log):
+        yield from ((record, header.is_control) for record in read_records(data, position))
+
+
+def _batches(log: Log) -> Iterator[tuple[bytes, int, BatchHeader]]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         piece = log.read(offset, _READ_BYTES)
-        data = piece.read()
+        data = bytes(piece.read())
         piece.close()
         for position, header in iter_headers(data):
-            yield from read_records(data, position)
+            yield data, position, header
             offset = header.base_offset + header.last_offset_delta + 1
+
+
+def _committed(log: Log | None) -> Iterator[bytes]:
+    """The values that a consumer with ``read_committed`` sees, by the markers in the log alone."""
+    pending: dict[int, list[bytes]] = {}
+    for data, position, header in _batches(log) if log is not None else ():
+        if header.is_control:
+            ended = pending.pop(header.producer_id, [])
+            (marker,) = read_records(data, position)
+            if marker.key is not None and _CONTROL_KEY.unpack(marker.key)[1] == _COMMIT:
+                yield from ended
+        elif header.is_transactional:
+            values = [record.value or b"" for record in read_records(data, position)]
+            pending.setdefault(header.producer_id, []).extend(values)
 
 
 def _name(sent: SentRecord) -> str:

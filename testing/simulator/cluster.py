@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.leadership import LeadershipMap
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
@@ -25,6 +26,8 @@ from splashdam.testing.simulator.troubles import Troubles
 
 ROOT = "/data"
 PORT = 9092
+
+_RESTART_S = 0.05
 
 End = Literal["stop", "kill", "power cut"]
 
@@ -96,6 +99,8 @@ class SimulatedCluster:
                 leader = 1 + (partition + len(topic.name)) % nodes
                 self.map.appoint(TopicPartition(topic.name, partition), leader)
 
+        self.map.appoint(TopicPartition(TRANSACTION_STATE, 0), 1)  # node 1 coordinates
+
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers."""
@@ -122,6 +127,7 @@ class SimulatedCluster:
             node.broker = None
             self._after_the_end(node)
             await node.may_start.wait()
+            await trio.sleep(_RESTART_S)  # one that cannot start, as on a full disk, is tried again and again
 
     async def _live(self, node: BrokerNode, task_status: trio.TaskStatus[None]) -> None:
         async with open_broker(
@@ -134,6 +140,7 @@ class SimulatedCluster:
             leadership=self.map,
             node_id=node.node_id,
             auto_create_topics_enable=False,
+            transaction_state_log_num_partitions=1,
         ) as broker:
             missing = [topic for topic in self.topics if broker.topics.get(topic.name) is None]
             if missing:
@@ -154,6 +161,11 @@ class SimulatedCluster:
         else:
             node.files.heal()
         self._record.note("down", f"{node.host} {node.end}")
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those that applications write to."""
+        return [each for each in sorted(self.map.leaders) if each.topic != TRANSACTION_STATE]
 
     def end(self, node: BrokerNode, how: End) -> None:
         """Ends a broker's process: in order, by kill -9, or by a power cut. It stays down until `start`."""

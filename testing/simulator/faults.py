@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import trio
 
-from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault
 from splashdam.testing.simulator.cluster import PORT, BrokerNode, SimulatedCluster
 from splashdam.testing.simulator.network import SimulatedNetwork
@@ -119,7 +118,7 @@ class FaultMaker:
     # --- brokers and disks ----------------------------------------------------------------------------------
 
     def _move(self, node: BrokerNode, fault: PlannedFault) -> None:
-        partitions: list[TopicPartition] = sorted(self._cluster.map.leaders)
+        partitions = self._cluster.partitions
         self._cluster.move(partitions[fault.number % len(partitions)], node.node_id)
 
     def _disk_error(self, node: BrokerNode, fault: PlannedFault) -> None:

@@ -36,6 +36,9 @@ _CALM = 0.04
 """The part of the runs in which nothing goes wrong: then everything has to be delivered."""
 
 _NARROW_BYTES = 600
+_TRANSACTIONAL = 0.4
+"""The part of the runs with one broker whose producers use transactions."""
+
 _LINES = ((1 << 20, 1), (3_000, 10), (1 << 20, 60), (_NARROW_BYTES, 10), (_NARROW_BYTES, 250))
 """How many bytes may be under way in one direction, and for how long: the last line is a bad one."""
 
@@ -87,6 +90,11 @@ class ProducerPlan:
     close: str
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether each of its bursts is a transaction."""
+        return "transactional_id" in self.options
+
+    @property
     def is_idempotent(self) -> bool:
         """Whether its records may stand in the log once only."""
         return bool(self.options["enable_idempotence"])
@@ -94,7 +102,8 @@ class ProducerPlan:
     @property
     def is_patient(self) -> bool:
         """Whether nothing of it may expire or be given up where nothing goes wrong."""
-        return self.close == "close" and bool(self.options["delivery_timeout_ms"] > 20_000)
+        lives_long = bool(self.options["delivery_timeout_ms"] > 20_000)
+        return self.close == "close" and lives_long and not self.is_transactional
 
     @property
     def keeps_order(self) -> bool:
@@ -151,15 +160,18 @@ def scenario(seed: int) -> Scenario:
     topics = [
         _topic(random, number, durable="power cut" in kinds) for number in range(random.choice((1, 1, 2)))
     ]
+    producers = [
+        _producer(random, number, horizon_ms, narrow=capacity_bytes == _NARROW_BYTES)
+        for number in range(random.choice((1, 1, 1, 2)))
+    ]
+    if nodes == 1 and Random(f"transactions {seed}").random() < _TRANSACTIONAL:
+        producers = [_in_transactions(plan) for plan in producers]
     faults, troubles = _faults(random, kinds, nodes, horizon_ms), {} if calm else _troubles(random)
     return Scenario(
         seed=seed,
         nodes=nodes,
         topics=topics,
-        producers=[
-            _producer(random, number, horizon_ms, narrow=capacity_bytes == _NARROW_BYTES)
-            for number in range(random.choice((1, 1, 1, 2)))
-        ],
+        producers=producers,
         faults=faults,
         troubles=troubles,
         capacity_bytes=capacity_bytes,
@@ -224,6 +236,18 @@ def _producer(random: Random, number: int, horizon_ms: float, *, narrow: bool) -
         many=random.choice((0.0, 0.2)),
         close=random.choices(("close", "close soon", "close 0", "cancel"), (12, 2, 1, 1))[0],
     )
+
+
+def _in_transactions(plan: ProducerPlan) -> ProducerPlan:
+    options = {
+        **plan.options,
+        "acks": "all",
+        "enable_idempotence": True,
+        "transactional_id": f"transactions of {plan.name}",
+        "transaction_timeout_ms": 10_000,
+    }
+    options.pop("retries", None)
+    return attrs.evolve(plan, options=options, cancels=0.0, chains=0.0, many=0.0, flushes=0.1, close="close")
 
 
 def _faults(random: Random, kinds: list[str], nodes: int, horizon_ms: float) -> list[PlannedFault]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-import attrs
 import trio
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -19,35 +18,14 @@ from splashdam.net.memory import MemoryStream
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.scenario import ProducerPlan
+from splashdam.testing.simulator.told import SentRecord
+from splashdam.testing.simulator.transactions import Transaction, ended, initialized
 
 PATIENCE_S = 900.0
 """Virtual: by then whatever was asked of a producer has its end, and a run that waits longer hangs."""
 
 PROMPT_S = 8.0
 """Two records, one behind the other, take less when nothing goes wrong and nothing is in front of them."""
-
-
-@attrs.define(eq=False)
-class SentRecord:
-    """One record for which there is a future.
-
-    Attributes:
-        value: unique in the run.
-        topic: where it was sent.
-        future: as ``send`` returned it.
-        is_chained: a callback has sent it.
-        metadata: of its delivery, None where it failed.
-        error: why it failed.
-        told: how many times the application was told.
-    """
-
-    value: bytes
-    topic: str
-    future: RecordFuture
-    is_chained: bool = False
-    metadata: RecordMetadata | None = None
-    error: BaseException | None = None
-    told: int = 0
 
 
 class Workload:
@@ -66,6 +44,7 @@ class Workload:
     Attributes:
         plan: as above.
         sent: every record that was taken, in the order of the calls.
+        transactions: those that were begun, where the producer has any.
         half_taken: values of calls of ``send_many`` that did not return; some of them may be on their way.
         calm: opens when nothing goes wrong any more.
     """
@@ -84,6 +63,7 @@ class Workload:
     ) -> None:
         self.plan = plan
         self.sent: list[SentRecord] = []
+        self.transactions: list[Transaction] = []
         self.half_taken: set[bytes] = set()
         self.calm = trio.Event()
         self._random = Random(f"workload {plan.name} {seed}")
@@ -107,7 +87,7 @@ class Workload:
         with trio.CancelScope() as scope:
             try:
                 async with self._producer:
-                    await self._use()
+                    await (self._use_transactions() if self.plan.is_transactional else self._use())
                     if self.plan.close == "cancel":
                         scope.cancel()
                         await trio.lowlevel.checkpoint()
@@ -127,6 +107,37 @@ class Workload:
             await self._probe()
         if timeout is not None:
             await self._producer.close(timeout)
+
+    async def _use_transactions(self) -> None:
+        with trio.move_on_after(PATIENCE_S) as scope:
+            await self._transact_to_the_end()
+        if scope.cancelled_caught:
+            self._record.violated(f"{self.plan.name}: no end of its transactions")
+
+    async def _transact_to_the_end(self) -> None:
+        if not await initialized(self._producer):
+            self._record.count("transactional producers that could not begin")
+            return
+        for _ in range(self.plan.bursts):
+            if await self._transact(commit=self._random.random() < 0.7) == "left open":
+                return
+            await trio.sleep(self._random.uniform(0, self.plan.pause_ms) / 1000)
+        await self.calm.wait()
+        while True:
+            end = await self._transact(commit=True)
+            if end != "aborted":
+                self._note("last transaction", end)
+                return
+            await trio.sleep(1.0)
+
+    async def _transact(self, *, commit: bool) -> str:
+        first = len(self.sent)
+        await self._producer.begin_transaction()
+        await self._burst()
+        end = await ended(self._producer, commit=commit)
+        self.transactions.append(Transaction(self.sent[first:], end))
+        self._note("transaction", end)
+        return end
 
     async def _burst(self) -> None:
         topic = self._random.choice(self._topics)
