@@ -10,7 +10,7 @@ import trio.testing
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import IllegalStateError, PurgedError
+from splashdam.model.errors import IllegalStateError, PurgedError, TransactionFailedError
 from splashdam.testing.scripted_broker import Trouble
 
 
@@ -89,3 +89,20 @@ def test_purge_inside_a_send_is_refused(tcp_cluster: Any) -> None:
         with producer._core.guard.lock, pytest.raises(IllegalStateError, match=r"purge\(\) would wait"):
             producer.purge()
         assert producer.purge() == 0
+
+
+async def test_in_a_transaction_only_the_abort_is_left(
+    cluster: Any, autojump_clock: Any, transactional: Any
+) -> None:
+    """What was purged is missing, so it cannot be committed; the next transaction can."""
+    async with transactional(linger_ms=60_000) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("one", b"purged")
+        assert producer.purge() == 1
+        with pytest.raises(TransactionFailedError, match="were purged; they were not sent"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("one", b"kept")
+    assert cluster.values("one")[0] == b"kept"
