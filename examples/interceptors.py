@@ -29,7 +29,7 @@ def on_batch(batch: BatchMetadata) -> None:
 
 
 with KafkaProducer(
-    bootstrap_servers="embedded:./data", interceptors=[Stamp(), Count()], on_batch=on_batch
+    bootstrap_servers="embedded:./data", interceptors=[Stamp(), Count()], on_batch=on_batch, linger_ms=1_000
 ) as producer:
     for number in range(100):
         producer.send("orders", b"order %d" % number)
