@@ -36,7 +36,7 @@ def make_gates(
     from splashdam.embedded_broker.security.gate import Gate
     from splashdam.embedded_broker.security.users import UserStore
 
-    authority = BrokerAuthority(UserStore(files, directory), clock, token_validator)
+    authority = BrokerAuthority(files, UserStore(files, directory), clock, token_validator)
     return {each.name: Gate(each, settings, authority) for each in guarded}
 
 

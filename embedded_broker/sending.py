@@ -87,6 +87,11 @@ class Outbox:
         """Whether so much is owed that it should leave before more is added."""
         return self._size_bytes >= _FULL_BYTES
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is owed."""
+        return not self._parts
+
     def add(self, frame: Iterable[Part]) -> None:
         """Owes one more answer."""
         for part in frame:

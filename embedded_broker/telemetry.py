@@ -26,7 +26,8 @@ DEFAULT_INTERVAL_MS = 300_000
 MOST_CLIENTS = 16_384
 MOST_PUSHES = 1_000
 _INTERVALS_MS = range(100, 3_600_001)
-_MOST_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+_MOST_DECOMPRESSED_BYTES = 16 * 1024 * 1024
+_MOST_KEPT_BYTES = 64 * 1024 * 1024
 _PREFERRED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 _TOLERANCE_MS = 1.0  # the two clocks, and the way between them, are not exact
 _NO_ID = bytes(16)
@@ -127,7 +128,7 @@ class ClientTelemetry:
 
     Attributes:
         max_bytes: as above.
-        pushes: what was pushed, the latest last; the last 1,000 are kept.
+        pushes: what was pushed, the latest last; the last 1,000 are kept, and at most 64 MiB of them.
         on_push: called with each push, in the broker's thread; must not raise.
     """
 
@@ -239,8 +240,15 @@ class ClientTelemetry:
             raise error_for(ErrorCode.INVALID_RECORD, str(error)) from error
         if metrics:
             push = attrs.evolve(push, metrics=metrics)
-            self.pushes.append(push)
+            self._keep(push)
             self.on_push(push)
+
+    def _keep(self, push: Push) -> None:
+        """With as many earlier ones as have room: a megabyte may hold many of zeros."""
+        self.pushes.append(push)
+        kept_bytes = sum(len(each.metrics) for each in self.pushes)
+        while kept_bytes > _MOST_KEPT_BYTES:
+            kept_bytes -= len(self.pushes.popleft().metrics)
 
     def _client(self, instance_id: bytes, client_id: str) -> _Client:
         """As we know it, or anew where it is not known or subscriptions have changed."""

@@ -12,6 +12,7 @@ from splashdam.embedded_broker.internal_topics import answer_when_all_safe
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.options import MAX_LONG
 from splashdam.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -28,8 +29,8 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
     """Commits what can be; every partition has its own code."""
     broker, group_id = context.broker, request.group_id
     has_retention = request.retention_time_ms != _NO_RETENTION
-    expire_ms = broker.clock.wall_ms() + request.retention_time_ms if has_retention else None
-    found = Sorted(request.topics, broker, expire_ms)
+    ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
+    found = Sorted(request.topics, broker, ends_ms if has_retention else None)
     try:
         missing = (
             ErrorCode.GROUP_ID_NOT_FOUND

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.registry import RequestContext, handles
+from functools import partial
+
+from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 
 @handles(SaslAuthenticateRequest, versions=range(3))
-def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+def sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse | Parked:
     """What the session of the connection says."""
-    if context.session is None:
+    session, message = context.session, bytes(request.auth_bytes)
+    if session is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received on a listener without SASL",
         )
-    return context.session.prove(bytes(request.auth_bytes))
+    if session.takes_long:
+        return Parked(partial(session.prove_aside, message))
+    return session.prove(message)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import trio
 
 from splashdam.embedded_broker.security.users import UserStore
+from splashdam.embedded_broker.storage.files import Files
 from splashdam.net.clock import Clock
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal, ScramCredential
 from splashdam.net.sasl.scram import make_credential, proves
 from splashdam.net.sasl.unsecured_jws import check_unsecured
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_MOST_HASHING = 2
+"""Passwords that are hashed at a time: guessers leave threads to the disks, and a core to the broker."""
 
 TokenValidator = Callable[[str], Authenticated]
 """For OAUTHBEARER: says whose token it is, or raises. Called in the broker's loop, so it must not wait."""
@@ -21,12 +29,17 @@ class BrokerAuthority:
     """Users of the data directory, and tokens.
 
     Args:
+        files: of the broker; runs what takes long aside.
         users: for passwords.
         clock: for tokens.
         token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
     """
 
-    def __init__(self, users: UserStore, clock: Clock, token_validator: TokenValidator | None) -> None:
+    def __init__(
+        self, files: Files, users: UserStore, clock: Clock, token_validator: TokenValidator | None
+    ) -> None:
+        self._files = files
+        self._hashing = trio.CapacityLimiter(_MOST_HASHING)
         self._users = users
         self._clock = clock
         self._token_validator = token_validator
@@ -35,12 +48,22 @@ class BrokerAuthority:
         """See ``Authority``."""
         return self._users.credentials_of(username).get(mechanism)
 
+    def usual_iterations(self, mechanism: str) -> int:
+        """See ``Authority``."""
+        return self._users.usual_iterations(mechanism)
+
     def check_password(self, username: str, password: str) -> bool:
-        """See ``Authority``. It takes as long for a user that does not exist."""
+        """See ``Authority``."""
         for mechanism, credential in self._users.credentials_of(username).items():
             return proves(credential, mechanism, password)
-        make_credential("SCRAM-SHA-256", password)
+        mechanism, iterations = self._users.usual_password_cost()
+        make_credential(mechanism, password, iterations)
         return False
+
+    async def aside(self, work: Callable[[], _T]) -> _T:
+        """Does work that hashes, while the broker's loop goes on."""
+        async with self._hashing:
+            return await self._files.run(work)
 
     def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
         """See ``Authority``."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.receiving import FrameReceiver
-from splashdam.embedded_broker.registry import Address, CloseConnectionError
+from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.fields import Part
 from splashdam.wire.framing import framed
 from splashdam.wire.header import api_key_of, decode_request_header, encode_response
+from splashdam.wire.message import Response
 from splashdam.wire.registry import api_for
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class SessionConnection(ClientConnection):
         session = self._session
         was_known = session.is_known
         if session.wants_tokens:
-            self._outbox.add([framed(session.prove_bare(bytes(frame)))])
+            answer = await session.prove_bare(bytes(frame))
+            if answer is not None:
+                self._outbox.add([framed(answer)])
         else:
             self._admit(frame)
             await super()._answer(frame)
@@ -62,14 +65,23 @@ class SessionConnection(ClientConnection):
                 self._outbox.add(_refusal(frame))
             raise
 
+    async def _unparked(self, parked: Parked) -> Response | None:
+        answer = await super()._unparked(parked)
+        if self._session.failure:
+            await self._delay()
+        return answer
+
     async def _refuse(self, failure: str) -> None:
         """Answers late, so that guessing takes time; and then leaves the client time to read the answer,
         which kafka-python in TLS loses if the end of the stream comes with it."""
-        delay_seconds = self._broker.settings.connection_failed_authentication_delay_ms / 1000
-        await trio.sleep(delay_seconds)
-        await self._settle()
-        await trio.sleep(delay_seconds)
+        if not self._outbox.is_empty:
+            await self._delay()
+            await self._settle()
+        await self._delay()
         raise CloseConnectionError(failure)
+
+    async def _delay(self) -> None:
+        await trio.sleep(self._broker.settings.connection_failed_authentication_delay_ms / 1000)
 
 
 def _refusal(frame: memoryview) -> list[Part]:

@@ -79,7 +79,8 @@ class Gate:
             return ClientConnection(stream, broker, address, peer)
         settings = broker.settings
         offered = [name.strip() for name in settings.sasl_enabled_mechanisms.split(",")]
-        session = SaslSession(self._authority, offered, settings.connections_max_reauth_ms, broker.clock)
+        authority, max_reauth_ms = self._authority, settings.connections_max_reauth_ms
+        session = SaslSession(authority, offered, max_reauth_ms, broker.clock, authority.aside)
         return SessionConnection(stream, broker, address, peer, session)
 
 

@@ -8,12 +8,15 @@ same user, and has to when its time is over.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import auto
+from functools import partial
+from typing import Any
 
 from splashdam.embedded_broker.registry import CloseConnectionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.options import MAX_LONG
 from splashdam.net.clock import Clock
 from splashdam.net.sasl.mechanisms import MECHANISMS, Authenticated, Authority, Refusal, ServerSide
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
@@ -59,6 +62,10 @@ _LEGAL: dict[SessionState, frozenset[int]] = {
 """What may be asked when; what of that comes too early is answered with 34. Who is known may ask anything."""
 
 
+async def _at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
 class SaslSession:
     """One connection's.
 
@@ -67,6 +74,7 @@ class SaslSession:
         mechanisms: those that are offered.
         max_reauth_ms: how long a proof holds at most, 0 without end.
         clock: for both.
+        aside: does what takes long, see ``takes_long``.
 
     Attributes:
         user: who the client is, None before that is proven.
@@ -75,7 +83,12 @@ class SaslSession:
     """
 
     def __init__(
-        self, authority: Authority, mechanisms: Sequence[str], max_reauth_ms: float, clock: Clock
+        self,
+        authority: Authority,
+        mechanisms: Sequence[str],
+        max_reauth_ms: float,
+        clock: Clock,
+        aside: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once,
     ) -> None:
         self.user: str | None = None
         self.failure = ""
@@ -84,6 +97,7 @@ class SaslSession:
         self._mechanisms = list(mechanisms)
         self._max_reauth_ms = max_reauth_ms
         self._clock = clock
+        self._aside = aside
         self._state = SessionState.STRANGE
         self._mechanism = ""
         self._side: ServerSide | None = None
@@ -98,6 +112,11 @@ class SaslSession:
     def is_proving(self) -> bool:
         """Whether an exchange is under way, for the first time or again."""
         return self._state in (SessionState.PROVING, SessionState.RENEWING)
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the next message is checked by hashing, for which the loop must not wait."""
+        return self._side is not None and MECHANISMS[self._mechanism].hashes
 
     def admit(self, api_key: int) -> None:
         """Lets a request pass.
@@ -149,19 +168,18 @@ class SaslSession:
         if side.outcome is None:
             return SaslAuthenticateResponse(auth_bytes=answer)
         left_ms = self._ends_at_ms - self._clock.now_ms()
-        lifetime_ms = 0 if math.isinf(left_ms) else max(1, int(left_ms))
+        lifetime_ms = 0 if math.isinf(left_ms) else max(1, min(int(left_ms), MAX_LONG))
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
-    def prove_bare(self, message: bytes) -> bytes:
-        """The same for a bare token.
+    async def prove_aside(self, message: bytes) -> SaslAuthenticateResponse:
+        """As ``prove``, where it ``takes_long``; nothing else must be asked of the session meanwhile."""
+        answer: SaslAuthenticateResponse = await self._aside(partial(self.prove, message))
+        return answer
 
-        Raises:
-            CloseConnectionError: the client is not let in; there is no way to tell it.
-        """
-        answer = self.prove(message)
-        if answer.error_code:
-            raise CloseConnectionError(self.failure)
-        return bytes(answer.auth_bytes)
+    async def prove_bare(self, message: bytes) -> bytes | None:
+        """The same for a bare token; None where the client is not let in: there is no way to tell it."""
+        answer = await self.prove_aside(message) if self.takes_long else self.prove(message)
+        return None if answer.error_code else bytes(answer.auth_bytes)
 
     def _known(self, outcome: Authenticated) -> None:
         if self.user not in (None, outcome.name):

@@ -11,9 +11,10 @@ import base64
 import fcntl
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.model.broker_errors import KafkaStorageError
@@ -28,6 +29,27 @@ _VERSION = 1
 _Credentials = dict[str, ScramCredential]
 
 
+class Cost(NamedTuple):
+    """What it takes to check a password."""
+
+    mechanism: str
+    iterations: int
+
+
+_CHEAPEST = Cost("SCRAM-SHA-256", MIN_ITERATIONS)
+
+
+class _Seen(NamedTuple):
+    """The file as it was read last."""
+
+    data: bytes
+    users: dict[str, _Credentials]
+    password_cost: Cost
+    """Of most users' passwords, as PLAIN checks them."""
+    iterations: dict[str, int]
+    """Of most users, by mechanism."""
+
+
 class UserStore:
     """The users of a data directory; made anew, it sees the same ones. Any process may change them.
 
@@ -40,7 +62,7 @@ class UserStore:
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
-        self._seen: tuple[bytes, dict[str, _Credentials]] = b"", {}
+        self._seen = _seen(b"", {})
 
     def add(
         self,
@@ -95,11 +117,22 @@ class UserStore:
         """By mechanism; empty where there is no such user."""
         return self._read().get(name, {})
 
+    def usual_iterations(self, mechanism: str) -> int:
+        """How often the passwords of most users are hashed for a mechanism."""
+        return self._look().iterations.get(mechanism, MIN_ITERATIONS)
+
+    def usual_password_cost(self) -> Cost:
+        """What it takes to check the password of most users."""
+        return self._look().password_cost
+
     def _read(self) -> dict[str, _Credentials]:
-        data = self._files.read_bytes(self._path) or b""
-        if data != self._seen[0]:
-            self._seen = data, self._parsed(data)
-        return self._seen[1]
+        return self._look().users
+
+    def _look(self) -> _Seen:
+        data, seen = self._files.read_bytes(self._path) or b"", self._seen
+        if data != seen.data:
+            seen = self._seen = _seen(data, self._parsed(data))
+        return seen
 
     def _parsed(self, data: bytes) -> dict[str, _Credentials]:
         try:
@@ -141,6 +174,18 @@ def _locked(directory: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _seen(data: bytes, users: dict[str, _Credentials]) -> _Seen:
+    all_costs = [
+        [Cost(mechanism, credential.iterations) for mechanism, credential in each.items()]
+        for each in users.values()
+        if each
+    ]
+    usual = Counter(costs[0] for costs in all_costs).most_common(1)
+    counted = Counter(cost for costs in all_costs for cost in costs).most_common()
+    iterations = {cost.mechanism: cost.iterations for cost, _ in reversed(counted)}
+    return _Seen(data, users, usual[0][0] if usual else _CHEAPEST, iterations)
 
 
 def _check_text(what: str, text: str) -> None:

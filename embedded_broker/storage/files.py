@@ -204,9 +204,7 @@ class DiskFiles:
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
         with storage_errors("write", path):
-            with open(temporary, "wb") as file:
-                if private:
-                    os.fchmod(file.fileno(), 0o600)
+            with open(temporary, "wb", opener=_open_private if private else None) as file:
                 file.write(data)
                 if sync:
                     file.flush()
@@ -261,6 +259,13 @@ class DiskFiles:
 
     def lock(self, path: str) -> DirectoryLock:
         return lock_directory(path)
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For its owner alone from its first moment on: who has opened it once may read what comes later."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # a crash may have left one that others have open
+    return os.open(path, flags | os.O_EXCL, 0o600)
 
 
 def _stat(path: str) -> os.stat_result | None:

@@ -111,8 +111,12 @@ class Authority(Protocol):
         """The user's credential for a SCRAM mechanism; None: no such user."""
         ...
 
+    def usual_iterations(self, mechanism: str) -> int:
+        """The iterations of most users: those who do not exist are answered with the same."""
+        ...
+
     def check_password(self, username: str, password: str) -> bool:
-        """Whether the password is the user's."""
+        """Whether the password is the user's. It takes as long for one who does not exist."""
         ...
 
     def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
@@ -132,6 +136,7 @@ class Mechanism:
         name: as Kafka and IANA have it.
         module: of this package.
         needs: the client's options without which it cannot work.
+        hashes: a password is hashed to check a client's message, which takes milliseconds by design.
         serves: whether the embedded broker can offer it.
     """
 
@@ -139,6 +144,7 @@ class Mechanism:
     module: str
     needs: tuple[str, ...]
     serves: bool = True
+    hashes: bool = False
 
     async def open_client(self, credentials: Credentials) -> ClientSide:
         """A client's half; waits where the credentials have to be fetched.
@@ -163,7 +169,7 @@ _PASSWORD = ("sasl_plain_username", "sasl_plain_password")
 MECHANISMS: Mapping[str, Mechanism] = {
     each.name: each
     for each in (
-        Mechanism("PLAIN", "plain", _PASSWORD),
+        Mechanism("PLAIN", "plain", _PASSWORD, hashes=True),
         Mechanism("SCRAM-SHA-256", "scram", _PASSWORD),
         Mechanism("SCRAM-SHA-512", "scram", _PASSWORD),
         Mechanism("OAUTHBEARER", "oauthbearer", ("sasl_oauth_token_provider",)),

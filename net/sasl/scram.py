@@ -30,7 +30,8 @@ _NO_BINDING = base64.b64encode(b"n,,").decode()
 _SALT_BYTES = 16
 _NOT_ESCAPED = re.compile("=(?!2C|3D)")
 _DECOY_KEY = os.urandom(32)
-"""Users that do not exist have a salt, too, the same one each time: nobody can ask who exists."""
+"""Users that do not exist have a salt, too, the same one each time, and as many iterations as most who do:
+nobody can ask who exists."""
 
 
 async def open_client(name: str, credentials: Credentials) -> ScramClient:
@@ -188,7 +189,8 @@ class ScramServer:
     def _decoy(self, user: str) -> ScramCredential:
         salt = hmac.digest(_DECOY_KEY, user.encode(), "sha256")[:_SALT_BYTES]
         nothing = bytes(hashlib.new(HASHES[self._mechanism]).digest_size)
-        return ScramCredential(salt, MIN_ITERATIONS, nothing, nothing)
+        iterations = self._authority.usual_iterations(self._mechanism)
+        return ScramCredential(salt, iterations, nothing, nothing)
 
 
 def _salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:

@@ -17,6 +17,8 @@ from splashdam.net.sasl.mechanisms import Authenticated, Refusal
 
 _SKEW_S = 30.0
 """By so much the clock of who made a token may be ahead of ours."""
+_END_OF_TIME_S = 1e15
+"""Later is no time: milliseconds are kept in 64 bits."""
 
 
 class UnsecuredToken:
@@ -74,7 +76,9 @@ def check_unsecured(token: str, now_s: float) -> Authenticated:
 
 def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) < _END_OF_TIME_S else None  # which NaN is not, either
 
 
 def _encoded(content: dict[str, Any]) -> str:

@@ -146,10 +146,59 @@ async def test_old_clients_send_bare_tokens(autojump_clock: MockClock, talk: Tal
 
 
 async def test_a_bare_token_that_is_wrong(autojump_clock: MockClock, talk: Talk) -> None:
-    """There is no way to say so."""
+    """There is no way to say so; and who guesses in the old way is kept waiting as long."""
     await shake(talk, version=0)
+    started = trio.current_time()
     await talk.stream.send_all(framed(b"\0anna\0wrong"))
     assert await talk.is_closed()
+    assert trio.current_time() - started >= 0.1
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_hashing_a_password_does_not_hold_up_the_loop(
+    autojump_clock: MockClock, cluster: MemoryCluster, talk: Talk, version: int
+) -> None:
+    """A million iterations take half a second, in which no other client would be served."""
+    aside, run = [], cluster.files.run
+
+    async def noted(work: Any) -> Any:
+        aside.append(work)
+        return await run(work)
+
+    cluster.files.run = noted  # type: ignore[method-assign]  # to see who uses it
+    await shake(talk, version=version)
+    if version:
+        await prove(talk)
+    else:
+        await talk.stream.send_all(framed(PLAIN))
+        assert await talk.stream.receive_some(4) == b"\0\0\0\0"
+    assert len(aside) == 1
+    assert (await ask_metadata(talk)).brokers
+
+
+@pytest.mark.parametrize("exp", ["1e400", "-1e400", "NaN", "9" * 400, "1e30"])
+async def test_a_token_that_ends_at_no_time_at_all(
+    autojump_clock: MockClock, talk: Talk, caplog: Any, exp: str
+) -> None:
+    """It is refused: the answer has 64 bits for the milliseconds that are left."""
+    parts = [b'{"alg":"none"}', f'{{"sub":"anna","exp":{exp}}}'.encode()]
+    token = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts) + b"."
+    await shake(talk, "OAUTHBEARER")
+    answer = await prove(talk, b"n,,\x01auth=Bearer " + token + b"\x01\x01")
+    assert answer.auth_bytes == b'{"status":"invalid_token"}'
+    assert "the broker failed" not in caplog.text
+
+
+async def test_a_session_that_lasts_longer_than_64_bits_can_say(autojump_clock: MockClock) -> None:
+    """A validator of one's own may say so."""
+    from splashdam.net.sasl.mechanisms import Authenticated
+
+    cluster = MemoryCluster(autojump_clock, token_validator=lambda token: Authenticated("anna", 1e30))
+    async with cluster.broker():
+        talk = Talk(await cluster.network.connect("broker", 9092))
+        await shake(talk, "OAUTHBEARER")
+        answer = await prove(talk, b"n,,\x01auth=Bearer token\x01\x01")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 2**63 - 1)
 
 
 async def test_a_session_that_is_not_renewed_ends(

@@ -145,6 +145,17 @@ async def test_a_changed_subscription_has_another_id(broker: Broker, talk: Talk)
     assert await push(talk, after) == 0
 
 
+async def test_pushes_of_zeros_do_not_fill_the_memory(broker: Broker, talk: Talk) -> None:
+    """15 KB may hold 15 MiB: at most 64 MiB are kept, of many clients together; more at once is refused."""
+    broker.telemetry.subscribe()
+    zeros = gzip.compress(bytes(15 << 20), 1)
+    for _ in range(6):
+        assert await push(talk, await ask(talk), metrics=zeros, compression_type=1) == 0
+    assert sum(len(each.metrics) for each in broker.telemetry.pushes) == 60 << 20
+    more = gzip.compress(bytes(17 << 20), 1)
+    assert await push(talk, await ask(talk), metrics=more, compression_type=1) == ErrorCode.INVALID_RECORD
+
+
 def test_clients_are_forgotten_the_oldest_first() -> None:
     telemetry = ClientTelemetry(1_000)
     telemetry.subscribe()

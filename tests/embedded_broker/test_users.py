@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.net.clock import SystemClock
-from splashdam.net.sasl.scram import credential_with, proves
+from splashdam.net.sasl.scram import ScramServer, credential_with, proves
 from splashdam.testing.memory_files import MemoryFiles
 
 
@@ -121,10 +122,55 @@ def test_a_damaged_file_is_told(content: bytes) -> None:
 def test_any_scram_credential_checks_a_password(users: UserStore) -> None:
     """PLAIN needs nothing of its own."""
     users.add("anna", "hunter2", mechanisms=["SCRAM-SHA-512"])
-    authority = BrokerAuthority(users, SystemClock(), None)
+    authority = BrokerAuthority(DiskFiles(), users, SystemClock(), None)
     assert authority.check_password("anna", "hunter2")
     assert not authority.check_password("anna", "hunter3")
     assert not authority.check_password("nobody", "hunter2")
+
+
+def test_a_stranger_costs_as_much_as_most_users(users: UserStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the time that a refusal takes would tell who exists."""
+    hashed: list[tuple[str, int]] = []
+
+    def noted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        hashed.append((name, iterations))
+        return pbkdf2(name, password, salt, iterations)
+
+    pbkdf2 = hashlib.pbkdf2_hmac
+    users.add("anna", "hunter2", mechanisms=["SCRAM-SHA-512"], iterations=8192)
+    users.add("ben", "hunter2", mechanisms=["SCRAM-SHA-512"], iterations=8192)
+    users.add("carl", "hunter2")
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", noted)
+    authority = BrokerAuthority(DiskFiles(), users, SystemClock(), None)
+    for name in ("anna", "nobody"):
+        assert not authority.check_password(name, "hunter3")
+    assert hashed == [("sha512", 8192)] * 2
+
+
+def test_a_stranger_is_asked_for_as_many_iterations_as_most_users(users: UserStore) -> None:
+    """SCRAM tells them to whoever asks, before any proof; where there is nobody, the fewest."""
+    authority = BrokerAuthority(DiskFiles(), users, SystemClock(), None)
+
+    def asked(name: str) -> bytes:
+        server = ScramServer("SCRAM-SHA-256", authority, nonce="server")
+        return server.step(f"n,,n={name},r=client".encode()).rpartition(b",")[2]
+
+    assert asked("nobody") == b"i=4096"
+    for name in ("anna", "ben"):
+        users.add(name, "hunter2", iterations=8192)
+    users.add("carl", "hunter2")
+    assert asked("anna") == asked("nobody") == b"i=8192"
+
+
+def test_a_new_file_is_its_owners_from_the_first_moment(users: UserStore, tmp_path: Path) -> None:
+    """Who opens it before its mode is changed goes on reading; so does who has one that a crash left."""
+    (tmp_path / "data").mkdir()
+    left = tmp_path / "data" / f"{FILE_NAME}.tmp"
+    left.write_bytes(b"")
+    with left.open("rb") as seen_by_others:
+        users.add("anna", "hunter2")
+        assert seen_by_others.read() == b""
+    assert (tmp_path / "data" / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_users_of_an_embedded_broker(tmp_path: Path) -> None:

@@ -170,6 +170,14 @@ async def test_old_offsets_are_forgotten(
         assert lasting == [[0, 1, 2], [0, 2], [0, 2], [2]]
 
 
+async def test_a_retention_that_never_ends(broker: Broker, talk: Talk) -> None:
+    """The record has 64 bits for the time: the connection broke, and the log had a traceback."""
+    assert await commit(talk, "g", {0: 5}, 4, retention_time_ms=2**63 - 1) == [0]
+    broker.offsets.load()
+    assert broker.offsets.expire(10**15) == 0
+    assert await fetch(talk, "g", [0]) == [(0, 5, -1, "", 0)]
+
+
 async def test_groups_whose_members_kafka_knew_keep_their_offsets(broker: Broker, talk: Talk) -> None:
     """They count from the last member's leaving, which is not known here; nobody is a member any more."""
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
