@@ -11,6 +11,7 @@ import trio
 
 from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
+from splashdam.client.bootstrap import BootstrapWait, bootstrap_wait
 from splashdam.client.bulk_methods import AsyncManySends
 from splashdam.client.core import ProducerCore
 from splashdam.client.driving import Deadline, drive_in_trio
@@ -212,7 +213,18 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
             nursery = await resources.enter_async_context(trio.open_nursery())
             await nursery.start(core.main)
             self._resources = resources.pop_all()
+        bootstrap = bootstrap_wait(core)
+        if bootstrap is not None:
+            await self._await_bootstrap(bootstrap)
         return self
+
+    async def _await_bootstrap(self, bootstrap: BootstrapWait) -> None:
+        try:
+            await drive_in_trio(bootstrap, self._core.clock, self._core.intake.tally)
+        except BaseException:
+            await self.close(0)
+            await self._resources.aclose()  # not shown this error, which the nursery would wrap into a group
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import attrs
 
@@ -17,6 +17,7 @@ from splashdam.client.lookup import TopicLookup
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, WouldBlock
+from splashdam.model.options import default_options
 from splashdam.record.kernel import NowaitSends
 
 if TYPE_CHECKING:
@@ -31,9 +32,20 @@ if TYPE_CHECKING:
 class ProducerBase(NowaitSends[RecordFuture]):
     """Not for use by itself."""
 
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = default_options(ProducerSettings)
+    """All options with their defaults."""
+
     _core: ProducerCore
     _settings: ProducerSettings
     _lease: Lease | None
+
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
+        """The newest format of record batches that a broker of this version takes; this producer writes 2,
+        which is that of Kafka 0.11 and later."""
+        if api_version >= (0, 11):
+            return 2
+        return 1 if api_version >= (0, 10, 0) else 0
 
     @classmethod
     def from_properties(cls, source: Mapping[str, str] | str | os.PathLike[str], /, **options: Any) -> Self:

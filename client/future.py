@@ -6,11 +6,11 @@ import logging
 import sys
 import threading
 from collections.abc import Generator
-from typing import Any, SupportsIndex, final
+from typing import Any, ClassVar, NoReturn, Self, SupportsIndex, final
 
 from splashdam.client.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
-from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
 from splashdam.record import outcome_table
 from splashdam.record.kernel import BatchOutcome, FutureCell, uncollected
@@ -36,6 +36,10 @@ class RecordFuture(FutureCell):
     """
 
     __slots__ = ()
+
+    error_on_callbacks: ClassVar[bool] = False
+    """kafka-python's: True raises what a callback raises, where that runs in the caller's thread because the
+    record is done already. On the sender's thread it is logged all the same."""
 
     @property
     def is_done(self) -> bool:
@@ -71,6 +75,29 @@ class RecordFuture(FutureCell):
         """
         error = self._error()
         return isinstance(error, KafkaError) and error.retriable
+
+    @property
+    def args(self) -> tuple[int, int, None, int, int, int]:
+        """Number in its batch, timestamp (ms), None for the checksum, and the sizes of key, value and
+        headers: kafka-python's attribute."""
+        return self.index, self.timestamp_ms, None, self.key_size, self.value_size, self.header_size
+
+    def chain(self, future: Any) -> Self:
+        """Has ``future.success(metadata)`` or ``future.failure(error)`` called once this record is done; for
+        futures of kafka-python's kind. As callbacks, these run on the sender's thread."""
+        return self.add_callback(future.success).add_errback(future.failure)
+
+    def success(self, value: Any) -> NoReturn:
+        """Only the producer settles a delivery.
+
+        Raises:
+            IllegalStateError: always; kafka-python's method, which chains into futures of one's own.
+        """
+        raise IllegalStateError("a delivery is settled by its producer; chain it into a future of your own")
+
+    def failure(self, error: BaseException) -> NoReturn:
+        """As ``success``."""
+        self.success(error)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Waits until the record was delivered and says where it went.
@@ -143,6 +170,8 @@ def _on_callback_error(error: BaseException) -> None:
     if not _is_its_own(error):
         raise error
     logger.error("a delivery callback raised", exc_info=error)
+    if RecordFuture.error_on_callbacks and not SENDER_THREADS.here():
+        raise error
 
 
 outcome_table.enter_callbacks = _enter_callbacks

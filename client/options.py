@@ -25,6 +25,12 @@ class ProducerOptions(TypedDict, total=False):
     """All of them may be left out."""
 
     bootstrap_servers: str | Sequence[str]
+    bootstrap_timeout_ms: float | None
+    api_version: tuple[int, ...] | str | None
+    client_dns_lookup: Literal["use_all_dns_ips", "default"]
+    proxy_url: str | None
+    selector: Any
+    kafka_client: Any
     client_id: str | None
     key_serializer: SerializerLike
     value_serializer: SerializerLike

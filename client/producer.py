@@ -12,6 +12,7 @@ import trio
 from splashdam.client import process
 from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
+from splashdam.client.bootstrap import BootstrapWait, bootstrap_wait
 from splashdam.client.bulk_methods import ManySends
 from splashdam.client.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.driving import Deadline, drive_in_thread
@@ -53,8 +54,9 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
             supported, or contradicts another one.
         IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
             exits.
+        NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, where that is given.
 
-    The constructor connects to nobody and returns at once.
+    The constructor connects to nobody and returns at once, unless ``bootstrap_timeout_ms`` is given.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -86,6 +88,16 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
             raise
         # Not at exit: there all producers are closed together, in process.py.
         weakref.finalize(self, core.abandon).atexit = False
+        bootstrap = bootstrap_wait(core)
+        if bootstrap is not None:
+            self._await_bootstrap(bootstrap)
+
+    def _await_bootstrap(self, bootstrap: BootstrapWait) -> None:
+        try:
+            drive_in_thread(bootstrap, self._core.clock, self._core.intake.tally)
+        except BaseException:
+            self.close(0)
+            raise
 
     def prepare(self, topic: str) -> None:
         """Waits for the topic's metadata now, so that the first ``send`` does not.
@@ -153,7 +165,7 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         wait_in_thread(self._core.identified, timeout)
         return self._identity(timeout)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Takes no more records, delivers what is there, and ends the background thread.
 
         What is not delivered when the time is up fails. It is closed afterwards in any case; closing again
@@ -162,6 +174,7 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         Args:
             timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with
                 ``delivery_timeout_ms``.
+            null_logger: kafka-python's; has no effect, since no logger is ever replaced.
 
         Raises:
             ValueError: ``timeout`` is negative.

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from splashdam.client.listener_settings import ListenerSettings
+from splashdam.client.drop_in_settings import DropInSettings
 from splashdam.client.option_values import (
     JAVA_SERIALIZERS,
     accepted,
@@ -42,7 +42,7 @@ DEFAULT_BATCH_SIZE = 256 * 1024
 
 
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
-class ProducerSettings(ListenerSettings):
+class ProducerSettings(DropInSettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(

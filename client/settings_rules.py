@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from splashdam.client.drop_in import present_options, refusal_of
 from splashdam.client.option_values import partitioner_named
 from splashdam.client.security_settings import check_security
 from splashdam.client.settings import ProducerSettings
@@ -24,22 +25,11 @@ from splashdam.record.compression import Compression
 logger = logging.getLogger("splashdam.client")
 
 _NO_KERBEROS = "Kerberos (GSSAPI) is not supported"
-_NO_PROXY = "proxies are not supported"
 
 _UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
     "sasl_kerberos_name": (None, _NO_KERBEROS),
     "sasl_kerberos_service_name": ("kafka", _NO_KERBEROS),
     "sasl_kerberos_domain_name": (None, _NO_KERBEROS),
-    "api_version": (None, "each broker is asked which versions it speaks"),
-    "bootstrap_timeout_ms": (
-        30_000,
-        "the constructor does not wait for the cluster; the first send does, up to max_block_ms",
-    ),
-    "client_dns_lookup": ("use_all_dns_ips", "all addresses of a name are tried"),
-    "proxy_url": (None, _NO_PROXY),
-    "socks5_proxy": (None, _NO_PROXY),
-    "selector": (None, "connections are driven by trio"),
-    "kafka_client": (None, "connections are driven by trio"),
 }
 """kafka-python's options that have no effect here: their default, which is accepted, and the reason."""
 
@@ -55,7 +45,7 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
         KafkaConfigurationError: an option is unknown (the nearest right name is given), not supported,
             illegal, or contradicts another one.
     """
-    options = _without_unsupported(options)
+    options = _without_unsupported(present_options(options))
     if isinstance(options.get("partitioner"), str):
         options["partitioner"] = _partitioner_named(options["partitioner"])
     settings = from_options(ProducerSettings, options, what="producer")
@@ -93,7 +83,7 @@ def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
     security, rest = take_security_properties(properties)
     for name in rest:
-        reason = _UNSUPPORTED.get(name.replace(".", "_"), (None, ""))[1]
+        reason = refusal_of(name) or _UNSUPPORTED.get(name.replace(".", "_"), (None, ""))[1]
         if reason:
             raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
     if "partitioner" in rest and "partitioner.class" not in rest:  # librdkafka's name for it

@@ -64,7 +64,9 @@ class TransactionMethods:
         _of(self._core).begin()
 
     @timed("txn_send_offsets_ns")
-    def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[Any, Any], group_metadata: Any = None, *, consumer_group_id: Any = None
+    ) -> None:
         """Makes a group's offsets part of the transaction: committed with its records, or not at all.
 
         Args:
@@ -72,6 +74,7 @@ class TransactionMethods:
                 also kafka-python's.
             group_metadata: the consumer's ``ConsumerGroupMetadata``, also kafka-python's, so that the cluster
                 can fence a member that was replaced (KIP-447); or the name of the group alone.
+            consumer_group_id: kafka-python 2.x's name of ``group_metadata``.
 
         Raises:
             TransactionFailedError: the cluster does not take them, or the transaction has failed before.
@@ -81,7 +84,8 @@ class TransactionMethods:
         """
         transactions = _of(self._core)
         SENDER_THREADS.refuse("send_offsets_to_transaction()")
-        call = transactions.send_offsets(offsets, group_metadata)
+        group = consumer_group_id if group_metadata is None else group_metadata
+        call = transactions.send_offsets(offsets, group)
         if call is not None:
             _wait(transactions, call)
 

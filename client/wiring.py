@@ -48,13 +48,22 @@ def make_metadata(settings: ProducerSettings) -> Metadata:
     )
 
 
-def make_tcp_connect(settings: ProducerSettings) -> TcpConnect:
-    """Connections by TCP."""
-    return TcpConnect(
+def make_tcp_connect(settings: ProducerSettings) -> Connect:
+    """Connections by TCP, through a proxy where one is wanted.
+
+    Raises:
+        KafkaConfigurationError: the proxy's package is not installed, or its URL is not complete.
+    """
+    connect = TcpConnect(
         timeout_ms=settings.socket_connection_setup_timeout_max_ms,  # the link gives up before
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,
     )
+    if settings.proxy_url is None:
+        return connect
+    from splashdam.net.proxy import ProxyConnect
+
+    return ProxyConnect(settings.proxy_url, connect)
 
 
 def sender_settings(

@@ -1,11 +1,13 @@
 """All errors: the tree of ``model/errors.py``, and a class for each error code a producer or reader meets.
 
 Each class has ``retriable``, ``abortable``, ``fatal`` and ``remedy``; a broker's also has its ``code``.
-``for_code`` answers the class for any code. kafka-python's other names for errors of these codes are names of
-the same classes.
+``for_code`` answers the class for any code. Every name of ``kafka.errors`` is here, too, those of 2.x
+included: another name of the same class, or a class that nothing here raises.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
@@ -49,10 +51,12 @@ from splashdam.model.broker_errors import (
     UnsupportedCompressionTypeError,
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
+    all_classes,
+    error_class,
 )
-from splashdam.model.broker_errors import error_class as for_code
 from splashdam.model.errors import (
     AuthenticationError,
+    AuthorizationError,
     BrokerResponseError,
     BufferExhaustedError,
     BulkSendError,
@@ -64,6 +68,7 @@ from splashdam.model.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    NoBrokersAvailable,
     ProtocolError,
     PurgedError,
     RetriableError,
@@ -75,15 +80,11 @@ from splashdam.model.errors import (
     UnsupportedCodecError,
     WouldBlock,
 )
-
-UnknownError = UnknownServerError
-CorruptRecordError = CorruptRecordException = CorruptMessageError
-NotLeaderForPartitionError = NotLeaderOrFollowerError
-MessageSizeTooLargeError = MessageTooLargeError
-IncompatibleBrokerVersion = UnsupportedVersionError
+from splashdam.model.kafka_python_errors import NEVER_RAISED, OTHER_NAMES, NoError
 
 __all__ = [
     "AuthenticationError",
+    "AuthorizationError",
     "BrokerResponseError",
     "BufferExhaustedError",
     "BulkSendError",
@@ -91,15 +92,12 @@ __all__ = [
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
     "CorruptMessageError",
-    "CorruptRecordError",
-    "CorruptRecordException",
     "DuplicateSequenceNumberError",
     "FatalTransactionError",
     "FencedLeaderEpochError",
     "IllegalArgumentError",
     "IllegalSaslStateError",
     "IllegalStateError",
-    "IncompatibleBrokerVersion",
     "InvalidMetadataError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
@@ -114,13 +112,13 @@ __all__ = [
     "KafkaStorageError",
     "KafkaTimeoutError",
     "LeaderNotAvailableError",
-    "MessageSizeTooLargeError",
     "MessageTooLargeError",
     "NetworkExceptionError",
+    "NoBrokersAvailable",
+    "NoError",
     "NotCoordinatorError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
-    "NotLeaderForPartitionError",
     "NotLeaderOrFollowerError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceNumberError",
@@ -141,7 +139,6 @@ __all__ = [
     "TransactionAbortedError",
     "TransactionFailedError",
     "TransactionalIdAuthorizationFailedError",
-    "UnknownError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownServerError",
@@ -154,3 +151,19 @@ __all__ = [
     "WouldBlock",
     "for_code",
 ]
+
+
+def for_code(code: int) -> type[BrokerResponseError]:
+    """The class for a broker's error code: ``NoError`` for 0, ``UnknownServerError`` for an unknown one."""
+    return error_class(code) if code else NoError
+
+
+# The rest cannot be listed: classes that are made from a code, and kafka-python's other names.
+_others = {**OTHER_NAMES, **NEVER_RAISED, **{kind.__name__: kind for kind in all_classes()}}
+globals().update(_others)
+__all__.extend(sorted(_others.keys() - set(__all__)))
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[KafkaError]:
+        """One of the others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     AuthenticationError,
+    AuthorizationError,
     BrokerResponseError,
     InvalidMetadataError,
     RetriableError,
@@ -135,14 +136,14 @@ class InvalidRequiredAcksError(BrokerResponseError):
     remedy = 'set acks to 0, 1 or "all"'
 
 
-class TopicAuthorizationFailedError(BrokerResponseError):
+class TopicAuthorizationFailedError(BrokerResponseError, AuthorizationError):
     """The principal may not use the topic."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     remedy = "grant the principal WRITE (and CREATE, where it should create the topic)"
 
 
-class ClusterAuthorizationFailedError(BrokerResponseError):
+class ClusterAuthorizationFailedError(BrokerResponseError, AuthorizationError):
     """The principal may not use the cluster, for example to write idempotently."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -228,7 +229,7 @@ class InvalidTxnStateError(BrokerResponseError):
     remedy = "abort the transaction and begin a new one"
 
 
-class TransactionalIdAuthorizationFailedError(BrokerResponseError):
+class TransactionalIdAuthorizationFailedError(BrokerResponseError, AuthorizationError):
     """The principal may not use the transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -315,6 +316,11 @@ def _class_for(code: ErrorCode) -> type[BrokerResponseError]:
 
 
 _CLASSES = _by_code()
+
+
+def all_classes() -> tuple[type[BrokerResponseError], ...]:
+    """The class of each code."""
+    return tuple(_CLASSES.values())
 
 
 def error_class(code: int) -> type[BrokerResponseError]:

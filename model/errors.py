@@ -6,8 +6,9 @@
     ├── KafkaConfigurationError, IllegalStateError, IllegalArgumentError, SerializationError   (the caller's)
     ├── ProtocolError, UnsupportedCodecError                                  (bytes nobody should have sent)
     ├── AuthenticationError ── SslAuthenticationError, SaslError     (no trust; codes 33, 34 and 58, too)
+    ├── AuthorizationError                     (no right to do it; a base of its code's class)
     ├── RetriableError
-    │   ├── KafkaTimeoutError ── BufferExhaustedError
+    │   ├── KafkaTimeoutError ── BufferExhaustedError, NoBrokersAvailable
     │   ├── KafkaConnectionError
     │   └── InvalidMetadataError                                 (retriable, and the metadata is out of date)
     ├── WouldBlock, BulkSendError, PurgedError
@@ -34,6 +35,8 @@ class KafkaError(Exception):
     retriable: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
+    invalid_metadata: ClassVar[bool] = False
+    """Whether what the client knew of the cluster is out of date; kafka-python's name."""
     remedy: str = ""
     """What the caller can do about it; empty where each message says that itself."""
 
@@ -127,11 +130,25 @@ class RetriableError(KafkaError):
 class InvalidMetadataError(RetriableError):
     """Retriable, and what the client knew of the cluster is out of date."""
 
+    invalid_metadata = True
+
+
+class AuthorizationError(KafkaError):
+    """The principal has no right to do this: base of the classes of codes 29, 30, 31, 53 and 65."""
+
+    remedy = "grant the principal the right it lacks"
+
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
     """Something did not happen in its time; the text says what and what was seen last."""
 
     remedy = "see that the brokers can be reached and keep up, or allow more time"
+
+
+class NoBrokersAvailable(KafkaTimeoutError):
+    """No broker of ``bootstrap_servers`` has answered within ``bootstrap_timeout_ms``; the text says why."""
+
+    remedy = "check bootstrap_servers and security_protocol, or allow more time"
 
 
 class BufferExhaustedError(KafkaTimeoutError):
@@ -239,9 +256,12 @@ class BrokerResponseError(KafkaError):
     """A broker answered with an error code."""
 
     code: ClassVar[int] = -1
+    errno: ClassVar[int] = -1
+    """kafka-python's name of ``code``."""
 
     def __init_subclass__(cls) -> None:
         """What is neither retriable nor fatal spoils the transaction it happens in, and nothing else."""
+        cls.errno = int(cls.code)
         cls.abortable = not (cls.retriable or cls.fatal or cls.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     def __init__(self, message: str = "") -> None:

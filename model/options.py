@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 """The largest values of Kafka's INT and LONG settings."""
+
+_FACTORY: Any = attrs.Factory  # a class, which attrs shows to type checkers as a function
 
 _UNITS = {each: f" of {each}" for each in ("bytes", "hours", "minutes")} | {"ms": " of milliseconds"}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -114,6 +117,15 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def default_options(cls: type) -> Mapping[str, Any]:
+    """Each option of ``cls`` with its default; read-only."""
+    defaults: dict[str, Any] = {}
+    for field in attrs.fields(cls):
+        made: Any = field.default
+        defaults[field.name] = made.factory() if isinstance(made, _FACTORY) else made
+    return MappingProxyType(defaults)
 
 
 def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:

@@ -6,7 +6,7 @@ The classes are made from this table by ``broker_errors.py``. An empty remedy is
 from __future__ import annotations
 
 from splashdam.model.error_codes import ErrorCode as Code
-from splashdam.model.errors import InvalidMetadataError, RetriableError
+from splashdam.model.errors import AuthorizationError, InvalidMetadataError, RetriableError
 
 _GROUP = "abort the transaction, and read on with the group's present members and generation"
 _TOKEN = "check the delegation token and how the brokers are set up for tokens"
@@ -40,6 +40,7 @@ OTHER_ERRORS: dict[Code, tuple[str, str] | tuple[str, str, type]] = {
     Code.GROUP_AUTHORIZATION_FAILED: (
         "The principal may not use the group.",
         "grant the principal READ for the group",
+        AuthorizationError,
     ),
     Code.INVALID_PARTITIONS: ("The number of partitions is not legal.", _ADMIN),
     Code.INVALID_REPLICATION_FACTOR: (
@@ -94,7 +95,11 @@ OTHER_ERRORS: dict[Code, tuple[str, str] | tuple[str, str, type]] = {
         "Delegation tokens are not handed out over this connection.",
         _TOKEN,
     ),
-    Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED: ("The principal may not use delegation tokens.", _TOKEN),
+    Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
+        "The principal may not use delegation tokens.",
+        _TOKEN,
+        AuthorizationError,
+    ),
     Code.DELEGATION_TOKEN_EXPIRED: ("The delegation token has expired.", _TOKEN),
     Code.INVALID_PRINCIPAL_TYPE: ("The type of principal is not supported.", _TOKEN),
     Code.NON_EMPTY_GROUP: ("The group has members.", "stop the group's members first"),

@@ -60,11 +60,12 @@ class TcpConnect:
                 ) from error
             except OSError as error:
                 raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
-            self._set_options(stream)
+            self.set_options(stream)
             return stream
         raise KafkaConnectionError(f"cannot connect to {where}: no answer within {self.timeout_ms:g} ms")
 
-    def _set_options(self, stream: trio.SocketStream) -> None:
+    def set_options(self, stream: trio.SocketStream) -> None:
+        """Sets up a stream's socket."""
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         if self.send_buffer_bytes is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)

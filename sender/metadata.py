@@ -76,6 +76,7 @@ class Metadata:
         self._requested: frozenset[str] | None = None  # of the question that is on its way
         self._missing: set[str] = set()  # the snapshot does not show what a caller needs of them
         self._wanted = False  # somebody asked, and the question has not been sent yet
+        self._brokers_wanted = False  # somebody waits for a first answer, whatever the topics
         self._stale = False  # the last answer did not help, or none came
         self._not_before_ms = -math.inf
         self._asked_at_ms = -math.inf  # for all topics in use
@@ -93,6 +94,12 @@ class Metadata:
         self._missing.add(topic)
         self._wanted = True
         if not known:
+            self._not_before_ms = now_ms
+
+    def request_brokers(self, now_ms: float) -> None:
+        """Somebody waits for a first answer, about no topic in particular; the caller wakes the sender."""
+        if not self._brokers_wanted:
+            self._brokers_wanted = self._wanted = True
             self._not_before_ms = now_ms
 
     def request_update(self) -> None:
@@ -129,7 +136,7 @@ class Metadata:
             needed: batches or callers wait for what it brings. If not, a cluster that does not answer, or
                 that has nothing new to say, is asked again only after ``max_age_ms``.
         """
-        if self._requested is not None or not self._last_used_ms:
+        if self._requested is not None or not (self._last_used_ms or self._brokers_wanted):
             return math.inf
         at_once = self._wanted or (self._stale and needed)
         asked_for_ms = now_ms if at_once else self._asked_at_ms + self._max_age_ms
@@ -183,6 +190,7 @@ class Metadata:
         self.on_change()
         self.updated_at_ms = now_ms
         self._requested = None
+        self._brokers_wanted = False
         self._trying_since_ms = math.inf
         complaints = self._complaints(requested)
         self.last_failure = " ".join(map(message_of, complaints))

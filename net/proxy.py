@@ -1,0 +1,68 @@
+"""Connections through a proxy, made by the ``python-socks`` package (``splashdam[proxy]``).
+
+Imported only where ``proxy_url`` is given. TLS and SASL go through the proxy to the broker.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from splashdam.model.errors import KafkaConfigurationError, KafkaConnectionError
+from splashdam.net.connect import TcpConnect, address_text
+
+try:
+    from python_socks import ProxyError
+    from python_socks.async_.trio import Proxy
+except ImportError as error:
+    raise KafkaConfigurationError(
+        "proxy_url needs the package python-socks: pip install 'splashdam[proxy]'"
+    ) from error
+
+
+@attrs.frozen(eq=False, repr=False)
+class ProxyConnect:
+    """Connects through a SOCKS or HTTP proxy.
+
+    Attributes:
+        url: ``socks5://``, ``socks4://`` or ``http://[USER:PASSWORD@]HOST:PORT``. With an ``h`` or ``a``
+            after the number the proxy resolves the brokers' names, and an HTTP proxy does; else this
+            machine.
+        tcp: how sockets are set up; its ``timeout_ms`` bounds the whole of it.
+
+    Raises:
+        KafkaConfigurationError: the URL has no host or port.
+    """
+
+    url: str
+    tcp: TcpConnect
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            self._proxy()
+        except ValueError as error:
+            raise KafkaConfigurationError(f"proxy_url: {error}") from None
+
+    def _proxy(self) -> Proxy:
+        scheme, separator, rest = self.url[:].partition("://")  # a slice of a Secret is the text itself
+        plain = scheme.rstrip("ha") if scheme.startswith("socks") else scheme
+        return Proxy.from_url(plain + separator + rest, rdns=scheme != plain or plain == "http")
+
+    async def __call__(self, host: str, port: int) -> trio.SocketStream:
+        """Connects.
+
+        Raises:
+            KafkaConnectionError: the proxy cannot be reached or refuses, or time is over.
+        """
+        where = address_text(host, port)
+        with trio.move_on_after(self.tcp.timeout_ms / 1000):
+            try:
+                sock = await self._proxy().connect(host, port, timeout=self.tcp.timeout_ms / 1000 + 1)
+            except (ProxyError, OSError) as error:  # neither text holds the password
+                raise KafkaConnectionError(f"cannot connect to {where} through the proxy: {error}") from error
+            stream = trio.SocketStream(sock)
+            self.tcp.set_options(stream)
+            return stream
+        raise KafkaConnectionError(
+            f"cannot connect to {where} through the proxy: no answer within {self.tcp.timeout_ms:g} ms"
+        )
