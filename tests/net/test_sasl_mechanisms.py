@@ -133,7 +133,15 @@ async def test_a_refused_token_is_told_as_json() -> None:
         (Provider(TOKEN, auth="x"), "extension 'auth' is not legal"),
         (Provider(TOKEN, a="\x01"), "extension 'a' is not legal"),
     ],
-    ids=str,
+    ids=[
+        "None",
+        "bytes",
+        "two words",
+        "a separator",
+        "raises",
+        "a reserved extension",
+        "a control character",
+    ],
 )
 async def test_a_provider_that_fails(provider: Provider, words: str) -> None:
     """What it returned is not in the error, since it may be half a token."""

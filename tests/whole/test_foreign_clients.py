@@ -141,19 +141,6 @@ def test_record_that_is_refused(broker: EmbeddedBroker, topic: str) -> None:
     assert confluent_produce(broker.bootstrap_servers, topic, RECORDS[:1], **options) == [0]
 
 
-def test_transactions_are_refused_at_once(broker: EmbeddedBroker) -> None:
-    """A client that wants transactions is told so instead of waiting."""
-    options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", "log_level": 0}
-    with pytest.raises(confluent_kafka.KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-        confluent_kafka.Producer(options).init_transactions(30)
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="tx")
-    try:
-        with pytest.raises(kafka.errors.KafkaError, match="TransactionalIdAuthorizationFailed"):
-            producer.init_transactions()
-    finally:
-        producer.close(0)
-
-
 def test_confluent_lists_topics(broker: EmbeddedBroker, topic: str) -> None:
     """librdkafka's Metadata request has three bytes behind its end, which Kafka ignores too."""
     confluent_produce(broker.bootstrap_servers, topic, RECORDS[:1])
