@@ -338,6 +338,8 @@ async def open_broker(
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
             nursery.cancel_scope.cancel()
+        for _, listener in opened:  # of which some are not served, where the broker could not begin
+            await trio.aclose_forcefully(listener)
     finally:
         unclean = logs.close()
     failure = broker.failure or failure or unclean

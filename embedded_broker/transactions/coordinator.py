@@ -27,6 +27,7 @@ from splashdam.embedded_broker.transactions.records import decode_key, decode_va
 from splashdam.embedded_broker.transactions.recovery import settle_hanging
 from splashdam.embedded_broker.transactions.states import AT_REST, TransactionState
 from splashdam.model.broker_errors import (
+    CoordinatorNotAvailableError,
     CorruptMessageError,
     InvalidRequestError,
     KafkaStorageError,
@@ -62,6 +63,7 @@ class TransactionCoordinator:
         self._broker = broker
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
         self._states: dict[str, TransactionMetadata] = {}
+        self._unreadable: set[int] = set()
         self._completion = TransactionCompletion(broker, self, start_soon)
         self._retry_ms = _RETRY_MS
         self._next_abort_ms: float | None = None
@@ -124,7 +126,7 @@ class TransactionCoordinator:
                 CONCURRENT_TRANSACTIONS (51) while a transaction is being completed, or what ``put`` raises.
         """
         settings, now_ms = self._broker.settings, self._broker.clock.wall_ms()
-        _check_id(transactional_id)
+        self._check_id(transactional_id)
         if not 0 < timeout_ms <= settings.transaction_max_timeout_ms:
             raise error_for(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -215,13 +217,19 @@ class TransactionCoordinator:
         return prepared.identity
 
     def _known(self, transactional_id: str) -> TransactionMetadata:
-        _check_id(transactional_id)
+        self._check_id(transactional_id)
         metadata = self._states.get(transactional_id)
         if metadata is None:
             raise error_for(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer is known for {transactional_id!r}"
             )
         return metadata
+
+    def _check_id(self, transactional_id: str) -> None:
+        if not transactional_id:
+            raise InvalidRequestError("the transactional id is empty")
+        if self._topic.partition_for(transactional_id) in self._unreadable:
+            raise CoordinatorNotAvailableError(f"what is known of {transactional_id!r} could not be read")
 
     def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:
         version = self._broker.settings.transaction_version
@@ -259,31 +267,33 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Reads the states and finishes what a crash interrupted; once, before the first request.
 
-        Raises:
-            KafkaStorageError: the log cannot be read.
+        The ids of a damaged partition are answered with 15. Then nothing that is open without an owner is
+        ended, either: what cannot be read may say that it was committed.
         """
         for partition in range(self._topic.partition_count):
-            for stored in self._topic.read_all(partition):
-                if not stored.header.is_control:
-                    for record in stored.records:
-                        self._take(bytes(record.key or b""), record.value)
+            try:
+                self._states.update(self._read(partition))
+            except (CorruptMessageError, KafkaStorageError) as error:
+                _log.error("%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error)
+                self._unreadable.add(partition)
         known_ids = (each.producer_id for each in self._states.values())
         self._broker.producer_ids.skip(max(known_ids, default=-1))
-        settle_hanging(self._broker, self)
+        if not self._unreadable:
+            settle_hanging(self._broker, self)
         for metadata in list(self._states.values()):
             if metadata.is_prepared:
                 _log.info("%r was being completed when the broker ended; going on", metadata.transactional_id)
                 self._completion.begin(metadata)
 
-    def _take(self, key: bytes, value: bytes | None) -> None:
-        try:
-            transactional_id = decode_key(key)
-            if transactional_id is not None:
-                self._states.pop(transactional_id, None)
-                if value is not None:
-                    self._states[transactional_id] = decode_value(transactional_id, value)
-        except CorruptMessageError as error:
-            _log.warning("%s: %s; it is left out", self._topic.name, error)
+    def _read(self, partition: int) -> dict[str, TransactionMetadata]:
+        states: dict[str, TransactionMetadata] = {}
+        for stored in self._topic.read_all(partition):
+            for record in () if stored.header.is_control else stored.records:
+                try:
+                    _take(states, bytes(record.key or b""), record.value)
+                except CorruptMessageError as error:
+                    _log.warning("%s: %s; it is left out", self._topic.name, error)
+        return states
 
     # --- what time brings -----------------------------------------------------------------------------------
 
@@ -347,6 +357,14 @@ class TransactionCoordinator:
                     del self._states[metadata.expired().transactional_id]
 
 
-def _check_id(transactional_id: str) -> None:
-    if not transactional_id:
-        raise InvalidRequestError("the transactional id is empty")
+def _take(states: dict[str, TransactionMetadata], key: bytes, value: bytes | None) -> None:
+    """Takes in a record of the log.
+
+    Raises:
+        CorruptMessageError: it is not what its version says.
+    """
+    transactional_id = decode_key(key)
+    if transactional_id is not None:
+        states.pop(transactional_id, None)
+        if value is not None:
+            states[transactional_id] = decode_value(transactional_id, value)

@@ -7,8 +7,10 @@ from broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import open_broker
+from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.security.listeners import Listener, parse_listeners
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
@@ -95,3 +97,23 @@ async def test_what_clients_are_told(
         assert broker.bootstrap_servers == f"{expected[0]}:{expected[1]}"
         with pytest.raises(IllegalStateError, match="no listener 'SSL', only"):
             broker.bootstrap_servers_of("SSL")
+
+
+async def test_a_start_that_fails_gives_its_address_back(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener was open and nobody served it: the next start in this process met an address in use."""
+    network, files, clock = MemoryNetwork(), MemoryFiles(), VirtualClock(autojump_clock)
+
+    def fail(_: GroupOffsets) -> None:
+        raise KafkaStorageError("nothing can be read")
+
+    async def begin() -> None:
+        async with open_broker("/data", host="b", port=1, listen=network.listen, clock=clock, files=files):
+            await network.connect("b", 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupOffsets, "load", fail)
+        with pytest.raises(KafkaStorageError):
+            await begin()
+    await begin()

@@ -12,7 +12,9 @@ from broker_talk import Talk
 from transaction_talk import RawProducer, committed_values, opened
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import PREPARED, TransactionState
+from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
 S = TransactionState
@@ -110,3 +112,24 @@ async def test_power_cut_at_any_operation(autojump_clock: MockClock, uses_v2: bo
         if acknowledged is None:
             break
     assert 20 < after < 499
+
+
+async def test_a_damaged_log_of_states_costs_its_ids_and_not_the_broker(
+    files: MemoryFiles, autojump_clock: MockClock
+) -> None:
+    """They are answered with 15, and what is open stays open: what cannot be read may have committed it."""
+    async with opened(files, autojump_clock) as (broker, talk):
+        producer = RawProducer(talk, uses_v2=True)
+        await producer.initialize()
+        await producer.write(b"a", partition=0)
+        number = broker.transactions.log_of(producer.transactional_id).topic_partition.partition
+    path = f"/data/{TRANSACTION_STATE}-{number}/00000000000000000000.log"
+    data = bytearray(files.read_bytes(path) or b"")
+    data[57] ^= 1  # the count of the first batch's records
+    files.write_atomic(path, bytes(data))
+    async with opened(files, autojump_clock) as (broker, talk):
+        assert await RawProducer(talk, uses_v2=True).initialize() == 15
+        producer.talk = talk
+        assert await producer.end() == 15
+        await trio.sleep(90)
+        assert broker.logs.logs[TopicPartition("t", 0)].last_stable_offset == 0
