@@ -80,10 +80,20 @@ class ProducerOptions(TypedDict, total=False):
     ssl_crlfile: str | PathLike[str] | None
     ssl_password: str | None
     ssl_ciphers: str | None
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
     sasl_oauth_token_provider: Any
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: Mapping[str, str]
+    sasl_oauthbearer_cafile: str | PathLike[str] | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_name: Any
     metrics_enabled: bool
     metrics_num_samples: int
     metrics_sample_window_ms: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from splashdam.model.errors import KafkaConfigurationError
@@ -16,10 +16,24 @@ _SAME: Mapping[str, str] = {
     "ssl.keystore.certificate.chain": "ssl_certfile",
     "ssl.keystore.key": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
+    "sasl.oauthbearer.token.endpoint.url": "sasl_oauthbearer_token_endpoint_url",
+    "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_id",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_id",
+    "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_secret",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_secret",
+    "sasl.oauthbearer.scope": "sasl_oauthbearer_scope",
+    "https.ca.location": "sasl_oauthbearer_cafile",
 }
-_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
-_STORE_PASSWORDS = ("ssl.truststore.password", "ssl.keystore.password")
+"""Java's names, and librdkafka's where those differ."""
+_SECRETS = ("ssl_password", "sasl_plain_password", "sasl_oauthbearer_client_secret")
+
 _VERSIONS = {"TLSv1.2", "TLSv1.3"}
+_OURS = ("sasl.oauthbearer.extensions", "sasl.oauthbearer.header.urlencode", "sasl.kerberos.service.name")
+_OIDC_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl.oauthbearer.jwt.retriever.class": ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever"),
+}
+"""What Java has to be told for OIDC, and what is so here anyway."""
 _OTHERS = re.compile(
     r"ssl\.(provider|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation"
     r"|engine\.factory\.class)|sasl\.(login|client|kerberos|oauthbearer)\..+"
@@ -46,20 +60,21 @@ def take_security_properties(properties: Mapping[str, str]) -> tuple[dict[str, A
     options: dict[str, Any] = {}
     rest: dict[str, str] = {}
     for name, value in properties.items():
-        if name in _SAME:
+        if name in _OURS:
+            rest[name] = value
+        elif value.rpartition(".")[2] in _OIDC_CLASSES.get(name, ()):
+            continue
+        elif name in _CHECKS:
+            _CHECKS[name](name, value)
+        elif name in _SAME:
             _put(options, _SAME[name], value if "\n" not in value else _with_lines(value), name)
         elif name == "ssl.endpoint.identification.algorithm":
             options["ssl_check_hostname"] = _checks_names(value)
         elif name == "ssl.cipher.suites":
             options["ssl_ciphers"] = ":".join(part.strip() for part in value.split(","))
-        elif name in ("ssl.protocol", "ssl.enabled.protocols"):
-            _check_versions(name, value)
-        elif name in _TYPES:
-            _check_type(name, value)
-        elif name in _STORE_PASSWORDS:
-            raise KafkaConfigurationError(f"{name} cannot be set: files in PEM have none")
         elif name == "sasl.jaas.config":
-            options.update(_login(value, properties.get("sasl.mechanism")))
+            for option, found in _login(value, properties).items():
+                _put(options, option, found, name)
         elif _OTHERS.fullmatch(name):
             raise KafkaConfigurationError(
                 f"{name} cannot be set: it is about classes of Java; see ssl_context and"
@@ -70,10 +85,11 @@ def take_security_properties(properties: Mapping[str, str]) -> tuple[dict[str, A
     return options, rest
 
 
-def _put(options: dict[str, Any], option: str, value: str, name: str) -> None:
+def _put(options: dict[str, Any], option: str, value: Any, name: str) -> None:
     if option in options:
         raise KafkaConfigurationError(f"{name} is given although another property says the same")
-    options[option] = value
+    is_secret = option in _SECRETS or (isinstance(value, str) and "PRIVATE KEY" in value)
+    options[option] = Secret(value) if is_secret else value
 
 
 def _with_lines(pem: str) -> str:
@@ -98,6 +114,12 @@ def _check_versions(name: str, value: str) -> None:
         )
 
 
+def _check_method(name: str, value: str) -> None:
+    """librdkafka's; here and in Java it is the endpoint that says so."""
+    if value.strip().lower() not in ("default", "oidc"):
+        raise KafkaConfigurationError(f"{name}={value!r}: must be default or oidc")
+
+
 def _check_type(name: str, value: str) -> None:
     if value.strip().upper() != "PEM":
         raise KafkaConfigurationError(
@@ -106,25 +128,59 @@ def _check_type(name: str, value: str) -> None:
         )
 
 
-def _login(config: str, mechanism: str | None) -> dict[str, Any]:
-    """What ``sasl.jaas.config`` says: name and password, or who an unsecured token is for."""
+def _refuse_password(name: str, _value: str) -> NoReturn:
+    raise KafkaConfigurationError(f"{name} cannot be set: files in PEM have none")
+
+
+_CHECKS: Mapping[str, Callable[[str, str], None]] = {
+    "ssl.protocol": _check_versions,
+    "ssl.enabled.protocols": _check_versions,
+    "ssl.truststore.type": _check_type,
+    "ssl.keystore.type": _check_type,
+    "ssl.truststore.password": _refuse_password,
+    "ssl.keystore.password": _refuse_password,
+    "sasl.oauthbearer.method": _check_method,
+}
+"""What only has to be as it is here anyway."""
+
+
+def _login(config: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """What ``sasl.jaas.config`` says: who we are, by password, as a client of OIDC, or without proof."""
     match = _JAAS.match(config)
-    module = match["module"].rpartition(".")[2] if match else ""
+    module, mechanism = match["module"].rpartition(".")[2] if match else "", properties.get("sasl.mechanism")
+    if module == "Krb5LoginModule":
+        _refuse_login("Kerberos finds its keys by KRB5_CLIENT_KTNAME or in the cache that kinit fills")
     if match is None or module not in _MODULES:
         _refuse_login(f"must be one of {', '.join(_MODULES)}, `required` and its options")
     if mechanism is not None and mechanism not in _MODULES[module]:
         _refuse_login(f"{module} is not for sasl.mechanism={mechanism}")
     options = _login_options(match["options"])
-    if module != "OAuthBearerLoginModule":
-        if not options.get("username") or "password" not in options:
-            _refuse_login("username or password is missing")
-        return {
-            "sasl_plain_username": options["username"],
-            "sasl_plain_password": Secret(options["password"]),
-        }
+    if module == "OAuthBearerLoginModule":
+        return _token_login(options, uses_oidc="sasl.oauthbearer.token.endpoint.url" in properties)
+    if not options.get("username") or "password" not in options:
+        _refuse_login("username or password is missing")
+    return {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+
+
+_OIDC_LOGIN: Mapping[str, str] = {
+    "clientId": "sasl_oauthbearer_client_id",
+    "clientSecret": "sasl_oauthbearer_client_secret",
+    "scope": "sasl_oauthbearer_scope",
+}
+
+
+def _token_login(options: dict[str, str], *, uses_oidc: bool) -> dict[str, Any]:
+    if uses_oidc:
+        found: dict[str, Any] = {ours: options[java] for java, ours in _OIDC_LOGIN.items() if java in options}
+        prefix = "extension_"
+        extensions = {name.removeprefix(prefix): options[name] for name in options if name.startswith(prefix)}
+        return {**found, "sasl_oauthbearer_extensions": extensions} if extensions else found
     subject = options.get("unsecuredLoginStringClaim_sub")
     if subject is None:
-        _refuse_login("only unsecuredLoginStringClaim_sub is known; else give a sasl_oauth_token_provider")
+        _refuse_login(
+            "clientId and clientSecret need sasl.oauthbearer.token.endpoint.url; without it only"
+            " unsecuredLoginStringClaim_sub is known; else give a sasl_oauth_token_provider"
+        )
     from splashdam.net.sasl.unsecured_jws import UnsecuredToken
 
     return {"sasl_oauth_token_provider": UnsecuredToken(subject)}

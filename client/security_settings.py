@@ -11,28 +11,21 @@ from typing import Any
 
 import attrs
 
+from splashdam.client.login_settings import LoginSettings, as_path, text_or_none
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import one_of, option
 from splashdam.model.secrets import Secret, secret_or_none
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISM_NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISM_NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """A test compares them with the table in ``net/sasl``, which is not imported for them."""
 
 _FILE = "a path, or the PEM text itself"
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None or isinstance(value, str) else f"must be str, not {type(value).__name__}"
-
-
 def _secret_key(value: Any) -> Any:
     """A key that was given as text and not as a path is a secret."""
     return Secret(value) if isinstance(value, str) and "PRIVATE KEY" in value else value
-
-
-def _path(value: Any) -> Any:
-    return value.__fspath__() if hasattr(value, "__fspath__") else value
 
 
 def _context_or_none(value: Any) -> str | None:
@@ -49,7 +42,7 @@ def _protocol(value: Any) -> Any:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class SecuritySettings:
+class SecuritySettings(LoginSettings):
     """TLS and SASL; part of ``ProducerSettings``."""
 
     security_protocol: str = option(
@@ -68,30 +61,37 @@ class SecuritySettings:
     )
     ssl_cafile: str | None = option(
         None,
-        convert=_path,
-        check=_text_or_none,
+        convert=as_path,
+        check=text_or_none,
         doc=f"CAs that are trusted, {_FILE}; default: those of this machine",
     )
     ssl_certfile: str | None = option(
         None,
-        convert=lambda value: _secret_key(_path(value)),
-        check=_text_or_none,
+        is_secret=True,
+        convert=lambda value: _secret_key(as_path(value)),
+        check=text_or_none,
         doc=f"Our certificate with its chain, for brokers that want one: {_FILE}",
     )
     ssl_keyfile: str | None = option(
         None,
-        convert=lambda value: _secret_key(_path(value)),
-        check=_text_or_none,
+        is_secret=True,
+        convert=lambda value: _secret_key(as_path(value)),
+        check=text_or_none,
         doc=f"The key of ssl_certfile, where that does not hold it: {_FILE}",
     )
     ssl_crlfile: str | None = option(
-        None, convert=_path, check=_text_or_none, doc=f"Revoked certificates, {_FILE}"
+        None, convert=as_path, check=text_or_none, doc=f"Revoked certificates, {_FILE}"
     )
     ssl_password: str | None = option(
-        None, convert=secret_or_none, check=_text_or_none, parse=Secret, doc="Password of the key"
+        None,
+        is_secret=True,
+        convert=secret_or_none,
+        check=text_or_none,
+        parse=Secret,
+        doc="Password of the key",
     )
     ssl_ciphers: str | None = option(
-        None, check=_text_or_none, doc="Ciphers for TLS 1.2, as OpenSSL names them, separated by colons"
+        None, check=text_or_none, doc="Ciphers for TLS 1.2, as OpenSSL names them, separated by colons"
     )
     sasl_mechanism: str | None = option(
         None,
@@ -99,12 +99,13 @@ class SecuritySettings:
         doc="How we prove who we are",
     )
     sasl_plain_username: str | None = option(
-        None, check=_text_or_none, doc="Name of the user, for PLAIN and SCRAM"
+        None, check=text_or_none, doc="Name of the user, for PLAIN and SCRAM"
     )
     sasl_plain_password: str | None = option(
         None,
+        is_secret=True,
         convert=secret_or_none,
-        check=_text_or_none,
+        check=text_or_none,
         parse=Secret,
         doc="The user's password, for PLAIN and SCRAM",
     )
@@ -125,6 +126,13 @@ class SecuritySettings:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
+def _is_default(name: str, value: Any) -> bool:
+    """Whether an option might as well have been left out."""
+    fields = attrs.fields_dict(SecuritySettings)
+    default: Any = fields[name].default if name in fields else None
+    return value is None or value == (default.factory() if hasattr(default, "factory") else default)
+
+
 def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, embedded: bool) -> None:
     """Refuses what contradicts itself, or would silently be less safe than it looks.
 
@@ -141,7 +149,7 @@ def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, em
         raise KafkaConfigurationError(
             f"security_protocol={protocol!r}: an embedded broker is reached inside this process, in PLAINTEXT"
         )
-    given = [name for name, value in options.items() if value is not None]
+    given = [name for name, value in options.items() if not _is_default(name, value)]
     for prefix, is_used, needed in (
         ("ssl_", settings.uses_tls, "SSL"),
         ("sasl_", settings.uses_sasl, "SASL"),
@@ -155,6 +163,10 @@ def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, em
         others = [name for name in given if name.startswith("ssl_") and name != "ssl_context"]
         if others:
             raise KafkaConfigurationError(f"ssl_context and {others[0]} exclude each other")
+    if settings.sasl_oauth_token_provider is not None:
+        others = [name for name in given if name.startswith("sasl_oauthbearer_")]
+        if others:
+            raise KafkaConfigurationError(f"sasl_oauth_token_provider and {others[0]} exclude each other")
     if settings.uses_sasl and settings.sasl_mechanism is None:
         raise KafkaConfigurationError(
             f"sasl_mechanism is missing: security_protocol={protocol!r} needs one of"

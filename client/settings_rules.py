@@ -24,15 +24,6 @@ from splashdam.record.compression import Compression
 
 logger = logging.getLogger("splashdam.client")
 
-_NO_KERBEROS = "Kerberos (GSSAPI) is not supported"
-
-_UNSUPPORTED: Mapping[str, tuple[Any, str]] = {
-    "sasl_kerberos_name": (None, _NO_KERBEROS),
-    "sasl_kerberos_service_name": ("kafka", _NO_KERBEROS),
-    "sasl_kerberos_domain_name": (None, _NO_KERBEROS),
-}
-"""kafka-python's options that have no effect here: their default, which is accepted, and the reason."""
-
 _IDEMPOTENCE_LIMIT_IN_FLIGHT = 5
 
 _client_numbers = itertools.count(1)
@@ -45,7 +36,7 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
         KafkaConfigurationError: an option is unknown (the nearest right name is given), not supported,
             illegal, or contradicts another one.
     """
-    options = _without_unsupported(present_options(options))
+    options = present_options(options)
     if isinstance(options.get("partitioner"), str):
         options["partitioner"] = _partitioner_named(options["partitioner"])
     settings = from_options(ProducerSettings, options, what="producer")
@@ -83,7 +74,7 @@ def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
     security, rest = take_security_properties(properties)
     for name in rest:
-        reason = refusal_of(name) or _UNSUPPORTED.get(name.replace(".", "_"), (None, ""))[1]
+        reason = refusal_of(name)
         if reason:
             raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
     if "partitioner" in rest and "partitioner.class" not in rest:  # librdkafka's name for it
@@ -125,17 +116,6 @@ def topic_compression(settings: ProducerSettings) -> dict[str, Compression]:
 def _level(settings: ProducerSettings, codec: str | None) -> int | None:
     level: int | None = getattr(settings, f"compression_{codec}_level", None)
     return level
-
-
-def _without_unsupported(options: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {}
-    for name, value in options.items():
-        default, reason = _UNSUPPORTED.get(name, (None, ""))
-        if not reason:
-            kept[name] = value
-        elif value is not None and value != default:
-            raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
-    return kept
 
 
 def _is_embedded(bootstrap_servers: object) -> bool:

@@ -36,7 +36,8 @@ def make_gates(
     from splashdam.embedded_broker.security.gate import Gate
     from splashdam.embedded_broker.security.users import UserStore
 
-    authority = BrokerAuthority(files, UserStore(files, directory), clock, token_validator)
+    users, keytab = UserStore(files, directory), settings.sasl_kerberos_keytab
+    authority = BrokerAuthority(files, users, clock, token_validator, keytab)
     return {each.name: Gate(each, settings, authority) for each in guarded}
 
 

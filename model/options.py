@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.secrets import MASK
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ def option(
     check: Callable[[Any], str | None] | None = None,
     convert: Callable[[Any], Any] | None = None,
     notes: Mapping[str, object] | None = None,
+    is_secret: bool = False,
 ) -> Any:
     """Declares one option of an attrs class.
 
@@ -46,6 +48,7 @@ def option(
         check: returns what is wrong with a value, or None.
         convert: turns what was given into the value, before ``check``.
         notes: whatever else the owner of the class wants to find in the field's metadata.
+        is_secret: whether a value that is refused must not be shown, whatever its type.
     """
 
     if isinstance(default, bool):
@@ -54,7 +57,8 @@ def option(
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         problem = check(value) if check is not None else None
         if problem is not None:
-            raise KafkaConfigurationError(f"{attribute.name}={value!r}: {problem}. {doc}")
+            shown = f"'{MASK}'" if is_secret else repr(value)
+            raise KafkaConfigurationError(f"{attribute.name}={shown}: {problem}. {doc}")
 
     metadata = {"doc": doc, "kafka": kafka, "parse": parse, **(notes or {})}
     if isinstance(default, list | dict):

@@ -21,6 +21,8 @@ from splashdam.net.sasl.unsecured_jws import check_unsecured
 class Users:
     """Knows passwords, and takes unsecured tokens."""
 
+    keytab = ""
+
     def __init__(self, **passwords: str) -> None:
         self._passwords = passwords
         self.now_s = 0.0

@@ -65,10 +65,16 @@ def pkcs8(pki: Pki, name: str) -> str:
 
 @contextmanager
 def secure_broker(
-    folder: Path, pki: Pki, protocol: str = "SASL_SSL", *, host: str = "localhost", **settings: Any
+    folder: Path,
+    pki: Pki | None = None,
+    protocol: str = "SASL_SSL",
+    *,
+    host: str = "localhost",
+    **settings: Any,
 ) -> Iterator[EmbeddedBroker]:
     """A broker with one listener on a free port, and one user."""
     if "SSL" in protocol.replace("SASL", ""):
+        assert pki is not None
         settings = {
             "ssl_keystore_location": pki.broker,
             "ssl_truststore_location": pki.cafile,

@@ -33,11 +33,18 @@ class BrokerAuthority:
         users: for passwords.
         clock: for tokens.
         token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
+        keytab: where the broker's own Kerberos keys are; empty: where Kerberos looks for them.
     """
 
     def __init__(
-        self, files: Files, users: UserStore, clock: Clock, token_validator: TokenValidator | None
+        self,
+        files: Files,
+        users: UserStore,
+        clock: Clock,
+        token_validator: TokenValidator | None,
+        keytab: str = "",
     ) -> None:
+        self.keytab = keytab
         self._files = files
         self._hashing = trio.CapacityLimiter(_MOST_HASHING)
         self._users = users

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.model.errors import KafkaError
 from splashdam.model.secrets import Secret
+from splashdam.net.sasl.mechanisms import MECHANISMS
 from splashdam.net.tls import TlsStream, accept_tls
 from splashdam.net.tls_context import TlsFiles, server_context
 
@@ -44,13 +45,17 @@ class Gate:
         authority: knows users.
 
     Raises:
-        KafkaConfigurationError: a file is missing, or is not what it should be.
+        KafkaConfigurationError: a file is missing, or is not what it should be; or a package.
     """
 
     def __init__(self, listener: Listener, settings: SecuritySettings, authority: BrokerAuthority) -> None:
         self._authority = authority
         self._context = tls_context(settings) if listener.uses_tls else None
-        self._uses_sasl = listener.uses_sasl
+        self._offered = []
+        if listener.uses_sasl:
+            self._offered = [name.strip() for name in settings.sasl_enabled_mechanisms.split(",")]
+        for name in self._offered:
+            MECHANISMS[name].check_installed()
 
     async def serve(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
         """Serves one client until its stream ends; whatever the client does, nothing is raised.
@@ -75,12 +80,11 @@ class Gate:
     ) -> ClientConnection:
         if isinstance(stream, TlsStream) and stream.peer_subject:
             _log.debug("%s is %s", peer, stream.peer_subject)
-        if not self._uses_sasl:
+        if not self._offered:
             return ClientConnection(stream, broker, address, peer)
         settings = broker.settings
-        offered = [name.strip() for name in settings.sasl_enabled_mechanisms.split(",")]
         authority, max_reauth_ms = self._authority, settings.connections_max_reauth_ms
-        session = SaslSession(authority, offered, max_reauth_ms, broker.clock, authority.aside)
+        session = SaslSession(authority, self._offered, max_reauth_ms, broker.clock, authority.aside)
         return SessionConnection(stream, broker, address, peer, session)
 
 

@@ -16,7 +16,7 @@ _LIST = {"kind": "list"}
 _PATH = {"kind": "path"}
 _PEM = {"kind": "PEM"}
 _DEFAULT_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
-_OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 def _text(value: Any) -> str | None:
@@ -98,12 +98,13 @@ class SecuritySettings(DirectorySettings):
     ssl_keystore_key: str = option(
         "",
         convert=_secret,
+        is_secret=True,
         check=_text,
         notes=_PEM,
         doc="With ssl.keystore.certificate.chain: the key itself.",
     )
     ssl_key_password: str = option(
-        "", convert=_secret, check=_text, notes={"kind": "password"}, doc="Opens the key."
+        "", is_secret=True, convert=_secret, check=_text, notes={"kind": "password"}, doc="Opens the key."
     )
     ssl_truststore_type: str = option("PEM", check=one_of("PEM"), doc="The kind of ssl.truststore.location.")
     ssl_truststore_location: str = option(
@@ -125,7 +126,14 @@ class SecuritySettings(DirectorySettings):
         convert=_listed,
         check=_mechanisms,
         doc="How clients of SASL listeners may prove who they are: some of PLAIN, SCRAM-SHA-256,"
-        " SCRAM-SHA-512 and OAUTHBEARER (Kafka's default, GSSAPI, is not offered).",
+        " SCRAM-SHA-512, OAUTHBEARER and GSSAPI, which needs splashdam[gssapi] (Kafka's default is GSSAPI).",
+    )
+    sasl_kerberos_keytab: str = option(
+        "",
+        check=_text,
+        notes=_PATH,
+        doc="For GSSAPI: the file with the keys of the broker's principal, which Kafka has in its"
+        " sasl.jaas.config; without it, KRB5_KTNAME or the machine's.",
     )
     sasl_server_max_receive_size: int = option(
         524_288,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.secrets import Secret
 
 
@@ -86,12 +87,16 @@ class Credentials:
         username: for PLAIN and SCRAM.
         password: likewise.
         token_provider: for OAUTHBEARER, see ``oauthbearer.py``.
+        service: for GSSAPI, the brokers' service, or their whole principal as ``gssapi.Name`` or text.
+        service_host: likewise, the host in their principals where that is not ``host``.
     """
 
     host: str
     username: str | None = None
     password: Secret | None = attrs.field(default=None, repr=False)
     token_provider: Any = attrs.field(default=None, repr=False)
+    service: Any = "kafka"
+    service_host: str | None = None
 
 
 @attrs.frozen
@@ -127,6 +132,11 @@ class Authority(Protocol):
         """
         ...
 
+    @property
+    def keytab(self) -> str:
+        """Where the keys of the broker's own principal are; empty: where Kerberos looks for them."""
+        ...
+
 
 @attrs.frozen
 class Mechanism:
@@ -138,6 +148,7 @@ class Mechanism:
         needs: the client's options without which it cannot work.
         hashes: a password is hashed to check a client's message, which takes milliseconds by design.
         serves: whether the embedded broker can offer it.
+        extra: of splashdam, and the package of that name that it needs; or empty.
     """
 
     name: str
@@ -145,6 +156,23 @@ class Mechanism:
     needs: tuple[str, ...]
     serves: bool = True
     hashes: bool = False
+    extra: str = ""
+
+    def check_installed(self) -> None:
+        """Finds out early whether the mechanism can work here.
+
+        Raises:
+            KafkaConfigurationError: the package that it needs is not installed, or does not load.
+        """
+        if not self.extra:
+            return
+        try:
+            import_module(self.extra)
+        except Exception as error:  # it loads libraries of the system, which fail in their own ways
+            raise KafkaConfigurationError(
+                f"SASL mechanism {self.name} needs the package {self.extra}, which cannot be imported"
+                f" ({error}); install splashdam[{self.extra}]"
+            ) from error
 
     async def open_client(self, credentials: Credentials) -> ClientSide:
         """A client's half; waits where the credentials have to be fetched.
@@ -173,6 +201,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
         Mechanism("SCRAM-SHA-256", "scram", _PASSWORD),
         Mechanism("SCRAM-SHA-512", "scram", _PASSWORD),
         Mechanism("OAUTHBEARER", "oauthbearer", ("sasl_oauth_token_provider",)),
+        Mechanism("GSSAPI", "kerberos", (), extra="gssapi"),
     )
 }
 """By name."""

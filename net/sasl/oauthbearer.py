@@ -3,7 +3,8 @@
 A token provider is an object with ``token()``, as kafka-python's ``AbstractTokenProvider``, and maybe
 ``extensions()``; or just a callable. Either may be ``async`` and is then awaited in the producer's own loop;
 else it is called in a thread, since it may ask somebody over the network. It is asked once for each
-connection and each re-authentication, so it keeps a token for as long as that is valid.
+connection and each re-authentication, so it keeps a token for as long as that is valid. If it has a method
+``forget()``, that is called when a broker does not take the token. ``oidc.py`` is one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ async def open_client(_name: str, credentials: Credentials) -> OAuthBearerClient
     token = await _asked(getattr(provider, "token", provider), "token")
     extensions = getattr(provider, "extensions", None)
     found = {} if extensions is None else await _asked(extensions, "extensions")
-    return OAuthBearerClient(_checked_token(token), _checked_extensions(found))
+    forget = getattr(provider, "forget", None)
+    return OAuthBearerClient(_checked_token(token), _checked_extensions(found), forget)
 
 
 def open_server(_name: str, authority: Authority) -> OAuthBearerServer:
@@ -54,6 +56,8 @@ async def _asked(ask: Callable[[], Any], what: str) -> Any:
         if inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(getattr(ask, "__call__", None)):  # noqa: B004 (an object whose __call__ is async)
             return await ask()
         return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    except SaslError:
+        raise  # of a provider that knows what may be told
     except Exception as error:
         # Only its kind: the text of an error of somebody else's may hold what it was about.
         raise SaslError(
@@ -79,10 +83,13 @@ def _checked_extensions(extensions: object) -> dict[str, str]:
 
 
 class OAuthBearerClient:
-    """Shows the token."""
+    """Shows the token; ``forget`` is called if the server does not take it."""
 
-    def __init__(self, token: Secret, extensions: Mapping[str, str]) -> None:
+    def __init__(
+        self, token: Secret, extensions: Mapping[str, str], forget: Callable[[], object] | None = None
+    ) -> None:
         self.complaint = ""
+        self._forget = forget
         self._token = token
         self._extensions = extensions
 
@@ -99,6 +106,8 @@ class OAuthBearerClient:
         if self.complaint:
             raise SaslError(f"OAUTHBEARER: the broker does not take the token: {self.complaint}")
         self.complaint = _complaint(challenge)
+        if self._forget is not None:
+            self._forget()
         return _FAILED
 
 

@@ -38,7 +38,6 @@ WITHOUT_EFFECT = {
 }
 """Each says in its documentation why."""
 
-NOT_YET = {"sasl_kerberos_name", "sasl_kerberos_service_name", "sasl_kerberos_domain_name"}
 ON_ITS_OWN = {"config", "DEFAULT_CONFIG", "DEPRECATED_CONFIGS"}
 PRIVATE_TO_KAFKA_PYTHON = {"rebind"}
 
@@ -46,7 +45,7 @@ PRIVATE_TO_KAFKA_PYTHON = {"rebind"}
 def test_every_option_of_kafka_python_is_an_option_here() -> None:
     """Its defaults, all of them given, are accepted, and so are ours."""
     theirs = kafka.KafkaProducer.DEFAULT_CONFIG
-    assert theirs.keys() - KafkaProducer.DEFAULT_CONFIG.keys() <= NOT_YET | {"socks5_proxy"}
+    assert theirs.keys() - KafkaProducer.DEFAULT_CONFIG.keys() <= {"socks5_proxy"}
     producer_settings(theirs)
     producer_settings(KafkaProducer.DEFAULT_CONFIG)
 

@@ -86,7 +86,7 @@ def test_an_older_name_of_the_node_id() -> None:
             {"listeners": "SASL_SSL:9092"},
             "listeners='SASL_SSL:9092': 'SASL_SSL:9092' is not NAME://HOST:PORT",
         ),
-        ({"sasl.enabled.mechanisms": "GSSAPI"}, "must be some of PLAIN, SCRAM-SHA-256"),
+        ({"sasl.enabled.mechanisms": "NTLM"}, "must be some of PLAIN, SCRAM-SHA-256"),
         ({"ssl.keystore.type": "JKS"}, "must be one of 'PEM'"),
         ({"log.cleanup.policy": "compress"}, "must be of delete and compact"),
     ],

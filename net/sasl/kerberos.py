@@ -1,0 +1,167 @@
+"""GSSAPI with Kerberos (RFC 4752): tickets prove who both are. Needs ``splashdam[gssapi]``.
+
+There is no security layer, as in Kafka: what has to be secret goes through TLS. Only the client's first step
+talks to somebody, the KDC, so ``open_client`` does it, in a thread; all others are arithmetic.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import Any
+
+import trio
+
+from splashdam.model.errors import SaslError
+from splashdam.net.sasl.mechanisms import Authenticated, Authority, Credentials, Refusal
+
+_log = logging.getLogger(__name__)
+
+_NO_LAYER = b"\x01"
+_NO_SIZE = b"\0\0\0"
+"""Nothing is wrapped later on, so nothing may be large."""
+
+
+async def open_client(_name: str, credentials: Credentials) -> KerberosClient:
+    """See ``mechanisms.py``: has a ticket made for the broker.
+
+    Raises:
+        SaslError: there is none to be had.
+    """
+    return await trio.to_thread.run_sync(_begun, credentials, abandon_on_cancel=True)
+
+
+def open_server(_name: str, authority: Authority) -> KerberosServer:
+    """See ``mechanisms.py``."""
+    return KerberosServer(authority.keytab)
+
+
+def _begun(credentials: Credentials) -> KerberosClient:
+    gssapi: Any = import_module("gssapi")
+
+    service, host = credentials.service, credentials.service_host or credentials.host
+    if isinstance(service, str):
+        is_principal = "/" in service or "@" in service
+        kind = gssapi.NameType.kerberos_principal if is_principal else gssapi.NameType.hostbased_service
+        service = gssapi.Name(service if is_principal else f"{service}@{host}", kind)
+    try:
+        context = gssapi.SecurityContext(
+            name=service,
+            usage="initiate",
+            mech=gssapi.MechType.kerberos,
+            flags=gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity,
+        )
+        return KerberosClient(context, context.step() or b"")
+    except gssapi.exceptions.GSSError as error:
+        raise SaslError(f"GSSAPI: no ticket for {service}: {_reason(error)}") from error
+
+
+class KerberosClient:
+    """Shows the ticket, wants the broker to prove itself, and asks for no security layer.
+
+    Args:
+        context: of gssapi, after its first step.
+        first: what that said.
+    """
+
+    complaint = ""
+
+    def __init__(self, context: Any, first: bytes) -> None:
+        self._context = context
+        self._first = first
+        self._is_done = False
+
+    def start(self) -> bytes:
+        """The ticket."""
+        return self._first
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """See ``ClientSide``: the broker's proof, then what layers it has, then nothing."""
+        gssapi: Any = import_module("gssapi")
+
+        if self._is_done:
+            if challenge:
+                raise SaslError("GSSAPI: the broker goes on talking where all is said")
+            return None
+        try:
+            if not self._context.complete:
+                return self._context.step(challenge) or b""
+            layers = self._context.unwrap(challenge).message
+            if len(layers) != 4 or not layers[0] & _NO_LAYER[0]:
+                raise SaslError("GSSAPI: the broker insists on a security layer, which Kafka does not have")
+            self._is_done = True
+            answer: bytes = self._context.wrap(_NO_LAYER + _NO_SIZE, False).message
+        except gssapi.exceptions.GSSError as error:
+            raise SaslError(f"GSSAPI: the broker is not to be trusted: {_reason(error)}") from error
+        return answer
+
+
+class KerberosServer:
+    """Wants the ticket, and gives its own proof.
+
+    Args:
+        keytab: where the broker's keys are; empty: where Kerberos looks for them.
+    """
+
+    def __init__(self, keytab: str) -> None:
+        self.outcome: Authenticated | None = None
+        self._keytab = keytab
+        self._context: Any = None
+        self._has_offered = False
+
+    def step(self, message: bytes) -> bytes:
+        """See ``ServerSide``."""
+        gssapi: Any = import_module("gssapi")
+
+        try:
+            if self._context is None:
+                store = {"keytab": self._keytab} if self._keytab else None
+                own = gssapi.Credentials(usage="accept", store=store)
+                self._context = gssapi.SecurityContext(creds=own, usage="accept")
+            if not self._context.complete:
+                answer: bytes | None = self._context.step(message)
+                return answer or self._offer()
+            return self._end(message) if self._has_offered else self._offer()
+        except gssapi.exceptions.GSSError as error:
+            _log.warning("GSSAPI: a client is not let in: %s", _reason(error))
+            raise Refusal("Authentication failed: the Kerberos ticket is not accepted") from None
+
+    def _offer(self) -> bytes:
+        """Security layers: none, and nothing else."""
+        if not self._context.complete:
+            raise Refusal("Authentication failed: the Kerberos exchange does not go on")
+        self._has_offered = True
+        wrapped: bytes = self._context.wrap(_NO_LAYER + _NO_SIZE, False).message
+        return wrapped
+
+    def _end(self, message: bytes) -> bytes:
+        chosen = self._context.unwrap(message).message
+        if chosen[:1] != _NO_LAYER or len(chosen) < 4:
+            raise Refusal("Authentication failed: the client wants a security layer")
+        principal, own = str(self._context.initiator_name), str(self._context.target_name)
+        name, acting_for = _short_name(principal, own), chosen[4:].decode(errors="replace")
+        if acting_for not in ("", name, principal):
+            raise Refusal(
+                "Authentication failed: Client requested an authorization id that is different from its"
+                " principal"
+            )
+        self.outcome = Authenticated(name)
+        return b""
+
+
+def _short_name(principal: str, own: str) -> str:
+    """As Kafka's ``sasl.kerberos.principal.to.local.rules`` by default: ``anna/host@REALM`` is ``anna``.
+
+    Raises:
+        Refusal: the client is of another realm than we are.
+    """
+    name, _, realm = principal.rpartition("@")
+    if realm != own.rpartition("@")[2]:
+        raise Refusal(f"Authentication failed: no rule gives {principal} a short name")
+    return name.partition("/")[0]
+
+
+def _reason(error: Any) -> str:
+    """What Kerberos says, without what it says about itself."""
+    texts = [*error.get_all_statuses(error.min_code, False)] if error.min_code else []
+    return "; ".join(filter(None, texts)) or "; ".join(error.get_all_statuses(error.maj_code, True))
