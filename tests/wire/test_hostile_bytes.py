@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_values import CASE_IDS, CASES, MESSAGES, full_example
 
-from splashdam.model.errors import ProtocolError
+from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire import codec
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.header import decode_request, decode_response, encode_request
@@ -128,7 +128,7 @@ def hostile(message: Message, version: int, old: bytes, new: bytes) -> str:
     assert body.count(old) == 1
     with pytest.raises(ProtocolError) as caught:
         decode(type(message), body.replace(old, new), version)
-    return str(caught.value)
+    return message_of(caught.value)
 
 
 def one_batch() -> ProduceRequest:
@@ -229,7 +229,7 @@ def traced(data: bytes) -> tuple[float, float, str]:
     gc.collect()
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return peak / len(data), held / len(data), str(problem)
+    return peak / len(data), held / len(data), "" if problem is None else message_of(problem)
 
 
 def test_the_smallest_structures() -> None:
