@@ -14,7 +14,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka simulate check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka kerberos simulate check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -36,6 +36,11 @@ test: setup  ## the whole suite
 kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
+
+kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT Kerberos: KDC, tools and headers
+	@command -v krb5-config > /dev/null || { echo "apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev"; exit 1; }
+	@$(PIP) install "gssapi>=1.8" $(LOGGED)
+	$(BIN)/python -m pytest -m kerberos -rs
 
 simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
 	$(BIN)/python -m splashdam.testing.simulator --seeds $(SEEDS) --first $(FIRST)

@@ -38,14 +38,12 @@ _KDC_CONF = """[kdcdefaults]
 """
 
 
+_PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+
+
 def tools_missing() -> list[str]:
     """MIT's programs that are not here."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
-    return [
-        name
-        for name in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
-        if not shutil.which(name, path=path)
-    ]
+    return [name for name in _PROGRAMS if _found(name) is None]
 
 
 class Realm:
@@ -125,8 +123,12 @@ class Realm:
             raise RuntimeError(f"{command[0]}: {done.stdout} {done.stderr}")
 
 
+def _found(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
 def _path_of(name: str) -> str:
-    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    found = _found(name)
     assert found is not None
     return found
 

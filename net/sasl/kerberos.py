@@ -92,7 +92,7 @@ class KerberosClient:
             self._is_done = True
             answer: bytes = self._context.wrap(_NO_LAYER + _NO_SIZE, False).message
         except gssapi.exceptions.GSSError as error:
-            raise SaslError(f"GSSAPI: the broker is not to be trusted: {_reason(error)}") from error
+            raise SaslError(f"GSSAPI: broker and client do not agree: {_reason(error)}") from error
         return answer
 
 
@@ -116,9 +116,11 @@ class KerberosServer:
         try:
             if self._context is None:
                 store = {"keytab": self._keytab} if self._keytab else None
-                own = gssapi.Credentials(usage="accept", store=store)
+                mechs = [gssapi.MechType.kerberos]  # and not whatever else this machine has, like SPNEGO
+                own = gssapi.Credentials(usage="accept", store=store, mechs=mechs)
                 self._context = gssapi.SecurityContext(creds=own, usage="accept")
             if not self._context.complete:
+                # Where the ticket is wrong this is Kerberos' own word for it, and the next step raises.
                 answer: bytes | None = self._context.step(message)
                 return answer or self._offer()
             return self._end(message) if self._has_offered else self._offer()
