@@ -212,7 +212,8 @@ class Metadata:
         """A broker could not be reached, or the connection to it broke; told to those who wait in vain."""
         self.last_failure, self.last_error = reason, error
         self._stale = True
-        if self._wanted:  # that was the attempt; from now on it takes somebody who needs the answer
+        aged = now_ms >= self._asked_at_ms + self._max_age_ms
+        if self._wanted or aged:  # that was the attempt; from now on it takes somebody who needs the answer
             self._wanted = False
             self._asked_at_ms = now_ms
 

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-def run_script(script: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Runs Python source in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
-        },
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+from process_kit import run_script, silent_produce
 
 
 def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
@@ -134,13 +113,6 @@ def test_an_open_producer_at_exit_gives_up(tcp_cluster: Any) -> None:
     assert done.stderr.count("1 batches were not delivered") == 1
     assert done.stderr.count("\n") == 1
     assert 0.2 <= float(done.stdout) < 5
-
-
-def silent_produce(message: Any) -> Any:
-    from splashdam.testing.scripted_broker import Trouble
-    from splashdam.wire.messages.produce import ProduceRequest
-
-    return Trouble(then="silence" if isinstance(message, ProduceRequest) else "answer")
 
 
 def test_no_producer_is_made_during_exit() -> None:
