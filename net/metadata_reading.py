@@ -19,7 +19,9 @@ def read_cluster(response: MetadataResponse) -> ClusterMetadata:
         raise error_for(response.error_code)
     return ClusterMetadata(
         nodes={
-            each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
+            each.node_id: Node(each.node_id, each.host, each.port, each.rack)
+            for each in response.brokers
+            if each.node_id >= 0  # negative ids are ours, for the addresses to begin with
         },
         topics={
             topic.name: _read_topic(topic.name, topic) for topic in response.topics if topic.name is not None

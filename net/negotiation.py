@@ -97,14 +97,16 @@ def finalized_levels(answer: ApiVersionsResponse) -> dict[str, int]:
     }
 
 
-def highest_common(cls: type[Request[Any]], offered: Mapping[int, Versions], peer: str) -> int:
-    """The newest version that both sides speak.
+def highest_common(
+    cls: type[Request[Any]], offered: Mapping[int, Versions], peer: str, newest: int | None = None
+) -> int:
+    """The newest version that both sides speak, and no newer one than ``newest``.
 
     Raises:
         UnsupportedVersionError: there is none; the text names both ranges.
     """
     theirs = offered.get(cls.API_KEY)
-    ours = Versions(cls.VERSIONS[0], cls.VERSIONS[-1])
+    ours = Versions(cls.VERSIONS[0], cls.VERSIONS[-1] if newest is None else min(newest, cls.VERSIONS[-1]))
     if theirs is None:
         raise UnsupportedVersionError(f"{peer} does not offer {cls.NAME}; it offers {_listed(offered)}")
     version = min(ours.last, theirs.last)
@@ -131,7 +133,7 @@ class Negotiating(ABC):
     def __init__(self, peer: str) -> None:
         self.api_versions: dict[int, Versions] = {}
         self.finalized_features: dict[str, int] = {}
-        self._versions: dict[type[Request[Any]], int] = {}
+        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}
         self._peer = peer
         self._name = f"the connection to {peer}"
 
@@ -155,15 +157,17 @@ class Negotiating(ABC):
         self.finalized_features = finalized_levels(answer)
         self._versions.clear()
 
-    def version_for(self, request_cls: type[Request[Any]]) -> int:
-        """The newest version of a request that both sides speak.
+    def version_for(self, request_cls: type[Request[Any]], newest: int | None = None) -> int:
+        """The newest version of a request that both sides speak, and no newer one than ``newest``.
 
         Raises:
             UnsupportedVersionError: there is none.
             IllegalStateError: `negotiate` has not run.
         """
-        if request_cls not in self._versions:
+        version = self._versions.get((request_cls, newest))
+        if version is None:
             if not self.api_versions:
                 raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
-            self._versions[request_cls] = highest_common(request_cls, self.api_versions, self._peer)
-        return self._versions[request_cls]
+            version = highest_common(request_cls, self.api_versions, self._peer, newest)
+            self._versions[request_cls, newest] = version
+        return version

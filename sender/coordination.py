@@ -115,6 +115,7 @@ class Coordination:
             self._manager.unanswered(question, error, now_ms)
         except KafkaError as error:
             self._manager.impossible(question, error, now_ms)
+            self._context.wakeup.wake()  # this turn has looked for what fails with the transaction already
 
     def _answered(self, question: Question, pending: PendingResponse[Any]) -> None:
         context = self._context

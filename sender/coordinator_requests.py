@@ -92,10 +92,15 @@ def find_coordinator(wanted: CoordinatorKey) -> Question:
 
     def refusal(response: FindCoordinatorResponse) -> tuple[int, str]:
         for each in response.coordinators:
-            return each.error_code, each.error_message or ""
-        return response.error_code, response.error_message or ""
+            return each.error_code or _nowhere(each.node_id, each.host), each.error_message or ""
+        return response.error_code or _nowhere(response.node_id, response.host), response.error_message or ""
 
     return Question(Asked.FIND_COORDINATOR, FindCoordinatorRequest, build, refusal, finds=wanted)
+
+
+def _nowhere(node_id: int, host: str) -> int:
+    """No error, but no broker either: negative ids are ours, for the addresses to begin with."""
+    return ErrorCode.NONE if node_id >= 0 and host else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def coordinator_in(response: FindCoordinatorResponse) -> Node:
@@ -117,7 +122,9 @@ def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) ->
         )
 
     def refusal(response: InitProducerIdResponse) -> tuple[int, str]:
-        return response.error_code, f"no producer id for {key}"
+        given = Identity(response.producer_id, response.producer_epoch)
+        code = response.error_code or (0 if given.is_one else ErrorCode.UNKNOWN_SERVER_ERROR)
+        return code, f"no producer id for {key}"
 
     return Question(Asked.INIT_PRODUCER_ID, InitProducerIdRequest, build, refusal, key)
 

@@ -203,11 +203,9 @@ class BrokerLink:
             KafkaError: ``build`` refused, or there is no connection. Nothing was sent, and ``on_done`` is
                 not called.
         """
-        version = self.version_for(request_cls)
         connection = self._open_connection()
+        version = connection.version_for(request_cls, newest)
         self._used_at_ms = self._clock.now_ms()
-        if newest is not None and newest < version:
-            version = newest
         connection.submit_now(
             build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
         )

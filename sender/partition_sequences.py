@@ -23,6 +23,11 @@ class Identity(NamedTuple):
     producer_id: int
     epoch: int
 
+    @property
+    def is_one(self) -> bool:
+        """Whether a broker can check numbers by it: to brokers a negative id is a producer that has none."""
+        return self.producer_id >= 0 and self.epoch >= 0
+
 
 class PartitionSequences:
     """Sequence numbers of one partition under one identity.

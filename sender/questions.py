@@ -10,7 +10,7 @@ import trio
 
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError
 from splashdam.model.log_fields import fields
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.pending import PendingResponse
@@ -21,6 +21,7 @@ from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink
 from splashdam.sender.metadata import run_waiters
+from splashdam.sender.partition_sequences import Identity
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -167,6 +168,8 @@ class Questions:
             response = pending.result()
             if response.error_code:
                 raise error_for(response.error_code, _refusal(response))
+            if not Identity(response.producer_id, response.producer_epoch).is_one:
+                raise ProtocolError(f"InitProducerIdResponse: {response.producer_id} is no producer id")
         except KafkaError as error:
             with self._context.guard:
                 self._id_refused(idempotence, error)

@@ -32,7 +32,7 @@ from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTel
 logger = logging.getLogger("splashdam.sender")
 
 DEFAULT_INTERVAL_MS = 300_000
-"""How long to leave a broker alone whose answer was lost."""
+"""How long to leave a broker alone whose answer was lost, or names no interval."""
 
 LAST_PUSH_MS = 1_000
 """How long closing waits for the answer to the last push."""
@@ -191,7 +191,8 @@ class Telemetry:
         if answer.error_code:
             self._refused(answer.error_code)
             return
-        self._interval_ms = float(max(answer.push_interval_ms, 1))
+        interval_ms = answer.push_interval_ms
+        self._interval_ms = float(interval_ms if interval_ms > 0 else DEFAULT_INTERVAL_MS)
         if self.instance_id == _NO_ID:
             self.instance_id = bytes(answer.client_instance_id)
             self._on_identified(self.instance_id)

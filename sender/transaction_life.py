@@ -79,6 +79,8 @@ class TransactionLife:
     def abort_unattended(self) -> None:
         """As `abort`, where that is legal, for who does not wait."""
         if self.can_abort:
+            if self._call is not None and self._call.decided:
+                self._call = None  # nobody asks any more how that one ended
             self.abort().detached = True
 
     def send_offsets(
@@ -212,7 +214,8 @@ class TransactionLife:
         self.sequences.begin(implicit=False)
         self._groups.clear()
         stuck = self.sequences.in_trouble
-        if self.state is TransactionState.ABORTING and (self._renew or stuck) and self._can_renew:
+        renewable = self._can_renew or not self.sequences.identified
+        if self.state is TransactionState.ABORTING and (self._renew or stuck) and renewable:
             self.cause = None
             self._advance(TransactionEvent.RENEW)
             return

@@ -33,6 +33,11 @@ class TransactionalSequences(Idempotence):
         return False
 
     @property
+    def identified(self) -> bool:
+        """Whether the coordinator has ever given an identity."""
+        return self.state is IdState.READY
+
+    @property
     def in_trouble(self) -> bool:
         """Whether a partition has numbers that cannot be continued under the present identity."""
         return any(partition.troubled() for partition in self._troubled.values())

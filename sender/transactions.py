@@ -91,15 +91,16 @@ class TransactionManager(TransactionLife):
 
     def answered(self, question: Question, response: Any, now_ms: float) -> None:
         """The answer."""
+        self._asked = None
+        if self.state is TransactionState.FATAL_ERROR:
+            return  # a batch has ended the producer while this was under way
         code, text = question.refusal(response)
         if not code:
-            self._asked = None
             self._backoff.reset()
             self.last_error = None
             self._learn(question, response)
             return
         if code == ErrorCode.INVALID_TXN_STATE and self._unsure and self._aborts(question):
-            self._asked = None
             self._completed()  # what had no answer was not carried out: there is nothing to abort
             return
         self._rule(question, ruling_on(question.asked, code), error_for(code, text), now_ms)
@@ -182,15 +183,17 @@ class TransactionManager(TransactionLife):
 
     def _rule(self, question: Question, ruling: Ruling, error: KafkaError, now_ms: float) -> None:
         self._asked = None
+        if self.state is TransactionState.FATAL_ERROR:
+            return
         self.last_error = error
-        aborting_end = self._aborts(question)
         if ruling is Ruling.RENEW:
             if not self._can_renew:
                 ruling = Ruling.DIE
             self._renew = True
-            self._skip_end |= aborting_end or error_code(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        elif ruling is Ruling.ABORT and aborting_end:
-            ruling = Ruling.RETRY  # there is no other way out of an abort
+            unknown = error_code(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            self._skip_end |= unknown or self._aborts(question)
+        elif ruling is Ruling.ABORT and self._leads_out_of_an_abort(question):
+            ruling = Ruling.RETRY  # there is no other way
         match ruling:
             case Ruling.FIND_AGAIN | Ruling.RETRY:
                 if ruling is Ruling.FIND_AGAIN and question.coordinator is not None:
@@ -208,6 +211,10 @@ class TransactionManager(TransactionLife):
 
     def _aborts(self, question: Question) -> bool:
         return question.asked is Asked.END and self.state is TransactionState.ABORTING
+
+    def _leads_out_of_an_abort(self, question: Question) -> bool:
+        finds = question.asked is Asked.FIND_COORDINATOR and self.state is TransactionState.ABORTING
+        return finds or self._aborts(question)
 
     def _wait_ms(self, question: Question, error: KafkaError) -> float:
         busy = error_code(error) == ErrorCode.CONCURRENT_TRANSACTIONS

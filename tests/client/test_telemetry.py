@@ -155,3 +155,16 @@ def test_a_closed_producer_has_no_id() -> None:
     producer.close()
     with pytest.raises(IllegalStateError, match="closed"):
         producer.client_instance_id(0)
+
+
+async def test_an_interval_of_none(
+    both: Open, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that names 0 ms was sent metrics 1,000 times a second; Kafka's clients take 5 min."""
+    monkeypatch.setattr("splashdam.embedded_broker.telemetry._INTERVALS_MS", range(1))
+    async with both({"interval_ms": 0}) as (broker, producer):
+        await (await producer.send("t", b"one"))
+        await trio.sleep(149)
+        assert not broker.telemetry.pushes
+        await trio.sleep(1_000)
+        assert 2 <= len(broker.telemetry.pushes) <= 4

@@ -282,3 +282,23 @@ async def test_a_timeout_says_what_it_waited_for(
         cluster.network.refuse("node-1", 9092, refusing=False)
         cluster.scripted.id_script.clear()
         await producer.init_transactions()
+
+
+async def test_a_request_that_cannot_be_made_fails_waiting_records_at_once(
+    autojump_clock: MockClock, cluster: Any, transactional: Any
+) -> None:
+    """It is found out late in a turn of the sender: without another turn they lingered on in a lost cause."""
+    cluster.scripted.spoken[TxnOffsetCommitRequest] = (0, 2)
+    cluster.scripted.features["transaction.version"] = 0
+    async with transactional(linger_ms=60_000) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({("in", 0): 1}, "g")
+        future = await producer.send("one", b"x")
+        await trio.sleep(1)  # its partition is in the transaction, and nothing is under way
+        start_ms = cluster.clock.now_ms()
+        with pytest.raises(TransactionFailedError):
+            await producer.send_offsets_to_transaction({("in", 0): 1}, ConsumerGroupMetadata("g", 3, "me"))
+        with pytest.raises(UnsupportedVersionError):
+            await future
+        assert cluster.clock.now_ms() - start_ms < 1000

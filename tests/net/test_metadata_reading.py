@@ -10,6 +10,7 @@ from splashdam.model.errors import ProtocolError
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.wire.messages.metadata import (
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -38,3 +39,9 @@ def test_error_of_the_whole_answer() -> None:
     """From version 13 on the broker may refuse the question itself."""
     with pytest.raises(ClusterAuthorizationFailedError):
         read_cluster(MetadataResponse(error_code=31))
+
+
+def test_brokers_with_negative_ids_are_none() -> None:
+    """Such ids are ours: the connection to an address to begin with would be taken for theirs."""
+    brokers = [MetadataResponseBroker(node_id=each, host="h", port=1) for each in (-1, 1, -(2**31))]
+    assert list(read_cluster(MetadataResponse(brokers=brokers)).nodes) == [1]

@@ -161,3 +161,13 @@ async def test_the_negotiated_version_is_used(autojump_clock: MockClock) -> None
         assert header.api_version == 8
         await broker.answer(header, MetadataResponse(cluster_id="c"))
         assert (await pending.wait()).cluster_id == "c"
+
+
+async def test_no_newer_version_than_the_caller_wants(autojump_clock: MockClock) -> None:
+    """Nor an older one than the broker speaks: that is said here, and not found out by sending it."""
+    async with connected(autojump_clock) as (connection, broker):
+        await negotiate(connection, broker, body(ApiVersionsResponse(api_keys=OFFER), 4))
+        assert connection.version_for(ProduceRequest, 8) == 8
+        assert connection.version_for(ProduceRequest, 10) == connection.version_for(ProduceRequest) == 9
+        with pytest.raises(UnsupportedVersionError, match=r"v2-99, splashdam v0-1"):
+            connection.version_for(MetadataRequest, 1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from splashdam.net import reading
+from splashdam.net import reading, writing
 from splashdam.net.reading import Eagerness
 
 ReadSoon = Callable[[int, memoryview, float], int | None]
@@ -86,3 +87,11 @@ def test_each_miss_doubles_the_pause() -> None:
     assert pauses == [1, 3, 7, 15, 31, 63, 63, 63]
     eagerness.note(True)
     assert eagerness.is_due()
+
+
+def test_the_compiled_twin_was_there_and_not_used() -> None:
+    """Both functions for sockets come from it where it is built; the import of this one was lost."""
+    if os.environ.get("SPLASHDAM_PURE") or importlib.util.find_spec("splashdam.net._writing_c") is None:
+        pytest.skip("the compiled twin is not used")
+    assert reading.read_soon is not reading.read_soon_py
+    assert writing.write_within is not writing.write_within_py

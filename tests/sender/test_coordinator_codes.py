@@ -11,6 +11,8 @@ from splashdam.model.errors import KafkaError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.sender.coordinator_codes import Asked, Ruling, gravest, ruling_on
 from splashdam.sender.transaction_states import TransactionState
+from splashdam.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from splashdam.wire.messages.init_producer_id import InitProducerIdResponse
 
 INTO = [Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS, Asked.COMMIT_OFFSETS, Asked.END]
 KNOWN_CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
@@ -234,3 +236,89 @@ def test_abortable_before_there_is_an_identity() -> None:
     talk.manager.abort()
     assert talk.calm() == [Asked.INIT_PRODUCER_ID]
     assert talk.manager.state is TransactionState.READY
+
+
+@pytest.mark.parametrize("code", [0, 29, 49, 16])
+def test_an_answer_after_a_fatal_one(code: int) -> None:
+    """A Produce answer has ended the producer while the coordinator was asked: its answer is late."""
+    talk = Talk()
+    question = talk.asks_for(Asked.ADD_PARTITIONS)
+    talk.manager.die(ProducerFencedError("fenced"))
+    talk.reply(question, code)
+    assert talk.manager.state is TransactionState.FATAL_ERROR
+    assert isinstance(talk.manager.cause, ProducerFencedError)
+    assert talk.next() is None
+
+
+def test_a_request_that_breaks_after_a_fatal_answer() -> None:
+    """As above, without an answer."""
+    talk = Talk().begun()
+    talk.manager.commit()
+    question = talk.until(Asked.END)
+    talk.manager.die(ProducerFencedError("fenced"))
+    talk.manager.impossible(question, KafkaError("too late"), talk.now_ms)
+    talk.manager.unanswered(question, KafkaError("too late"), talk.now_ms)
+    assert isinstance(talk.manager.cause, ProducerFencedError)
+
+
+@pytest.mark.parametrize("code", [30, 120])
+def test_a_coordinator_that_is_not_named_during_an_abort(code: int) -> None:
+    """There is no other way out, so it is asked again: after a backoff, not in a loop."""
+    talk = Talk().begun()
+    call = talk.manager.abort()
+    talk.manager.coordinator_lost(1)
+    talk.reply(talk.until(Asked.FIND_COORDINATOR), code)
+    assert talk.manager.state is TransactionState.ABORTING
+    assert talk.manager.due_in_ms(talk.now_ms) == 100
+    talk.now_ms += 100
+    talk.calm()
+    assert call.decided
+    assert call.error is None
+
+
+@pytest.mark.parametrize("code", [30, 120])
+def test_ready_only_with_an_identity(code: int) -> None:
+    """The coordinator is not named when the first identity is asked for; after the abort there is one."""
+    talk = Talk()
+    talk.reply(talk.asks_for(Asked.FIND_COORDINATOR), code)
+    (call,) = talk.manager.ended
+    talk.manager.acknowledge(call)
+    talk.manager.abort()
+    assert talk.calm() == [Asked.FIND_COORDINATOR, Asked.INIT_PRODUCER_ID]
+    assert talk.manager.state is TransactionState.READY
+    assert talk.manager.sequences.identity.producer_id == 7
+
+
+def test_an_abort_that_failed_is_begun_anew_where_nobody_waits() -> None:
+    """It had timed out before it failed, and nobody has heard of it; `close` waited for its end in vain."""
+    talk = Talk().begun()
+    talk.manager.batch_failed(KafkaError("lost"))
+    talk.manager.abort()
+    talk.reply(talk.until(Asked.END), 59)
+    talk.reply(talk.until(Asked.INIT_PRODUCER_ID), 120)
+    assert talk.manager.state is TransactionState.ABORTABLE_ERROR
+    talk.manager.abort_unattended()
+    talk.calm()
+    assert talk.manager.state is TransactionState.READY
+
+
+@pytest.mark.parametrize(("node_id", "host"), [(-1, "h"), (-1, ""), (0, "")])
+def test_a_coordinator_that_is_no_broker(node_id: int, host: str) -> None:
+    """Negative ids are ours, for the addresses to begin with: their connections stay as they are."""
+    talk = Talk()
+    question = talk.asks_for(Asked.FIND_COORDINATOR)
+    nobody = Coordinator(key="x", node_id=node_id, host=host, port=1)
+    talk.manager.answered(question, FindCoordinatorResponse(coordinators=[nobody]), talk.now_ms)
+    assert talk.manager.due_in_ms(talk.now_ms) == 100
+    talk.now_ms += 100
+    assert talk.until(Asked.INIT_PRODUCER_ID)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (7, -1), (-(2**63), 0)])
+def test_an_identity_that_is_none(producer_id: int, epoch: int) -> None:
+    """With a negative id brokers check no numbers: nothing is sent under it."""
+    talk = Talk()
+    question = talk.asks_for(Asked.INIT_PRODUCER_ID)
+    response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    talk.manager.answered(question, response, talk.now_ms)
+    assert talk.manager.state is TransactionState.FATAL_ERROR

@@ -292,6 +292,23 @@ async def test_producer_id_is_retried(make_rig, autojump_clock):
         assert 500 < rig.clock.now_ms() < 1200
 
 
+async def test_a_producer_id_that_is_none(make_rig, autojump_clock, monkeypatch):
+    """With -1 brokers check no numbers, and a retry may write twice: another one is asked for."""
+    rig = make_rig()
+    usual, given = rig.cluster.respond, [-1, -(2**63)]
+
+    def respond(broker, message, version, trouble):
+        response = usual(broker, message, version, trouble)
+        if isinstance(message, InitProducerIdRequest) and given:
+            response.producer_id = given.pop()
+        return response
+
+    monkeypatch.setattr(rig.cluster, "respond", respond)
+    async with rig.running():
+        assert await rig.send_and_wait(b"x") == 0
+    assert not given
+
+
 async def test_answer_without_the_partition(make_rig, autojump_clock, monkeypatch):
     """A response that leaves a partition out is no answer: the batch is sent again."""
     rig = make_rig()
