@@ -32,6 +32,10 @@ def renewal_delay_ms(lifetime_ms: float, random: Callable[[], float]) -> float:
 
 def distrust(error: BaseException | None) -> AuthenticationError | None:
     """The failure of authentication that is behind an error, if one is."""
-    while error is not None and not isinstance(error, AuthenticationError):
+    seen: set[int] = set()  # an error raised from itself is its own cause
+    while error is not None and id(error) not in seen:
+        if isinstance(error, AuthenticationError):
+            return error
+        seen.add(id(error))
         error = error.__cause__
-    return error
+    return None

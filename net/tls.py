@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import trio
 
-from splashdam.model.errors import AuthenticationError, KafkaConnectionError
+from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.values import Buffer
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.tls_errors import explained
@@ -28,6 +28,7 @@ class TlsStream(trio.abc.Stream):
     def __init__(self, tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
         self._tls = tls
         self._peer = peer
+        self._reason: KafkaError | None = None
 
     @property
     def peer_subject(self) -> str | None:
@@ -63,14 +64,19 @@ class TlsStream(trio.abc.Stream):
         await self._tls.aclose()
 
     def _explained(self, error: trio.BrokenResourceError) -> trio.BrokenResourceError:
-        """The same with a text, and where the peer has refused us with that as its cause."""
-        if error.__cause__ is None:
-            return error
-        reason = explained(error.__cause__, self._peer, is_open=True)
-        broken = trio.BrokenResourceError(str(reason))
-        if isinstance(reason, AuthenticationError):
-            error.__cause__ = reason
-        return broken
+        """The same with a text, and where the peer has refused us with that as its cause.
+
+        Always another error: one that is raised from itself is its own cause, without an end. OpenSSL gives
+        its reason once, trio none to those who come later: they are told the first.
+        """
+        cause = error.__cause__
+        if cause is not None and self._reason is None:
+            self._reason = explained(cause, self._peer, is_open=True)
+        if self._reason is None:
+            return trio.BrokenResourceError(str(error) or f"the connection to {self._peer} has failed before")
+        if isinstance(self._reason, AuthenticationError):
+            error.__cause__ = self._reason
+        return trio.BrokenResourceError(str(self._reason))
 
 
 class TlsConnect:

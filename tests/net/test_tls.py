@@ -220,6 +220,23 @@ async def test_a_client_that_is_not_trusted(pki: Pki, certificate: str | None) -
     assert words in str(reason)
 
 
+async def test_a_stream_that_broke_before_is_no_error_without_end(pki: Pki) -> None:
+    """Trio's second error has no cause, and it was raised from itself: the search for a cause never ended."""
+    ours, theirs = memory_stream_pair()
+    tls = trio.SSLStream[trio.abc.Stream](ours, client(cafile=pki.cafile), server_hostname="localhost")
+    stream = TlsStream(tls, "localhost:9093")
+    await theirs.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    errors = []
+    for attempt in (stream.receive_some, stream.receive_some, lambda: stream.send_all(b"x")):
+        with pytest.raises(trio.BrokenResourceError, match="does not speak TLS") as caught:
+            await attempt()
+        errors.append(caught.value)
+    assert all(isinstance(distrust(error), SslAuthenticationError) for error in errors)
+    itself = ValueError("its own cause")
+    itself.__cause__ = itself
+    assert distrust(itself) is None
+
+
 async def test_old_versions_are_not_spoken(pki: Pki) -> None:
     """TLS 1.2 is the oldest."""
     old = client(cafile=pki.cafile)
