@@ -272,6 +272,11 @@ def _open_logs(
     )
 
 
+def _warn_of_idle(settings: BrokerSettings) -> None:
+    for name, reason in settings.without_effect().items():
+        _log.warning("%s has no effect here: %s", name, reason)
+
+
 @asynccontextmanager
 async def open_broker(
     path: str | os.PathLike[str],
@@ -315,8 +320,7 @@ async def open_broker(
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options, config)
-    for name, reason in settings.without_effect().items():
-        _log.warning("%s has no effect here: %s", name, reason)
+    _warn_of_idle(settings)
     clock, files = clock or SystemClock(), files or DiskFiles()
     logs = _open_logs(path, files, clock, settings, leadership)
     failure: BaseException | None = None
