@@ -327,13 +327,11 @@ async def open_broker(
     try:
         leadership = leadership or OwnLeadership(logs)
         begin_leader_epochs(leadership, logs)
-        producer_ids = leadership.producer_ids or _own_producer_ids(files, logs)
+        ids = leadership.producer_ids or _own_producer_ids(files, logs)
         gates = make_gates(settings, files, logs.root, clock, token_validator)
         opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
-            broker = Broker(
-                settings, clock, logs, producer_ids, nursery, leadership=leadership, own_loop=own_loop
-            )
+            broker = Broker(settings, clock, logs, ids, nursery, leadership=leadership, own_loop=own_loop)
             try:
                 broker.begin()
                 for endpoint, listener in opened:

@@ -20,7 +20,7 @@ from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.sending import Outbox
 from splashdam.embedded_broker.straight_produce import StraightProduce
-from splashdam.model.errors import ProtocolError
+from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire.fields import Part
 from splashdam.wire.header import api_key_of, encode_response
 from splashdam.wire.message import Response
@@ -64,7 +64,9 @@ class ClientConnection:
                 _log.info("closed %s: idle for %.0f s", self._peer, self._idle_seconds)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("%s is gone", self._peer)
-        except (ProtocolError, CloseConnectionError) as error:
+        except ProtocolError as error:
+            _log.warning("closed %s: %s", self._peer, message_of(error))  # its remedy is for clients
+        except CloseConnectionError as error:
             _log.warning("closed %s: %s", self._peer, error)
         except Exception:
             _log.exception("closed %s: the broker failed", self._peer)

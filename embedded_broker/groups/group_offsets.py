@@ -66,7 +66,9 @@ class GroupOffsets:
                 for batch in self._topic.read_all(partition):
                     _replay(state, keys, batch)
             except (CorruptMessageError, KafkaStorageError) as error:
-                _log.error("%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error)
+                _log.error(
+                    "%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error.message
+                )
                 self._unreadable.add(partition)
             if state.groups:
                 self._states[partition] = state
@@ -114,7 +116,7 @@ class GroupOffsets:
         except (MessageTooLargeError, RecordListTooLargeError) as error:
             raise error_for(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.message) from error
         except KafkaStorageError as error:
-            _log.error("cannot commit offsets of group %r: %s", group_id, error)
+            _log.error("cannot commit offsets of group %r: %s", group_id, error.message)
             raise NotCoordinatorError(error.message) from error
         state = self._states.setdefault(partition, OffsetState())
         for record_offset, (key, committed) in enumerate(records, appended.base_offset):
@@ -180,7 +182,9 @@ class GroupOffsets:
                 try:
                     self._topic.append(partition, [(key.encoded(), None) for key in some])
                 except BrokerResponseError as error:
-                    _log.warning("cannot forget offsets in %s-%d: %s", CONSUMER_OFFSETS, partition, error)
+                    _log.warning(
+                        "cannot forget offsets in %s-%d: %s", CONSUMER_OFFSETS, partition, error.message
+                    )
                     break
                 for key in some:
                     self._states[partition].forget(key)
@@ -224,7 +228,7 @@ def _replay(state: OffsetState, keys: _KnownKeys, batch: StoredBatch) -> None:
         try:
             _replay_record(state, keys, record, producer_id)
         except CorruptMessageError as error:
-            _log.warning("%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error)
+            _log.warning("%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error.message)
 
 
 def _replay_record(state: OffsetState, keys: _KnownKeys, record: Record, producer_id: int) -> None:

@@ -115,7 +115,7 @@ def refuse(
 ) -> None:
     """Turns the answer into that of a batch that was not appended, or is not as safe as was asked."""
     if isinstance(error, KafkaStorageError):
-        _log.error("cannot append to %s: %s", topic_partition, error)
+        _log.error("cannot append to %s: %s", topic_partition, error.message)
     answer.error_code = error.code
     answer.error_message = error.message
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1

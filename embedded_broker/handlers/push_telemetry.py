@@ -33,7 +33,7 @@ def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> Pu
             broker.clock.now_ms(),
         )
     except BrokerResponseError as error:
-        _log.debug("a push of metrics by %s was refused: %s", push.client_id, error)
+        _log.debug("a push of metrics by %s was refused: %s", push.client_id, error.message)
         return PushTelemetryResponse(error_code=error.code)
     _log.debug("%s (%s) pushed metrics", push.client_id, push.client_instance_id)
     return PushTelemetryResponse()

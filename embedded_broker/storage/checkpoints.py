@@ -57,7 +57,7 @@ class OffsetCheckpoint:
         try:
             return dict(parse_entry(line, self._path) for line in decode_lines(data, self._path))
         except KafkaStorageError as error:
-            _logger.warning("%s; going on without it", error)
+            _logger.warning("%s; going on without it", error.message)
             return {}
 
     def forget(self, topics: Collection[str]) -> None:

@@ -49,7 +49,7 @@ def find_partitions(
     return found
 
 
-def topic_ids(files: Files, partitions: dict[TopicPartition, str]) -> dict[str, bytes]:
+def topic_ids(files: Files, partitions: Mapping[TopicPartition, str]) -> dict[str, bytes]:
     """The id of each topic as its partitions have it; topics without any are left out.
 
     Raises:

@@ -82,7 +82,7 @@ def logged(what: str) -> Iterator[None]:
     try:
         yield
     except BrokerResponseError as error:
-        _logger.warning("%s: %s", what, error)
+        _logger.warning("%s: %s", what, error.message)
     except Exception:
         _logger.exception("%s failed", what)
 

@@ -64,7 +64,7 @@ class LeaderEpochs:
         try:
             self._keep(list(self._entries), log_start_offset)
         except KafkaStorageError as error:
-            _logger.warning("%s", error)
+            _logger.warning("%s", error.message)
 
     def _keep(self, kept: list[tuple[int, int]], log_start_offset: int) -> None:
         while len(kept) > 1 and kept[1][1] <= log_start_offset:

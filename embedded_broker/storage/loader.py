@@ -215,7 +215,7 @@ class LogLoader:
             end = active.next_offset()
             active.prepare_for_append()
         except CorruptMessageError as error:
-            _logger.warning("%s; the shutdown was not as clean as its marker says", error)
+            _logger.warning("%s; the shutdown was not as clean as its marker says", error.message)
             self._recover(active, self._producers_at(active.base_offset))
             end = active.next_offset()
             active.prepare_for_append()

@@ -2,44 +2,35 @@
 
 All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
 handed out are ``FileSlice``s, which outlive whatever happens to the log. Reading stands in
-``log_reading.py``, flushing in ``log_flushing.py``.
+``log_reading.py``, flushing in ``log_flushing.py``, appending in ``log_appending.py``.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import struct
 from collections.abc import Callable
 from functools import partial
 
-from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
-from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
+from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog, LogLoader
-from splashdam.embedded_broker.storage.log_flushing import FlushableLog
+from splashdam.embedded_broker.storage.log_appending import AppendableLog
 from splashdam.embedded_broker.storage.log_reading import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP
-from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
-from splashdam.embedded_broker.storage.producer_state import RememberedBatch
 from splashdam.embedded_broker.storage.replay import make_producers_durable
 from splashdam.embedded_broker.storage.retention import LogFacts, SegmentFacts, expired_segments
-from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.segment_removal import SegmentRemover
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
-from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
-from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import LOG_APPEND_TIME_BIT, BatchHeader, parse_header, stamp_log_append_time
+from splashdam.model.values import TopicPartition
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "NO_TIMESTAMP", "Log"]
 
-_ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: all that a leader changes
 _logger = logging.getLogger(__name__)
 
 
-class Log(FlushableLog):
+class Log(AppendableLog):
     """One partition's log; made by ``Log.open``.
 
     Attributes:
@@ -69,14 +60,10 @@ class Log(FlushableLog):
             topic_id=topic_id,
             recovery_point=recovery_point,
             now_ms=now_ms,
+            on_work=partial(on_work, self),
         )
-        self._files = files
-        self._snapshots = SnapshotFiles(files, directory)
-        self._snapshot_offset = loaded.log_end_offset
-        self._on_work = partial(on_work, self)
         self._remover = SegmentRemover(files, directory, self._on_work)
         self.swapper = SegmentSwapper(files, directory, self._segments, self._remover, self._flusher)
-        self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
 
     @classmethod
     def open(
@@ -125,150 +112,6 @@ class Log(FlushableLog):
             now_ms=now_ms,
             on_work=on_work,
         )
-
-    # --- append ---------------------------------------------------------------------------------------------
-
-    def append_as_leader(
-        self, batch: Buffer, *, now_ms: int, leader_epoch: int | None = None
-    ) -> AppendResult:
-        """Appends one batch as a producer sent it: all of it, or on any error nothing.
-
-        What is changed of it (base offset, leader epoch) is changed on the way to the disk; ``batch`` itself
-        is neither written to nor copied, unless the topic uses LogAppendTime, which changes its checksum.
-
-        Args:
-            batch: exactly one batch of format 2.
-            now_ms: wall clock, milliseconds since the epoch.
-            leader_epoch: the leader's; by default the newest epoch of this log.
-
-        Raises:
-            BrokerResponseError: what ``check_batch`` refuses, ``ProducerStates.check`` refuses, or
-                KafkaStorageError where the disk does not take it.
-            IllegalStateError: the log is closed.
-        """
-        if self.state is not LogState.OPEN:
-            self._refuse("append")
-        header = check_batch(batch, self.settings, now_ms)
-        if header.producer_id >= 0:
-            earlier = self.producers.check(header)
-            if earlier is not None:
-                return self._duplicate(earlier)
-        if self.settings.uses_log_append_time:
-            batch, header = _stamp(batch, header, now_ms)
-        appended = self._write(batch, header, now_ms, leader_epoch)
-        if header.producer_id >= 0:
-            self.producers.record(header, appended.base_offset, now_ms)
-        return appended
-
-    def append_as_coordinator(self, batch: Buffer, *, now_ms: int) -> AppendResult:
-        """Appends a batch that the broker made for itself: without sequence numbers, so none are compared.
-
-        Raises:
-            BrokerResponseError: what ``check_size`` or ``ProducerStates.check_epoch`` refuses, or
-                KafkaStorageError.
-            IllegalStateError: the log is closed.
-        """
-        if self.state is not LogState.OPEN:
-            self._refuse("append")
-        header = parse_header(batch)
-        check_size(header.size_bytes, self.settings)
-        self.producers.check_epoch(header.producer_id, header.producer_epoch)
-        appended = self._write(batch, header, now_ms, None)
-        if header.producer_id >= 0:
-            self.producers.record(header, appended.base_offset, now_ms)
-        return appended
-
-    def append_marker(
-        self, marker: TransactionMarker, *, now_ms: int, leader_epoch: int | None = None
-    ) -> AppendResult:
-        """Ends a producer's transaction in this partition; a marker that ends nothing takes an offset, too.
-
-        Args:
-            marker: what the transaction's coordinator decided.
-            now_ms: wall clock, milliseconds since the epoch; the marker's timestamp.
-            leader_epoch: as for ``append_as_leader``.
-
-        Raises:
-            BrokerResponseError: what ``ProducerStates.check_marker`` refuses, or KafkaStorageError.
-            IllegalStateError: the log is closed.
-        """
-        if self.state is not LogState.OPEN:
-            self._refuse("append")
-        self.producers.check_marker(marker)
-        batch: Buffer = marker.encoded(now_ms)
-        header = parse_header(batch)
-        if self.settings.uses_log_append_time:
-            batch, header = _stamp(batch, header, now_ms)
-        appended = self._write(batch, header, now_ms, leader_epoch)
-        ended = self.producers.end_transaction(marker, appended.base_offset, now_ms, now_ms)
-        if ended is not None and ended.is_aborted:
-            if self._active.txn_index.file.size_bytes is None:
-                self._flusher.add_name()
-            self._active.txn_index.append(AbortedTransaction(*ended[:4]))
-        return appended
-
-    def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """What is appended from now on is of this leader epoch; one that is not newer changes nothing.
-
-        Raises:
-            KafkaStorageError: it could not be written.
-        """
-        self._epochs.assign(leader_epoch, self.log_end_offset)
-
-    def _write(
-        self, batch: Buffer, header: BatchHeader, now_ms: int, leader_epoch: int | None
-    ) -> AppendResult:
-        latest_epoch = self._epochs.latest
-        epoch = max(latest_epoch, 0) if leader_epoch is None else leader_epoch
-        base_offset = self.log_end_offset
-        if epoch > latest_epoch:
-            self._epochs.assign(epoch, base_offset)
-        last_offset = base_offset + header.last_offset_delta
-        if self._active.must_roll(header.size_bytes, last_offset, header.max_timestamp, now_ms):
-            self.roll(now_ms)
-        assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
-        unchanged = memoryview(batch)[_ASSIGNED.size :]
-        self._active.append((assigned, unchanged), last_offset, header.max_timestamp)
-        self.log_end_offset = self.high_watermark = last_offset + 1
-        appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
-        return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
-
-    def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
-        appended_ms = earlier.timestamp_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
-        return AppendResult(
-            earlier.first_offset, earlier.last_offset, appended_ms, self.log_start_offset, True
-        )
-
-    def roll(self, now_ms: int) -> None:
-        """Closes the active segment and begins one at the end of the log; an empty one stays.
-
-        The closed segment gets its final time entry, the producers a snapshot; ``sync`` flushes it, or this
-        call, where segments fill faster than the housekeeping comes round.
-
-        Raises:
-            KafkaStorageError: the new segment could not be made; the log goes on with the old one. Or the
-                flush failed, as in ``flush``.
-        """
-        if self.state is not LogState.OPEN:
-            self._refuse("roll")
-        if not self._active.size_bytes:
-            return
-        if self._half_made is not None:
-            self._half_made.delete()
-        self._active.log.cut_torn_tail()  # or recovery would end the log there
-        self._snapshots.write(self.log_end_offset, self.producers)
-        self._snapshot_offset = self.log_end_offset
-        segment = LogSegment(self._files, self.directory, self.log_end_offset, self.settings, now_ms)
-        self._half_made = segment
-        segment.create()
-        self._half_made = None
-        self._active.finish()
-        self._flusher.add_closed(self._active)
-        self._segments.add(segment)
-        self._active = segment
-        self._on_work()
-        if self._flusher.is_overdue:
-            self.flush()
 
     # --- the start of the log -------------------------------------------------------------------------------
 
@@ -341,7 +184,7 @@ class Log(FlushableLog):
         try:
             self.roll(now_ms)
         except KafkaStorageError as error:
-            _logger.warning("%s: %s; the active segment stays", self.directory, error)
+            _logger.warning("%s: %s; the active segment stays", self.directory, error.message)
             return False
         return True
 
@@ -401,10 +244,3 @@ class Log(FlushableLog):
         """Closes the files as they are, as a crash would, for a log that is to be deleted."""
         self.state = LogState.CLOSED
         self._segments.release_all()
-
-
-def _stamp(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
-    """A copy whose records all read as of ``now_ms``."""
-    stamped = bytearray(batch)
-    stamp_log_append_time(stamped, 0, now_ms)
-    return stamped, header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=now_ms)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -24,20 +23,15 @@ from splashdam.embedded_broker.storage.data_directory import (
     remove_half_written,
     take_clean_shutdown,
 )
-from splashdam.embedded_broker.storage.directory_scan import (
-    find_partitions,
-    refuse_taken_directories,
-    remove_deleted,
-    topic_ids,
-)
+from splashdam.embedded_broker.storage.directory_scan import find_partitions, refuse_taken_directories
 from splashdam.embedded_broker.storage.files import Files, StorageLock
 from splashdam.embedded_broker.storage.housekeeping import Housekeeping, logged
 from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_topic_id, write_topic_id
+from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_creation import new_topics
-from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
+from splashdam.embedded_broker.storage.topic_directories import adopt_topics, finish_deletions
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
@@ -146,7 +140,7 @@ class LogManager:
         self._finish_deletions()
         recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
         found = find_partitions(self.files, self.root, self.topics)
-        self._adopt_topics(found)
+        adopt_topics(self.files, self._registry, found)
         try:
             for topic_partition in found:
                 self._open_log(
@@ -288,37 +282,11 @@ class LogManager:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
     def _finish_deletions(self) -> None:
-        """Moves the directories of deleted topics aside, then removes them."""
         if self._registry.deleting:
-            deleting = self._registry.deleting
-            self.checkpoints.forget(deleting)
-            for topic_partition, directory in find_partitions(
-                self.files, self.root, self.topics, deleting
-            ).items():
-                if topic_partition.topic in deleting:
-                    target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
-                    self.files.rename(directory, f"{self.root}/{target}")
-            self.files.sync_directory(self.root)
-            self._registry.end_deletions()
-        remove_deleted(self.files, self.root)
+            self.checkpoints.forget(self._registry.deleting)
+        finish_deletions(self.files, self.root, self._registry)
 
     # --- housekeeping and end ------------------------------------------------------------------------------
-
-    def _adopt_topics(self, found: dict[TopicPartition, str]) -> None:
-        """Brings the registry in line with the partitions that are there; their own files count."""
-        adopted: dict[str, Topic] = {}
-        ids = topic_ids(self.files, found)
-        for topic_partition, directory in sorted(found.items()):
-            name, partition = topic_partition
-            known = adopted.get(name) or self.topics.get(name)
-            topic_id = ids.get(name) or (known.topic_id if known else new_uuid())
-            partitions = {partition, *(known.partitions if known else ())}
-            configs = known.configs if known else {}
-            adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
-            if name not in ids or read_topic_id(self.files, directory) is None:
-                write_topic_id(self.files, directory, topic_id)
-        if any(topic != self.topics.get(name) for name, topic in adopted.items()):
-            self._registry.put(*adopted.values())
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
@@ -393,14 +361,14 @@ class LogManager:
             try:
                 log.close()
             except KafkaStorageError as error:
-                _logger.warning("closing the log of %s: %s", log.topic_partition, error)
+                _logger.warning("closing the log of %s: %s", log.topic_partition, error.message)
                 failed = failed or error
         try:
             self.checkpoints.write_all(self.logs)
             if failed is None:
                 mark_clean_shutdown(self.files, self.root)
         except KafkaStorageError as error:
-            _logger.warning("closing %s: %s", self.root, error)
+            _logger.warning("closing %s: %s", self.root, error.message)
             failed = failed or error
         if failed is None:
             return None

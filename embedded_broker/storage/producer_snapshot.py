@@ -146,7 +146,7 @@ class SnapshotFiles:
         try:
             return ProducerStates(decode_snapshot(data))
         except CorruptMessageError as error:
-            _logger.warning("%s: %s; it is left out", self._path(offset), error)
+            _logger.warning("%s: %s; it is left out", self._path(offset), error.message)
             self.delete(offset)
             return None
 

@@ -123,4 +123,4 @@ def _damage_logged() -> Iterator[None]:
     try:
         yield
     except CorruptMessageError as error:
-        _logger.warning("%s; what is behind it is not known of the producers", error)
+        _logger.warning("%s; what is behind it is not known of the producers", error.message)

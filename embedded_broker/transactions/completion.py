@@ -142,10 +142,14 @@ class TransactionCompletion:
             try:
                 written[topic_partition] = write_marker(self._broker, topic_partition, marker)
             except _NEEDLESS as error:
-                _log.info("%r needs no marker in %s: %s", metadata.transactional_id, topic_partition, error)
+                _log.info(
+                    "%r needs no marker in %s: %s", metadata.transactional_id, topic_partition, error.message
+                )
                 owed.discard(topic_partition)
             except BrokerResponseError as error:
-                _log.warning("no marker for %r in %s: %s", metadata.transactional_id, topic_partition, error)
+                _log.warning(
+                    "no marker for %r in %s: %s", metadata.transactional_id, topic_partition, error.message
+                )
         return written
 
     def _complete(self, metadata: TransactionMetadata) -> None:

@@ -257,7 +257,7 @@ class TransactionCoordinator:
         try:
             self._topic.append(partition, [(encode_key(transactional_id), value)])
         except KafkaStorageError as error:
-            _log.error("cannot write the state of %r: %s", transactional_id, error)
+            _log.error("cannot write the state of %r: %s", transactional_id, error.message)
             raise NotCoordinatorError(error.message) from error
         except (MessageTooLargeError, RecordListTooLargeError) as error:
             raise UnknownServerError(
@@ -274,7 +274,9 @@ class TransactionCoordinator:
             try:
                 self._states.update(self._read(partition))
             except (CorruptMessageError, KafkaStorageError) as error:
-                _log.error("%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error)
+                _log.error(
+                    "%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error.message
+                )
                 self._unreadable.add(partition)
         known_ids = (each.producer_id for each in self._states.values())
         self._broker.producer_ids.skip(max(known_ids, default=-1))
@@ -292,7 +294,7 @@ class TransactionCoordinator:
                 try:
                     _take(states, bytes(record.key or b""), record.value)
                 except CorruptMessageError as error:
-                    _log.warning("%s: %s; it is left out", self._topic.name, error)
+                    _log.warning("%s: %s; it is left out", self._topic.name, error.message)
         return states
 
     # --- what time brings -----------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ class LogCleaner:
     def _put_aside(self, log: Log, error: Exception) -> None:
         if isinstance(error, KafkaStorageError):
             self._refused.add(log)
-            _logger.warning("%s is not cleaned for now: %s", log.topic_partition, error)
+            _logger.warning("%s is not cleaned for now: %s", log.topic_partition, error.message)
         else:
             self._uncleanable.add(log)
             _logger.warning(
@@ -176,4 +176,4 @@ class LogCleaner:
                 turns.close()
             cleaning.discard()
         except KafkaStorageError as error:
-            _logger.warning("%s; the next start removes it", error)
+            _logger.warning("%s; the next start removes it", error.message)

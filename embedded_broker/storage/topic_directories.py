@@ -1,0 +1,51 @@
+"""Registry and directories brought in line: topics that are found, topics that go."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from splashdam.embedded_broker.storage.directory_scan import find_partitions, remove_deleted, topic_ids
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_topic_id, write_topic_id
+from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
+from splashdam.embedded_broker.storage.topic_registry import Topic, TopicRegistry
+from splashdam.model.values import TopicPartition
+
+
+def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPartition, str]) -> None:
+    """Brings the registry in line with the partitions that are there; their own files count.
+
+    Raises:
+        KafkaStorageError: something could not be read or written.
+    """
+    adopted: dict[str, Topic] = {}
+    ids = topic_ids(files, found)
+    for topic_partition, directory in sorted(found.items()):
+        name, partition = topic_partition
+        known = adopted.get(name) or registry.topics.get(name)
+        topic_id = ids.get(name) or (known.topic_id if known else new_uuid())
+        partitions = {partition, *(known.partitions if known else ())}
+        configs = known.configs if known else {}
+        adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
+        if name not in ids or read_topic_id(files, directory) is None:
+            write_topic_id(files, directory, topic_id)
+    if any(topic != registry.topics.get(name) for name, topic in adopted.items()):
+        registry.put(*adopted.values())
+
+
+def finish_deletions(files: Files, root: str, registry: TopicRegistry) -> None:
+    """Moves the directories of deleted topics aside, then removes them.
+
+    Raises:
+        KafkaStorageError: the disk refuses; the next call or the next start goes on.
+    """
+    deleting = registry.deleting
+    if deleting:
+        for topic_partition, directory in find_partitions(files, root, registry.topics, deleting).items():
+            if topic_partition.topic in deleting:
+                target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
+                files.rename(directory, f"{root}/{target}")
+        files.sync_directory(root)
+        registry.end_deletions()
+    remove_deleted(files, root)
