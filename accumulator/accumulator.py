@@ -291,11 +291,13 @@ class RecordAccumulator(AccumulatorLooks):
         """Replaces a batch in flight, which the broker found too large, by smaller ones at its place.
 
         The parts keep its creation time and its memory, continue its sequence numbers, and are sent at once;
-        no attempt is counted.
+        no attempt is counted. Where they take more memory, as after compression, nothing waits for it.
         """
         plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
         self.compressions.start_over(batch.topic_partition.topic, plain_bytes, packed_bytes)
         parts = divide(batch, self.batch_bytes)
+        self._memory.owe(-batch.charged_bytes)
+        batch.charged_bytes = 0
         self._finish(batch)
         for part in parts:
             part.retry_at_ms = now_ms

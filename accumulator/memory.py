@@ -104,6 +104,11 @@ class MemoryBudget:
         self.free_bytes -= size_bytes
         return True
 
+    def owe(self, size_bytes: int) -> None:
+        """Reserves what is in use already, whether it is free or not: less than nothing may be free then, and
+        nobody gets any before that is given back."""
+        self.free_bytes -= size_bytes
+
     def queue(self, size_bytes: int) -> MemoryTicket:
         """Joins the line. What is free now is reserved for its front already."""
         ticket = MemoryTicket(size_bytes)
@@ -159,7 +164,7 @@ class MemoryBudget:
     def _serve(self) -> None:
         granted: list[MemoryTicket] = []
         try:
-            while self._line and self.free_bytes:
+            while self._line and self.free_bytes > 0:
                 ticket = self._line[0]
                 if not ticket.ready:
                     part = min(self.free_bytes, ticket.needed_bytes - ticket.granted_bytes)

@@ -18,7 +18,8 @@ def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
 
     Each part holds at most ``batch_bytes``, and about half of what the batch held, so that dividing again
     always ends; its first record fits whatever its size. The parts keep creation time, attempts, producer id
-    and epoch, continue the batch's sequence numbers, and share its memory charge: nothing new is reserved.
+    and epoch, continue the batch's sequence numbers, and share its memory charge. A compressed batch has
+    given most of that back, and its records need it again: its charge is then below 0 by what is missing.
     """
     if batch.sealed is None or batch.record_count < 2:
         raise IllegalStateError(f"{batch} of {batch.record_count} records is not divided")
@@ -69,9 +70,8 @@ def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> Produ
 
 
 def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-    left_bytes = batch.charged_bytes
-    for part in parts[:-1]:
-        part.charged_bytes = min(part.size_bytes, left_bytes)
-        left_bytes -= part.charged_bytes
-    parts[-1].charged_bytes = left_bytes
-    batch.charged_bytes = 0
+    for part in parts:
+        part.charged_bytes = part.size_bytes
+        batch.charged_bytes -= part.charged_bytes
+    parts[-1].charged_bytes += max(batch.charged_bytes, 0)
+    batch.charged_bytes = min(batch.charged_bytes, 0)

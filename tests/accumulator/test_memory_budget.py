@@ -173,3 +173,16 @@ class BudgetMachine(RuleBasedStateMachine):
 
 TestBudget = BudgetMachine.TestCase
 TestBudget.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_is_owed_is_given_to_nobody():
+    """Not even in part: who waits gets it once more than that has come back."""
+    budget = MemoryBudget(100)
+    budget.owe(130)
+    ticket = budget.queue(20)
+    assert not budget.take(1)
+    assert (budget.free_bytes, ticket.granted_bytes) == (-30, 0)
+    budget.release(45)
+    assert (budget.free_bytes, ticket.granted_bytes) == (0, 15)
+    budget.release(85)
+    assert (budget.free_bytes, ticket.granted_bytes, ticket.ready) == (80, 20, True)

@@ -12,6 +12,7 @@ from splashdam.accumulator.results import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
+from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
 from splashdam.record.reader import read_records
 
@@ -64,7 +65,8 @@ def test_records_survive_any_number_of_splits(sizes, codec):
     pending = len(parts)
     assert pending >= 2
     while pending:
-        assert accumulator.buffer_memory - accumulator.free_bytes <= charged  # nothing is charged again
+        headers_bytes = HEADER_BYTES * len(values)
+        assert accumulator.buffer_memory - accumulator.free_bytes <= charged + headers_bytes
         part = drain(accumulator)
         assert (part.created_ms, part.attempts, part.base_sequence) == (5, 0, sequence)
         records = read_records(part.seal(compression))
@@ -160,3 +162,22 @@ def test_parts_that_fail_again_keep_their_order():
     for part in (parts[1], parts[3], parts[0], parts[2]):
         accumulator.reenqueue(part, 5, at_once=True)
     assert [drain(accumulator) for _ in parts] == parts
+
+
+def test_parts_of_a_compressed_batch_were_charged_for_its_compressed_bytes():
+    """They hold the records as they were: what was given back is owed, until the parts give it back again."""
+    gzip = Compression(Codec.GZIP)
+    accumulator, futures, batch = accumulator_of([b"x" * 5000] * 16, compression=gzip)
+    accumulator.give_surplus_back(batch)
+    assert batch.charged_bytes < 5000
+    parts = accumulator.split_and_reenqueue(batch, 5)
+    charged = accumulator.buffer_memory - accumulator.free_bytes
+    assert charged == sum(part.charged_bytes for part in parts) > 16 * 5000
+    for part in parts:
+        assert drain(accumulator) is part
+        part.seal(gzip)
+        accumulator.give_surplus_back(part)
+        assert part.charged_bytes < 5000
+        accumulator.complete(part, 0, -1)
+    assert accumulator.free_bytes == accumulator.buffer_memory
+    assert all(future.done() for future in futures)
