@@ -12,6 +12,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -161,11 +162,10 @@ class OidcTokenProvider:
         allowed_s = self.timeout_ms / 2000
         request = TokenRequest(self._endpoint, self._context, allowed_s)
         asked_at_s = self.now_s()
-        body, headers = self._question()
         try:
             with trio.fail_after(allowed_s):
                 status, content = await trio.to_thread.run_sync(
-                    request.post, body, headers, abandon_on_cancel=True
+                    partial(request.post, *self._question()), abandon_on_cancel=True
                 )
         except trio.TooSlowError:
             raise _PassingError(f"no answer within {allowed_s * 1000:g} ms") from None
@@ -189,7 +189,7 @@ class OidcTokenProvider:
         if self.scope:
             form["scope"] = self.scope
         return urlencode(form).encode(), {
-            "Authorization": "Basic " + base64.b64encode(":".join(shown).encode()).decode(),
+            "Authorization": Secret("Basic " + base64.b64encode(":".join(shown).encode()).decode()),
             "Content-Type": "application/x-www-form-urlencoded",
             "Accept": "application/json",
             "Connection": "close",
