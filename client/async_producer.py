@@ -182,7 +182,7 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
-        core.begin_close()
+        core.begin_close(at_once=timeout == 0)
         if core.state is State.FOREIGN:
             return
         try:

@@ -253,8 +253,11 @@ class ProducerCore:
         late = self.late.fail_all(PurgedError("the record was purged; it was not sent")) if queued else 0
         return late + self.sender.purge(queued=queued, in_flight=in_flight)
 
-    def begin_close(self) -> None:
-        """Takes no more records and lets the loop end once it has delivered what there is. Never waits."""
+    def begin_close(self, *, at_once: bool = False) -> None:
+        """Takes no more records and lets the loop end once it has delivered what there is. Never waits.
+
+        With ``at_once`` what there is fails, and the loop does not even begin to send what lingers.
+        """
         new = self.state is State.NEW
         self._advance(Event.CLOSE)
         if self.state is State.FOREIGN:
@@ -262,6 +265,8 @@ class ProducerCore:
         self.intake.refuse = self.refusal
         if new:
             self._finish()
+        elif at_once:
+            self.force_close("with timeout=0")
         elif (
             self.guard.interrupted()
         ):  # what follows takes the guard, whose holder is in the middle of something

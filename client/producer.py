@@ -181,7 +181,7 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
-        core.begin_close()
+        core.begin_close(at_once=timeout == 0)
         if core.state is State.FOREIGN or core.guard.interrupted():
             return
         if SENDER_THREADS.here():  # a callback, or a finalizer, which must not lose what others have sent

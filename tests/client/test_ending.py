@@ -236,3 +236,13 @@ def test_under_asyncio_the_trio_producer_says_what_to_use() -> None:
 
     with pytest.raises(IllegalStateError, match="under asyncio use KafkaProducer"):
         asyncio.run(enter())
+
+
+async def test_close_0_has_delivered_what_lingered(autojump_clock: MockClock, cluster: Any) -> None:
+    """It began an ordinary close, so that the sender could be faster than the order to end."""
+    async with cluster.producer(linger_ms=60_000) as producer:
+        future = await producer.send("one", b"x")
+        await trio.sleep(1)
+        await producer.close(timeout=0)
+        assert future.failed()
+    assert cluster.values("one") == []
