@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from splashdam.client import local
 from splashdam.client.async_producer import AsyncKafkaProducer
