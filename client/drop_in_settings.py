@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from splashdam.client.listener_settings import ListenerSettings
-from splashdam.model.options import at_least, option
+from splashdam.model.options import at_least, option, parse_float
 from splashdam.model.secrets import secret_or_none
 
 _VERSION = re.compile(r"auto|[0-9]+(\.[0-9]+)*")
@@ -55,7 +55,7 @@ class DropInSettings(ListenerSettings):
     bootstrap_timeout_ms: float | None = option(
         None,
         check=_time_or_none,
-        parse=float,
+        parse=parse_float,
         doc="How long the constructor (of the trio producer: entering its block) waits for a first broker,"
         " and raises NoBrokersAvailable. Default: it does not wait, the first send does",
     )

@@ -8,7 +8,10 @@ from typing import Any
 
 from splashdam.client.topics import check_topic_name
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
+
+_MAX_METADATA_BYTES = 32767
 
 
 def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -47,12 +50,14 @@ def group_of(group_metadata: Any) -> ConsumerGroupMetadata:
 
 
 def _partition(where: Any) -> TopicPartition:
+    if not isinstance(where, tuple) or len(where) != 2:
+        raise TypeError(f"offsets are given by TopicPartition, not by {where!r}")
+    topic, number = where
     try:
-        topic, number = where
         topic_partition = TopicPartition(check_topic_name(topic), operator.index(number))
     except TypeError:
         raise TypeError(f"offsets are given by TopicPartition, not by {where!r}") from None
-    if topic_partition.partition < 0:
+    if not 0 <= topic_partition.partition <= MAX_INT:
         raise ValueError(f"there is no partition {topic_partition.partition} of topic {topic!r}")
     return topic_partition
 
@@ -71,4 +76,14 @@ def _offset(where: Any, read: Any) -> OffsetAndMetadata:
         raise TypeError(f"the offset of {where!r} must be an OffsetAndMetadata or a number") from None
     if made.offset < 0:
         raise ValueError(f"the offset of {where!r} is negative: {made.offset}")
+    if made.offset > MAX_LONG:
+        raise ValueError(f"the offset of {where!r} does not fit 64 bits: {made.offset}")
+    if not isinstance(made.metadata, str):
+        raise TypeError(f"the metadata of {where!r} must be str, not {type(made.metadata).__name__}")
+    size = len(made.metadata.encode())
+    if size > _MAX_METADATA_BYTES:
+        raise ValueError(
+            f"the metadata of {where!r} takes {size} bytes, and the protocol has room for"
+            f" {_MAX_METADATA_BYTES}; brokers take 4096 by default (offset.metadata.max.bytes)"
+        )
     return made

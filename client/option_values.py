@@ -62,6 +62,8 @@ def check_topic_compression(value: Any) -> str | None:
 
 def parse_acks(text: str) -> int | str:
     """``all``, or a number."""
+    if text not in ("all", "-1", "0", "1"):
+        raise ValueError("must be all, -1, 0 or 1")
     return text if text == "all" else int(text)
 
 

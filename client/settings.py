@@ -35,7 +35,7 @@ from splashdam.client.partitioners import (
     partition_function,
 )
 from splashdam.client.serializers import serialize_function
-from splashdam.model.options import at_least, one_of, option, whole_number
+from splashdam.model.options import at_least, one_of, option, parse_float, whole_number
 
 DEFAULT_BATCH_SIZE = 256 * 1024
 """Chosen by measurement: docs/decisions/batch-size.md."""
@@ -89,7 +89,7 @@ class ProducerSettings(DropInSettings):
     transaction_timeout_ms: float = option(
         60_000,
         check=int32(at_least(1)),
-        parse=float,
+        parse=parse_float,
         doc="How long a transaction may be open before its coordinator aborts it",
         kafka="transaction.timeout.ms",
     )
@@ -131,7 +131,10 @@ class ProducerSettings(DropInSettings):
         " record travels alone",
     )
     linger_ms: float = option(
-        5, check=at_least(0), parse=float, doc="How long a batch that is not full waits for more records"
+        5,
+        check=at_least(0),
+        parse=parse_float,
+        doc="How long a batch that is not full waits for more records",
     )
     buffer_memory: int = option(
         32 * 1024 * 1024,
@@ -141,7 +144,7 @@ class ProducerSettings(DropInSettings):
     max_block_ms: float = option(
         60_000,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="How long send waits for memory and for a topic's metadata, both together",
     )
     max_request_size: int = option(
@@ -163,7 +166,7 @@ class ProducerSettings(DropInSettings):
     partitioner_availability_timeout_ms: float = option(
         0,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="Records without a key avoid a node whose connection has taken nothing for so long; 0: never",
     )
     max_in_flight_requests_per_connection: int = option(
@@ -174,13 +177,13 @@ class ProducerSettings(DropInSettings):
     delivery_timeout_ms: float = option(
         120_000,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="When a record fails at the latest, counted from the creation of its batch, retries included",
     )
     request_timeout_ms: float = option(
         30_000,
         check=int32(at_least(1)),
-        parse=float,
+        parse=parse_float,
         doc="How long an answer may take before the connection is given up",
     )
     retries: float = option(
@@ -190,41 +193,50 @@ class ProducerSettings(DropInSettings):
         doc="How often a batch is sent again; delivery_timeout_ms is the better limit",
     )
     retry_backoff_ms: float = option(
-        100, check=at_least(0), parse=float, doc="Wait before the first retry; doubles each time, with jitter"
+        100,
+        check=at_least(0),
+        parse=parse_float,
+        doc="Wait before the first retry; doubles each time, with jitter",
     )
     retry_backoff_max_ms: float = option(
-        1_000, check=at_least(0), parse=float, doc="Longest wait between two retries"
+        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two retries"
     )
     reconnect_backoff_ms: float = option(
         50,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="Wait before a broken connection is made again; doubles each time",
     )
     reconnect_backoff_max_ms: float = option(
-        1_000, check=at_least(0), parse=float, doc="Longest wait between two attempts to connect"
+        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two attempts to connect"
     )
     socket_connection_setup_timeout_ms: float = option(
         10_000,
         check=at_least(1),
-        parse=float,
+        parse=parse_float,
         doc="How long making a connection may take; doubles with each attempt that failed",
     )
     socket_connection_setup_timeout_max_ms: float = option(
-        30_000, check=at_least(1), parse=float, doc="Longest time that making a connection may take"
+        30_000, check=at_least(1), parse=parse_float, doc="Longest time that making a connection may take"
     )
     connections_max_idle_ms: float = option(
-        540_000, check=at_least(0), parse=float, doc="A connection without traffic is closed after this time"
+        540_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="A connection without traffic is closed after this time",
     )
     metadata_max_age_ms: float = option(
         300_000,
         check=at_least(1),
-        parse=float,
+        parse=parse_float,
         doc="The cluster's metadata is asked for again after this time",
         kafka="metadata.max.age.ms",
     )
     metadata_max_idle_ms: float = option(
-        300_000, check=at_least(1), parse=float, doc="A topic that was not used for this time is forgotten"
+        300_000,
+        check=at_least(1),
+        parse=parse_float,
+        doc="A topic that was not used for this time is forgotten",
     )
     metadata_recovery_strategy: str = option(
         "rebootstrap",
@@ -235,7 +247,7 @@ class ProducerSettings(DropInSettings):
     metadata_recovery_rebootstrap_trigger_ms: float = option(
         300_000,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="After so long without an answer to a question for metadata, all that is known of the brokers is"
         " forgotten, and the cluster is looked for at bootstrap_servers again",
     )
@@ -273,7 +285,7 @@ class ProducerSettings(DropInSettings):
         doc="Windows that rates, averages and maxima look back on, the present one included",
     )
     metrics_sample_window_ms: float = option(
-        30_000, check=at_least(1), parse=float, doc="How long one of these windows is"
+        30_000, check=at_least(1), parse=parse_float, doc="How long one of these windows is"
     )
     metric_reporters: Any = option(
         [],
@@ -290,7 +302,7 @@ class ProducerSettings(DropInSettings):
     exit_timeout_ms: float = option(
         5_000,
         check=at_least(0),
-        parse=float,
+        parse=parse_float,
         doc="How long the exit of the interpreter waits for a producer that was not closed,"
         " and Ctrl-C inside its `with` block for what is left",
     )

@@ -145,6 +145,6 @@ class Transactions:
         manager, core = self._manager, self._core
         return KafkaTimeoutError(
             f"{call.operation.value}() has not ended within {core.settings.max_block_ms:g} ms,"
-            f" the producer is {manager.state.name}: {manager.last_error or core.intake.last_failure()};"
-            " call it again, which goes on waiting"
+            f" the producer is {manager.state.name}: call it again, which goes on waiting;"
+            f" {manager.last_error or core.intake.last_failure()}"
         )

@@ -184,7 +184,7 @@ def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
     try:
         return parse(text.strip())
     except ValueError as error:
-        unit = _UNITS.get(re.split(r"[._]", name)[-1], "") if parse is _parse_int else ""
+        unit = _UNITS.get(re.split(r"[._]", name)[-1], "") if parse in (_parse_int, parse_float) else ""
         raise KafkaConfigurationError(f"{name}={text!r}: {error}{unit}. {field.metadata['doc']}") from error
 
 
@@ -194,8 +194,20 @@ def _parser_for(default: Any) -> Callable[[str], Any]:
     if isinstance(default, int):
         return _parse_int
     if isinstance(default, float):
-        return float
+        return parse_float
     return str
+
+
+def parse_float(text: str) -> float:
+    """A number, whole or not.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
 
 
 def _parse_int(text: str) -> int:

@@ -16,6 +16,16 @@ from splashdam.sender.transactional_sequences import TransactionalSequences
 V2_LEVEL = 2
 """From this level of the feature ``transaction.version`` on, KIP-890 holds."""
 
+_NEEDS = {
+    TransactionState.UNINITIALIZED: ("a producer without a transaction", "it is initialized already"),
+    TransactionState.READY: (
+        "a producer without a transaction",
+        "commit or abort the one that is open first",
+    ),
+    TransactionState.IN_TRANSACTION: ("an open transaction", "call begin_transaction() first"),
+}
+"""By the state a call wants: what that is, and how to come to it."""
+
 
 class TransactionLife:
     """State and calls; ``TransactionManager`` adds the coordinators. Every method needs the guard.
@@ -53,6 +63,7 @@ class TransactionLife:
             if self.state is TransactionState.READY:
                 self._end(call)
                 return call
+            self._refuse_unless(TransactionState.UNINITIALIZED, call.operation.value)
             self._advance(TransactionEvent.INITIALIZE)
             self._call = call
         return call
@@ -60,6 +71,7 @@ class TransactionLife:
     def begin(self) -> None:
         """Opens a transaction."""
         self._pending(None)
+        self._refuse_unless(TransactionState.READY, "begin_transaction")
         self._advance(TransactionEvent.BEGIN)
         self.v2 = self._level >= V2_LEVEL
         self.sequences.begin(implicit=self.v2)
@@ -180,7 +192,7 @@ class TransactionLife:
     def _complete(self, operation: Operation, event: TransactionEvent) -> PendingCall:
         call = self._pending(operation)
         if call is None:
-            if operation is Operation.COMMIT:
+            if operation is Operation.COMMIT or not self.can_abort:
                 self._refuse_unless(TransactionState.IN_TRANSACTION, operation.value)
             call = PendingCall(operation)
             self._advance(event)
@@ -194,8 +206,11 @@ class TransactionLife:
         if self.state is TransactionState.ABORTABLE_ERROR:
             raise self._error()
         if self.state is not state:
+            needs, remedy = _NEEDS[state]
+            if self.state is TransactionState.UNINITIALIZED:
+                remedy = "call init_transactions() first"
             raise IllegalStateError(
-                f"{call}() needs an open transaction, and this producer is {self.state.name}"
+                f"{call}() needs {needs}, and this producer is {self.state.name}: {remedy}"
             )
 
     def _fail(self, error: BaseException) -> None:

@@ -53,6 +53,9 @@ TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.RENEWING, SessionEvent.FAIL): SessionState.REFUSED,
 }
 
+_SHOWN = 40
+"""Characters of a mechanism's name that a stranger gets into the log."""
+
 _HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
 _LEGAL: dict[SessionState, frozenset[int]] = {
     SessionState.STRANGE: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
@@ -137,7 +140,8 @@ class SaslSession:
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         is_other = self.user is not None and mechanism != self._mechanism
         if mechanism not in self._mechanisms or is_other:
-            self._fail(f"SASL mechanism {mechanism!r} is not offered" + (" to renew the session" * is_other))
+            named = f"{mechanism[:_SHOWN]!r}{'…' * (len(mechanism) > _SHOWN)}"  # strangers write no logs
+            self._fail(f"SASL mechanism {named} is not offered" + (" to renew the session" * is_other))
             return SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from splashdam.client.properties import load_properties, parse_properties
+from splashdam.client.settings_rules import options_from_properties
 from splashdam.model.errors import KafkaConfigurationError
 
 
@@ -51,3 +52,18 @@ def test_a_property_named_twice(tmp_path: Path) -> None:
     path.write_text("acks=1\nacks=all\n", encoding="utf-8")
     with pytest.raises(KafkaConfigurationError, match="names 'acks' twice"):
         load_properties(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("acks", "al", "must be all, -1, 0 or 1"),
+        ("acks", "", "must be all, -1, 0 or 1"),
+        ("linger.ms", "5ms", "must be a number of milliseconds"),
+        ("request.timeout.ms", "", "must be a number of milliseconds"),
+    ],
+)
+def test_a_number_that_is_none_is_not_explained_in_pythons_words(name: str, text: str, words: str) -> None:
+    """'could not convert string to float' names neither unit nor choices."""
+    with pytest.raises(KafkaConfigurationError, match=f"{name}='{text}': {words}"):
+        options_from_properties({name: text})

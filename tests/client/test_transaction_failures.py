@@ -14,7 +14,7 @@ from splashdam.model.broker_errors import (
     UnknownProducerIdError,
     UnsupportedVersionError,
 )
-from splashdam.model.errors import KafkaTimeoutError, TransactionFailedError
+from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.testing.scripted_broker import Trouble
@@ -273,7 +273,7 @@ async def test_a_timeout_says_what_it_waited_for(
     """The coordinator's last answer, or why no broker could be reached."""
     async with transactional(max_block_ms=2000) as producer:
         cluster.scripted.id_script.extend([Trouble(code=51)] * 50)
-        with pytest.raises(KafkaTimeoutError, match=r"INITIALIZING: \[51 ConcurrentTransactionsError\]"):
+        with pytest.raises(KafkaTimeoutError, match=r"INITIALIZING: call it again.*\[51 ConcurrentTrans"):
             await producer.init_transactions()
         cluster.network.refuse("node-1", 9092)
         cluster.network.drop("node-1", 9092)
@@ -302,3 +302,21 @@ async def test_a_request_that_cannot_be_made_fails_waiting_records_at_once(
         with pytest.raises(UnsupportedVersionError):
             await future
         assert cluster.clock.now_ms() - start_ms < 1000
+
+
+async def test_an_illegal_call_says_what_to_do_instead(
+    autojump_clock: MockClock, cluster: Any, transactional: Any
+) -> None:
+    """And not what its table calls the event: 'cannot BEGIN' helped nobody."""
+    async with transactional() as producer:
+        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(
+                IllegalStateError, match=rf"{call.__name__}\(\) .*: call init_transactions\(\)"
+            ):
+                await call()
+        await producer.init_transactions()
+        with pytest.raises(IllegalStateError, match=r"abort_transaction\(\) .*: call begin_transaction\(\)"):
+            await producer.abort_transaction()
+        async with producer.transaction():
+            with pytest.raises(IllegalStateError, match=r"begin_transaction\(\) .*: commit or abort"):
+                await producer.begin_transaction()

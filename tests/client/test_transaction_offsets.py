@@ -49,6 +49,11 @@ async def test_offsets_carry_the_member(
     [
         ([("in", 0)], "g", "offsets must be a dict"),
         ({"in": 3}, "g", "given by TopicPartition"),
+        ({"t": 3}, "g", "given by TopicPartition, not by 't'"),
+        ({("in", 2**31): 3}, "g", "no partition 2147483648"),
+        ({("in", 0): 2**63}, "g", "does not fit 64 bits"),
+        ({("in", 0): (3, "é" * 16384)}, "g", "takes 32768 bytes, and the protocol has room for 32767"),
+        ({("in", 0): (3, b"m")}, "g", "metadata of .* must be str, not bytes"),
         ({("in", -1): 3}, "g", "no partition -1"),
         ({("in", 0): "3"}, "g", "must be an OffsetAndMetadata or a number"),
         ({("in", 0): -3}, "g", "is negative"),

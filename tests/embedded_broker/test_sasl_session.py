@@ -111,6 +111,16 @@ async def test_an_unknown_mechanism(autojump_clock: MockClock, talk: Talk) -> No
     assert await talk.is_closed()
 
 
+async def test_a_strangers_long_mechanism_does_not_fill_the_log(
+    autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name may have 32 KB, and each stranger had all of it in the log."""
+    await shake(talk, "NOPE" * 8000)
+    assert await talk.is_closed()
+    assert "NOPE" in caplog.text
+    assert len(caplog.text) < 500
+
+
 async def test_wrong_credentials_are_answered_late(
     autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
