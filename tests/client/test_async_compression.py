@@ -21,7 +21,8 @@ def batches(cluster):
 
 
 async def test_null_keys_fill_batches_after_compression(cluster, autojump_clock):
-    """Six partitions: each stay ends with a batch that is nearly full, compressed."""
+    """Six partitions: each stay ends with a batch that is well filled, compressed. Batches of one record, which
+    the sender has taken along with a full one for the same broker, are many or few by chance."""
     options = {"compression_type": "gzip", "batch_size": 4000, "buffer_memory": 1 << 20}
     async with cluster.producer(**options) as producer:
         await producer.prepare("six")
@@ -31,9 +32,9 @@ async def test_null_keys_fill_batches_after_compression(cluster, autojump_clock)
         for number in range(5000):
             await producer.send("six", b'{"number": %06d, "padding": "................"}' % number)
         await producer.flush()
-    sizes = [len(records) for _, _, records in batches(cluster)]
-    assert max(sizes) <= 4000
-    assert sorted(sizes)[len(sizes) // 2] > 2000
+    sent = [(len(records), parse_header(records).record_count) for _, _, records in batches(cluster)]
+    assert max(size for size, _ in sent) <= 4000
+    assert sum(count for size, count in sent if size > 2000) > 0.7 * 5000
     assert len({partition for _, partition, _ in batches(cluster)}) > 1
 
 
