@@ -48,7 +48,7 @@ def _no_class(text: str) -> Any:
     raise ValueError("names a class; it has no effect here, leave it out")
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, init=False, repr=False)  # a part only
 class DropInSettings(ListenerSettings):
     """Part of ``ProducerSettings``. What has no effect says so."""
 

@@ -35,7 +35,7 @@ def _not_as_text(_text: str) -> Any:
     raise ValueError("is a function; pass it to the constructor")
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, init=False, repr=False)  # a part only
 class ListenerSettings(SecuritySettings):
     """Who sees records before they are sent, and who hears of batches."""
 

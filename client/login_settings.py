@@ -40,7 +40,7 @@ def _extensions(value: Any) -> str | None:
     return None if fine else "must be a dict of texts"
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, init=False, repr=False)  # a part only
 class LoginSettings:
     """OIDC and Kerberos; part of ``SecuritySettings``."""
 
