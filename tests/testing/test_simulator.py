@@ -13,7 +13,7 @@ from splashdam.testing.simulator import __main__ as runner
 from splashdam.testing.simulator.scenario import FAULTS, scenario
 from splashdam.testing.simulator.simulation import Outcome, simulate
 
-_PARTS = 8
+_PARTS = 6
 _SEEDS_IN_A_PART = 25
 
 _DIGESTS = """
