@@ -46,8 +46,8 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
     interpreter exits.
 
     Args:
-        options: see ``ProducerSettings`` for all of them. Names are kafka-python's; Kafka's dotted names go
-            through ``from_properties``.
+        options: docs/options.md lists them with their defaults. Names are kafka-python's; Kafka's dotted
+            names go through ``from_properties``.
 
     Raises:
         KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not

@@ -41,7 +41,7 @@ def _protocol(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-@attrs.frozen(kw_only=True, eq=False, init=False, repr=False)  # a part only: methods nobody calls take time
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody calls takes time to make
 class SecuritySettings(LoginSettings):
     """TLS and SASL; part of ``ProducerSettings``."""
 

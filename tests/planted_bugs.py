@@ -174,7 +174,7 @@ PLANTS: dict[Plant, tuple[int, ...]] = {
     producers_forgotten_at_a_restart: (131, 136),
     aborts_are_written_as_commits: (14, 27),
 }
-"""Each with seeds that have found it: the rare ones show in one run of hundreds, and time is short in tests."""
+"""Each with seeds that have found it: the rare ones show in one run of hundreds."""
 
 MOST_SEEDS = 100
 """Any change to producer or simulator may give these seeds other runs; so many behind them are tried then."""

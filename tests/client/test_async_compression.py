@@ -21,8 +21,10 @@ def batches(cluster):
 
 
 async def test_null_keys_fill_batches_after_compression(cluster, autojump_clock):
-    """Six partitions: each stay ends with a batch that is well filled, compressed. Batches of one record, which
-    the sender has taken along with a full one for the same broker, are many or few by chance."""
+    """Six partitions: each stay ends with a batch that is well filled, compressed.
+
+    How many batches of one record there are is chance: those that were taken along with a full one.
+    """
     options = {"compression_type": "gzip", "batch_size": 4000, "buffer_memory": 1 << 20}
     async with cluster.producer(**options) as producer:
         await producer.prepare("six")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import pickle
+import runpy
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from house_tree import ROOT
 
 from splashdam.client.options import ProducerOptions
 from splashdam.client.partitioners import RoundRobinPartitioner
@@ -260,3 +262,16 @@ def test_properties_that_name_no_codec(text: str) -> None:
     """What is not topic=codec is refused."""
     with pytest.raises(KafkaConfigurationError, match=r"topic\.compression"):
         options_from_properties({"topic.compression": text})
+
+
+def test_the_page_of_options_shows_the_table() -> None:
+    """``python tools/options_page.py`` writes it anew."""
+    as_markdown = runpy.run_path(str(ROOT / "tools/options_page.py"))["as_markdown"]
+    assert (ROOT / "docs/options.md").read_text().endswith(as_markdown())
+
+
+def test_the_page_of_options_has_all_of_them() -> None:
+    """Also those of a class that is new among the settings."""
+    page = (ROOT / "docs/options.md").read_text()
+    for field in attrs.fields(ProducerSettings):
+        assert page.count(f"\n| `{field.name}` | ") == 1

@@ -1,0 +1,64 @@
+"""Writes the tables of docs/options.md anew from where the producers' options are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from splashdam.client.drop_in_settings import DropInSettings
+from splashdam.client.listener_settings import ListenerSettings
+from splashdam.client.login_settings import LoginSettings
+from splashdam.client.security_settings import SecuritySettings
+from splashdam.client.settings import ProducerSettings
+from splashdam.model.options import kafka_name
+
+PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+
+FIRST = "## Sending"
+
+_PARTS: dict[str, tuple[type, ...]] = {
+    FIRST: (ProducerSettings,),
+    "## Interceptors and batches": (ListenerSettings,),
+    "## TLS and SASL": (SecuritySettings, LoginSettings),
+    "## As kafka-python has them": (DropInSettings,),
+}
+
+
+def as_markdown() -> str:
+    """The tables."""
+    parts = []
+    for title, owners in _PARTS.items():
+        parts += [title, "", "| option | Kafka's name | default | meaning |", "|---|---|---|---|"]
+        parts += [_row(field) for owner in owners for field in _own_fields(owner)]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _own_fields(owner: type) -> Iterator[attrs.Attribute[Any]]:
+    return (field for field in attrs.fields(owner) if not field.inherited)
+
+
+def _row(field: attrs.Attribute[Any]) -> str:
+    doc = field.metadata["doc"].replace("|", "\\|")
+    return f"| `{field.name}` | `{kafka_name(field)}` | {_default(field.default)} | {doc} |"
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # a class, which its stub hides
+        value = value.factory()
+    if value is None:
+        return ""
+    return f"`{value!r}`" if type(value).__module__ == "builtins" else f"`{type(value).__name__}()`"
+
+
+def main() -> None:
+    """Keeps what stands above the tables."""
+    written_by_hand, _, _ = PAGE.read_text().partition(FIRST)
+    PAGE.write_text(written_by_hand + as_markdown())
+
+
+if __name__ == "__main__":
+    main()
