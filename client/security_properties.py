@@ -48,7 +48,7 @@ _MODULES = {
 }
 
 
-def take_security_properties(properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def take_security_properties(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Splits Java's security properties off.
 
     Returns:
@@ -58,16 +58,16 @@ def take_security_properties(properties: Mapping[str, str]) -> tuple[dict[str, A
         KafkaConfigurationError: one of them cannot be met here; its text never holds a password.
     """
     options: dict[str, Any] = {}
-    rest: dict[str, str] = {}
+    rest: dict[str, Any] = {}
     for name, value in properties.items():
-        if name in _OURS:
+        if name in _OURS or not (isinstance(value, str) or name in _SAME):  # what is no text is a value
             rest[name] = value
-        elif value.rpartition(".")[2] in _OIDC_CLASSES.get(name, ()):
+        elif name in _OIDC_CLASSES and value.rpartition(".")[2] in _OIDC_CLASSES[name]:
             continue
         elif name in _CHECKS:
             _CHECKS[name](name, value)
         elif name in _SAME:
-            _put(options, _SAME[name], value if "\n" not in value else _with_lines(value), name)
+            _put(options, _SAME[name], _with_lines(value), name)
         elif name == "ssl.endpoint.identification.algorithm":
             options["ssl_check_hostname"] = _checks_names(value)
         elif name == "ssl.cipher.suites":
@@ -92,8 +92,9 @@ def _put(options: dict[str, Any], option: str, value: Any, name: str) -> None:
     options[option] = Secret(value) if is_secret else value
 
 
-def _with_lines(pem: str) -> str:
-    return pem.strip() + "\n"
+def _with_lines(value: Any) -> Any:
+    is_pem = isinstance(value, str) and "\n" in value
+    return value.strip() + "\n" if is_pem else value
 
 
 def _checks_names(value: str) -> bool:

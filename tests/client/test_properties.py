@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +68,20 @@ def test_a_number_that_is_none_is_not_explained_in_pythons_words(name: str, text
     """'could not convert string to float' names neither unit nor choices."""
     with pytest.raises(KafkaConfigurationError, match=f"{name}='{text}': {words}"):
         options_from_properties({name: text})
+
+
+def test_values_of_a_dict_for_librdkafka_need_not_be_text() -> None:
+    """A number among them was an AttributeError."""
+    given: dict[str, Any] = {
+        "linger.ms": 7,
+        "enable.idempotence": True,
+        "security.protocol": "SSL",
+        "ssl.truststore.location": Path("ca.pem"),
+    }
+    options = options_from_properties(given)
+    assert options == {
+        "linger_ms": 7,
+        "enable_idempotence": True,
+        "security_protocol": "SSL",
+        "ssl_cafile": Path("ca.pem"),
+    }
