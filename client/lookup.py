@@ -117,7 +117,10 @@ class MetadataWait:
             metadata = intake.metadata
             if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
                 return None
-            return intake.metadata.add_waiter(wake)
+            handle = metadata.add_waiter(wake)
+        # After a failure between `step` and here the sender sleeps, unless it sees somebody wait.
+        intake.wake()
+        return handle
 
     def unsubscribe(self, handle: Any) -> None:
         with self._intake.guard.lock:
