@@ -12,9 +12,11 @@ BENCH_OUT ?= build/bench
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
 SEEDS ?= 1000
 FIRST ?= 0
+MINUTES ?= 10
+SEED ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka kerberos simulate check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka kerberos simulate endurance check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -44,6 +46,9 @@ kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT K
 
 simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
 	$(BIN)/python -m splashdam.testing.simulator --seeds $(SEEDS) --first $(FIRST)
+
+endurance: setup  ## MINUTES of sending while the broker is killed every few seconds; then the books are checked
+	PYTHONPATH=tools $(BIN)/python -m endurance --minutes $(MINUTES) --seed $(SEED)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check .
