@@ -213,8 +213,13 @@ class Completion:
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
 
     def _split(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        if not self._may_split(batch, now_ms):
+        if not self._may_split(batch):
             self._refuse(batch, answer, now_ms)
+            return
+        batch.last_error = _answered(batch, answer)
+        if self._is_late(batch, now_ms):  # no record need be too large, but there is no time to find out
+            self._fail(batch, self._timeout(batch))
+            self._give_up_sequence(batch)
             return
         self._counters.splits += 1
         parts = self._accumulator.split_and_reenqueue(batch, now_ms)
@@ -315,13 +320,12 @@ class Completion:
             and not self._is_late(batch, now_ms)
         )
 
-    def _may_split(self, batch: ProducerBatch, now_ms: float) -> bool:
+    def _may_split(self, batch: ProducerBatch) -> bool:
         """Not if it may be in the log: a broker recognises a repeated batch, but not the halves of one."""
         return (
             batch.record_count > 1
             and batch.state is BatchState.IN_FLIGHT
             and not (self._idempotence is not None and batch.maybe_written)
-            and not self._is_late(batch, now_ms)
         )
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:

@@ -269,3 +269,21 @@ async def test_a_node_that_takes_nothing_lags(make_rig, autojump_clock):
         assert all(isinstance(outcome, int) for outcome in [await rig.outcome(each) for each in futures])
         await rig.send_and_wait(b"again")
         assert not availability.lags(slow)
+
+
+async def test_a_batch_too_large_was_blamed_on_its_records_when_its_time_was_up(make_rig, autojump_clock):
+    """None of them is too large by itself: there was no time left to divide the batch."""
+    rig = make_rig(linger_ms=100, batch_bytes=300, delivery_timeout_ms=2_000, request_timeout_ms=9_000)
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        futures = [rig.send(b"x" * 100)]
+        await trio.sleep(0.0004)
+        # Just past the deadline, and just before the turn that would see it.
+        rig.cluster.produce_script.append(Trouble(code=10, delay_ms=1_999.8))
+        futures += [rig.send(b"x" * 100) for _ in range(2)]
+        for future in futures[:2]:
+            error = await rig.outcome(future)
+            assert isinstance(error, KafkaTimeoutError)
+            assert "MessageTooLarge" in str(error)
+        assert rig.sender.statistics().splits == 0
+
