@@ -141,15 +141,15 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
-        records = core.begin_flush()
+        records = core.emptying.begin_flush()
         try:
             with trio.move_on_after(deadline.left_or_infinite()):
                 for outcome, _, _ in records:
                     await wait_in_trio(Subscription(outcome, -1))
                 await trio.lowlevel.checkpoint()
         finally:
-            core.end_flush()
-        return core.flush_report(records, timeout)
+            core.emptying.end_flush()
+        return core.emptying.flush_report(records, timeout)
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.

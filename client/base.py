@@ -124,7 +124,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
             IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``; or
                 this is a forked child.
         """
-        return self._core.purge(queued=queued, in_flight=in_flight)
+        return self._core.emptying.purge(queued=queued, in_flight=in_flight)
 
     def _ask_identity(self) -> None:
         """Sees to it that a broker gives us an instance id, if any does.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +15,9 @@ import trio
 
 from splashdam.client import process
 from splashdam.client.connecting import TrackedConnect
-from splashdam.client.guard import Guard, refuse_inside_a_send
+from splashdam.client.emptying import Emptying
+from splashdam.client.errands import Errands
+from splashdam.client.guard import Guard
 from splashdam.client.handover import HandOver
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
@@ -31,7 +32,7 @@ from splashdam.client.wiring import (
     secured,
     sender_settings,
 )
-from splashdam.model.errors import IllegalStateError, KafkaError, PurgedError
+from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.lifecycle import next_state
 from splashdam.model.log_fields import fields
 from splashdam.net.clock import Clock
@@ -44,7 +45,6 @@ from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from splashdam.client.metric_reporters import Reporters
-    from splashdam.client.report import DeliveryReport, Stretch
     from splashdam.client.transactions import Transactions
     from splashdam.sender.context import SenderContext
     from splashdam.sender.directory import LinkDirectory
@@ -78,6 +78,7 @@ class ProducerCore:
         connect: opens connections, and knows them.
         finished: opens when the loop has ended and every future is done.
         identified: opens when a broker has given us our ``instance_id`` (KIP-714).
+        emptying: flush and purge.
         transactions: of a producer with a transactional id; None for others.
     """
 
@@ -125,6 +126,7 @@ class ProducerCore:
         self.sender.counters.windows.add(self.intake.tally)
         self._reporters: Reporters | None = None
         self.late = LateRecords(self.intake)
+        self.emptying = Emptying(self, self._wakeup.wake)
         self.transactions = self._make_transactions()
         self.instance_id = bytes(16)
         self.identified = Latch()
@@ -134,8 +136,7 @@ class ProducerCore:
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
         self._abandoned = trio.Event()
-        self._errands: deque[Callable[[], object]] = deque()
-        self._errand_wakeup = Wakeup()
+        self._errands = Errands(self.finished)
 
     def _make_transactions(self) -> Transactions | None:
         manager = self.sender.transactions
@@ -192,7 +193,7 @@ class ProducerCore:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.late.run)
                 nursery.start_soon(self._end_when_abandoned)
-                nursery.start_soon(self._run_errands)
+                nursery.start_soon(self._errands.run)
                 task_status.started()
                 await self.sender.run()
                 nursery.cancel_scope.cancel()
@@ -204,54 +205,6 @@ class ProducerCore:
             raise
         finally:
             self._finish()
-
-    def begin_flush(self) -> list[Stretch]:
-        """Makes everything sendable at once, and names the records a flush has to wait for.
-
-        Raises:
-            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``,
-                where the wait would be for ever; or in a forked child.
-        """
-        self.refuse_if_foreign()
-        refuse_inside_a_send("flush()")
-        late = self.late.outcomes()
-        with self.guard.lock:
-            self.accumulator.begin_flush()
-            batches = [(batch.outcome, 0, batch.records_now) for batch in self.accumulator.incomplete]
-        self._wakeup.wake()
-        return batches + [(outcome, 0, 1) for outcome in late]
-
-    def flush_report(self, records: Sequence[Stretch], timeout: float | None) -> DeliveryReport:
-        """What became of ``records``; logged if some are pending, since few callers look."""
-        from splashdam.client.report import report_on
-
-        report = report_on(records)
-        if report.pending:
-            name = self.settings.client_id
-            logger.warning(
-                "%s: %d records are pending after flush(timeout=%s)",
-                name,
-                report.pending,
-                timeout,
-                extra=fields(client_id=name, records=report.pending),
-            )
-        return report
-
-    def end_flush(self) -> None:
-        """Ends a ``begin_flush``."""
-        with self.guard.lock:
-            self.accumulator.end_flush()
-
-    def purge(self, *, queued: bool, in_flight: bool) -> int:
-        """Fails what the application does not want any more; counts the records.
-
-        Raises:
-            IllegalStateError: as ``begin_flush``.
-        """
-        self.refuse_if_foreign()
-        refuse_inside_a_send("purge()")
-        late = self.late.fail_all(PurgedError("the record was purged; it was not sent")) if queued else 0
-        return late + self.sender.purge(queued=queued, in_flight=in_flight)
 
     def begin_close(self, *, at_once: bool = False) -> None:
         """Takes no more records and lets the loop end once it has delivered what there is. Never waits.
@@ -361,24 +314,8 @@ class ProducerCore:
         return IllegalStateError("the producer is closed")
 
     def in_loop(self, act: Callable[[], object]) -> None:
-        """Has ``act`` called in the loop, between the steps of all its tasks; here, if the loop has ended."""
-        self._errands.append(act)
-        self._errand_wakeup.wake()
-        if self.finished.opened:
-            self._do_errands()
-
-    async def _run_errands(self) -> None:
-        while True:
-            await self._errand_wakeup.sleep()
-            self._do_errands()
-
-    def _do_errands(self) -> None:
-        while True:
-            try:
-                act = self._errands.popleft()
-            except IndexError:  # not asked before: when the loop has ended, two threads may be at it
-                return
-            act()
+        """See ``Errands.add``."""
+        self._errands.add(act)
 
     def _advance(self, event: Event) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a producer")
@@ -420,7 +357,7 @@ class ProducerCore:
                 self._reporters.close()
         finally:
             self.finished.open()
-            self._do_errands()
+            self._errands.do_all()
             process.forget(self)
 
     def _abort(self, error: BaseException) -> None:

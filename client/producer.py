@@ -137,15 +137,15 @@ class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFut
         core = self._core
         deadline = Deadline(core.clock, timeout)
         SENDER_THREADS.refuse("flush()")
-        records = core.begin_flush()
+        records = core.emptying.begin_flush()
         try:
             if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome, _, _ in records):
                 callbacks_have_run = Latch()
                 core.in_loop(callbacks_have_run.open)
                 wait_in_thread(callbacks_have_run, deadline.left())
         finally:
-            core.end_flush()
-        return core.flush_report(records, timeout)
+            core.emptying.end_flush()
+        return core.emptying.flush_report(records, timeout)
 
     def client_instance_id(self, timeout: float | None = None) -> UUID:
         """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.

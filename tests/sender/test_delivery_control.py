@@ -286,4 +286,3 @@ async def test_a_batch_too_large_was_blamed_on_its_records_when_its_time_was_up(
             assert isinstance(error, KafkaTimeoutError)
             assert "MessageTooLarge" in str(error)
         assert rig.sender.statistics().splits == 0
-
