@@ -11,7 +11,6 @@ callback in the reader's turn; only what the stream does not take goes to a task
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from splashdam.model.errors import KafkaError, ProtocolError
 from splashdam.model.lifecycle import next_state
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
+from splashdam.net.in_flight import InFlightRequests
 from splashdam.net.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
 from splashdam.net.negotiation import Negotiating
 from splashdam.net.pending import AnyPending, Ask, OnDone, PendingResponse
@@ -30,17 +30,10 @@ from splashdam.net.reading import Lookout, receiver
 from splashdam.net.traffic import Traffic
 from splashdam.net.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
-from splashdam.wire.header import decode_correlation_id, encode_request
+from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Response
-from splashdam.wire.registry import response_class
 
 R = TypeVar("R", bound=Response)
-
-
-_LARGEST_CORRELATION_ID = 0x7FFFFFFF
-
-_TOLERANCE_MS = 0.01
-"""Deadlines this close have passed: seconds and milliseconds do not convert exactly."""
 
 
 class Connection(Negotiating):
@@ -61,7 +54,6 @@ class Connection(Negotiating):
 
     Attributes:
         is_writing: whether a task still writes what `submit_now` began.
-        requests_sent: how many there were; the last one's correlation id.
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
     """
 
@@ -83,17 +75,19 @@ class Connection(Negotiating):
         self._stream = stream
         self._clock = clock
         self._client_id = client_id
-        self._request_timeout_ms = request_timeout_ms
-        self._max_in_flight = max_in_flight_requests
         self._frames = FrameDecoder(max_response_bytes)
         self._receive = receiver(stream)
         self._lookout = Lookout(stream)
         self._on_progress = on_progress
         self._traffic = traffic or Traffic(1)
+        self._in_flight = InFlightRequests(
+            max_in_flight_requests,
+            clock=clock,
+            timeout_ms=request_timeout_ms,
+            traffic=self._traffic,
+            peer=peer,
+        )
         self._state = ConnectionState.NEW
-        self._in_flight: deque[AnyPending] = deque()
-        self.requests_sent = 0
-        self._throttled_until_ms = 0.0
         self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
         self._changed = trio.lowlevel.ParkingLot()
         self._reading = trio.CancelScope()
@@ -104,7 +98,12 @@ class Connection(Negotiating):
     @property
     def in_flight(self) -> int:
         """Requests whose answer is not there yet."""
-        return len(self._in_flight)
+        return len(self._in_flight.queue)
+
+    @property
+    def requests_sent(self) -> int:
+        """How many there were; the last one's correlation id."""
+        return self._in_flight.last_correlation_id
 
     @property
     def is_closed(self) -> bool:
@@ -114,12 +113,14 @@ class Connection(Negotiating):
     @property
     def throttled_ms(self) -> float:
         """How long the broker wants to be left alone (KIP-219), 0 if not."""
-        return max(0.0, self._throttled_until_ms - self._clock.now_ms())
+        return self._in_flight.throttled_ms
 
     @property
     def can_send(self) -> bool:
         """Whether a request would be written at once: open, last write finished, room, not throttled."""
-        return self._state is ConnectionState.OPEN and not self._turn.locked() and self._has_room()
+        if self._state is not ConnectionState.OPEN or self._turn.locked() or self.is_writing:
+            return False
+        return self._in_flight.can_send_more()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
@@ -143,7 +144,7 @@ class Connection(Negotiating):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._broke(error)
         except ProtocolError as error:
-            self._close(error, [*self._in_flight][:1])
+            self._close(error, self._in_flight.first())
 
     async def _read(self) -> None:
         """Many reads in one cancel scope, which costs as much as handling an answer."""
@@ -156,7 +157,7 @@ class Connection(Negotiating):
     def _take(self, data: Buffer) -> None:
         self._traffic.response_bytes += len(data)
         for frame in self._frames.feed(data):
-            self._accept(frame)
+            self._in_flight.complete_next(frame)
         self._progress()
 
     def look_out(self) -> None:
@@ -165,7 +166,7 @@ class Connection(Negotiating):
             try:
                 self._take(data)
             except ProtocolError as error:
-                self._close(error, [*self._in_flight][:1])
+                self._close(error, self._in_flight.first())
 
     def _progress(self) -> None:
         if self._changed:  # somebody waits for room
@@ -173,26 +174,9 @@ class Connection(Negotiating):
         if self._on_progress is not None:
             self._on_progress()
 
-    def _accept(self, frame: memoryview) -> None:
-        correlation_id = decode_correlation_id(frame)
-        if not self._in_flight:
-            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} unasked")
-        pending = self._in_flight[0]
-        if not pending.answers(correlation_id):
-            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} instead of {pending}")
-        response = pending.decode(frame)
-        self._in_flight.popleft()
-        throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()
-        self._traffic.answered(now_ms - pending.sent_at_ms, throttle_ms)
-        if throttle_ms > 0:
-            until_ms = now_ms + throttle_ms
-            self._throttled_until_ms = max(self._throttled_until_ms, until_ms)
-        pending.resolve(response)
-
     def _next_deadline(self) -> float:
         """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
-        deadlines = (pending.deadline_ms for pending in self._in_flight)
-        self._watched_until_ms = min(deadlines, default=float("inf"))
+        self._watched_until_ms = self._in_flight.next_deadline_ms()
         return self._loop_time(self._watched_until_ms)
 
     def _watch(self, pending: AnyPending) -> None:
@@ -205,10 +189,9 @@ class Connection(Negotiating):
         return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
 
     def _expire(self) -> None:
-        now_ms = self._clock.now_ms() + _TOLERANCE_MS
-        late = [pending for pending in self._in_flight if pending.deadline_ms <= now_ms]
+        late = self._in_flight.late()
         if late:
-            waited = f"{now_ms - late[0].sent_at_ms:.0f} ms"
+            waited = f"{self._clock.now_ms() - late[0].sent_at_ms:.0f} ms"
             self._close(RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited}"), late)
 
     def _advance(self, event: ConnectionEvent) -> None:
@@ -220,8 +203,8 @@ class Connection(Negotiating):
             return
         self._advance(ConnectionEvent.CLOSE)
         self.closed_by = reason
-        while self._in_flight:
-            pending = self._in_flight.popleft()
+        while self._in_flight.queue:
+            pending = self._in_flight.queue.popleft()
             pending.fail(reason if reason and pending in (blamed or ()) else self._lost(str(pending)))
         self._reading.cancel()
         self._changed.unpark_all()
@@ -237,14 +220,11 @@ class Connection(Negotiating):
         error.__cause__ = self.closed_by
         return error
 
-    def _has_room(self) -> bool:
-        if self.is_writing or len(self._in_flight) >= self._max_in_flight:
-            return False
-        return not self._throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
-
     async def _wait_for_room(self) -> None:
-        while self._state is not ConnectionState.CLOSED and not self._has_room():
-            deadline = self._loop_time(self._throttled_until_ms) if self.throttled_ms else float("inf")
+        requests = self._in_flight
+        while self._state is not ConnectionState.CLOSED and (self.is_writing or not requests.can_send_more()):
+            throttled = requests.throttled_ms
+            deadline = self._loop_time(requests.throttled_until_ms) if throttled else float("inf")
             with trio.move_on_at(deadline):
                 await self._changed.park()
 
@@ -285,7 +265,7 @@ class Connection(Negotiating):
         await self._wait_for_room()
         if self._state is ConnectionState.CLOSED:
             raise self._lost(request.NAME)
-        pending = self._pend(request, version, timeout_ms, None)
+        pending = self._in_flight.pend(request, version, timeout_ms, None)
         rest = self._begin(request, pending, expect_response)
         if rest:
             await self._write(rest, pending)
@@ -326,7 +306,7 @@ class Connection(Negotiating):
             IllegalStateError: the connection is not open.
             ProtocolError: the request cannot be sent; the connection stays open, ``on_done`` is not called.
         """
-        pending = self._pend(request, version, None, on_done)
+        pending = self._in_flight.pend(request, version, None, on_done)
         rest = self._begin(request, pending, expect_response, patience_ms)
         if rest:
             assert self._tasks is not None  # it is open, so it runs
@@ -342,11 +322,14 @@ class Connection(Negotiating):
         if self._state is not ConnectionState.OPEN:
             self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
         parts = encode_request(
-            request, version=pending.version, correlation_id=self.requests_sent, client_id=self._client_id
+            request,
+            version=pending.version,
+            correlation_id=self._in_flight.last_correlation_id,
+            client_id=self._client_id,
         )
         self._traffic.sent(sum(map(len, parts)))
         if expect_response:
-            self._in_flight.append(pending)
+            self._in_flight.queue.append(pending)
             self._watch(pending)
         return rest_of(parts, send_now(self._stream, parts, patience_ms))
 
@@ -362,21 +345,6 @@ class Connection(Negotiating):
             if self._state is ConnectionState.CLOSED:
                 pending.fail(self._lost(str(pending)))
         self._progress()
-
-    def _pend(
-        self, request: Request[R], version: int, timeout_ms: float | None, on_done: OnDone[R] | None
-    ) -> PendingResponse[R]:
-        self.requests_sent = (self.requests_sent + 1) & _LARGEST_CORRELATION_ID
-        now_ms = self._clock.now_ms()
-        return PendingResponse(
-            request,
-            response_class(type(request)),
-            version=version,
-            correlation_id=self.requests_sent,
-            sent_at_ms=now_ms,
-            deadline_ms=now_ms + (self._request_timeout_ms if timeout_ms is None else timeout_ms),
-            on_done=on_done,
-        )
 
     async def _write(self, parts: Sequence[memoryview], pending: AnyPending) -> None:
         """Writes a frame; an interruption closes the connection, as half a frame cannot be taken back."""
