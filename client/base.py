@@ -140,7 +140,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
             raise IllegalStateError("there is no client instance id with enable_metrics_push=False")
         if core.finished.opened:
             raise IllegalStateError("the producer is closed")
-        core.sender.connect_soon()
+        core.sender.telemetry.connect_soon()
 
     def _identity(self, timeout: float | None) -> UUID:
         if not self._core.identified.opened:

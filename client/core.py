@@ -131,7 +131,7 @@ class ProducerCore:
         self.instance_id = bytes(16)
         self.identified = Latch()
         if settings.enable_metrics_push:
-            self.sender.make_telemetry = self._make_telemetry
+            self.sender.telemetry.make = self._make_telemetry
         self._pid = os.getpid()
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None

@@ -18,7 +18,7 @@ import trio
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.results import DrainGate, OpenGate, ReadyCheck
+from splashdam.accumulator.results import OpenGate
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.tally import Windows
@@ -29,6 +29,7 @@ from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
+from splashdam.sender.draining import Draining, NodeBatches
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink, LinkState
 from splashdam.sender.metadata import Metadata, run_waiters
@@ -36,20 +37,14 @@ from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
+from splashdam.sender.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from splashdam.sender.coordination import Coordination
-    from splashdam.sender.telemetry import Telemetry
     from splashdam.sender.transactions import TransactionManager
 
 _SOON_MS = 1000.0
-
-TELEMETRY_KEY = 71
-
-MakeTelemetry = Callable[[SenderContext, LinkDirectory], "Telemetry"]
-
-_Request = tuple[BrokerLink, list[ProducerBatch]]
 
 
 class Sender:
@@ -71,7 +66,7 @@ class Sender:
 
     Attributes:
         transactions: what a producer with a transactional id may do; None for others.
-        make_telemetry: makes what pushes metrics to a broker that may ask for them; None to push none.
+        telemetry: pushes metrics to a broker that asks for them.
     """
 
     def __init__(
@@ -106,7 +101,6 @@ class Sender:
         self._authenticator = authenticator
         self.transactions = _transactions(settings, random)
         self._idempotence = _idempotence(settings, self.transactions)
-        self._gate: DrainGate = self._idempotence or OpenGate()
         self._completion = Completion(self._context, self._idempotence, self.transactions, on_batch)
         self._links = LinkDirectory(
             settings.bootstrap,
@@ -115,12 +109,13 @@ class Sender:
             returns_to_bootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         )
         metadata.obstacle = self._links.obstacle
+        self._draining = Draining(
+            self._context, self._links, self._completion, self._idempotence or OpenGate()
+        )
         self._shipping = Shipping(self._context, self._completion, self.transactions)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._coordination = self._make_coordination()
-        self.make_telemetry: MakeTelemetry | None = None
-        self._telemetry: Telemetry | None = None
-        self._wants_link = False
+        self.telemetry = TelemetrySender(self._context, self._links)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._alarm_ms = math.inf
@@ -218,7 +213,7 @@ class Sender:
     def _turn(self, nursery: trio.Nursery) -> float:
         context = self._context
         context.counters.turns += 1
-        requests: list[_Request] = []
+        requests: list[NodeBatches] = []
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
             self._on_drained()  # who waits goes on while this is written
@@ -232,7 +227,7 @@ class Sender:
         self._run_finished()
         return delay_ms
 
-    def _patience_ms(self, requests: list[_Request]) -> float:
+    def _patience_ms(self, requests: list[NodeBatches]) -> float:
         """How long a write may keep the loop: not at all if that makes another connection wait."""
         patience_ms = self._context.settings.write_patience_ms
         if not patience_ms or len(requests) != 1:
@@ -240,7 +235,7 @@ class Sender:
         ((only, _),) = requests
         return 0.0 if any(link.busy for link in self._links if link is not only) else patience_ms
 
-    def _decide(self, nursery: trio.Nursery) -> tuple[float, list[_Request]]:
+    def _decide(self, nursery: trio.Nursery) -> tuple[float, list[NodeBatches]]:
         context = self._context
         now_ms = context.clock.now_ms()
         with context.guard:
@@ -253,13 +248,13 @@ class Sender:
                 self._completion.abort(self._completion.fatal)
             if self._idempotence is not None:
                 self._idempotence.settle()
-            check = self._check(now_ms)
+            check = self._draining.ready(now_ms)
             ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
             if self._coordination is not None:
                 ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
-            if self._telemetry is not None or self._wants_link:
-                ask_ms = min(ask_ms, self._tell(nursery, now_ms))
-            link_ms, requests = self._drain(check, nursery, now_ms)
+            if self.telemetry.pushing is not None or self.telemetry.wants_link:
+                ask_ms = min(ask_ms, self.telemetry.act(nursery, now_ms, closing=self._closing))
+            link_ms, requests = self._draining.drain(check, nursery, now_ms)
             delay_ms = min(
                 check.next_check_ms,
                 ask_ms,
@@ -277,32 +272,9 @@ class Sender:
         self._context.wakeup.wake()
         return count
 
-    def _tell(self, nursery: trio.Nursery, now_ms: float) -> float:
-        """Pushes metrics where that is due. Returns how long until the next time."""
-        context, telemetry = self._context, self._telemetry
-        delay_ms = math.inf
-        if self._wants_link:
-            delay_ms = self._links.want_any(context.metadata.cluster, nursery, now_ms)
-        if telemetry is not None:
-            if self._closing and not context.accumulator.has_incomplete:
-                telemetry.close(now_ms)
-            elif now_ms >= telemetry.due_ms:
-                telemetry.act(now_ms)
-            if telemetry.due_ms > now_ms:
-                delay_ms = min(delay_ms, telemetry.due_ms - now_ms)
-        return delay_ms
-
-    def connect_soon(self) -> None:
-        """From any thread: connects to some broker even where nothing is to be sent."""
-        self._wants_link = not any(link.state is LinkState.READY for link in self.links())
-        self._context.wakeup.wake()
-
     def link_opened(self, link: BrokerLink) -> None:
-        """Where the broker may ask for metrics, it will be asked whether it does."""
-        self._wants_link = False
-        if self.make_telemetry is not None and self._telemetry is None and link.offers(TELEMETRY_KEY):
-            self._telemetry = self.make_telemetry(self._context, self._links)
-            self._context.wakeup.wake()
+        """What the broker speaks is known: perhaps it takes metrics."""
+        self.telemetry.link_opened(link)
 
     def initiate_close(self) -> None:
         """From any thread: takes no more records, sends what there is, then ends `run`."""
@@ -353,7 +325,7 @@ class Sender:
             return False
         if self._context.accumulator.has_incomplete:
             return False
-        return self._telemetry is None or self._telemetry.ended
+        return self.telemetry.finished()
 
     @property
     def _coordinates(self) -> bool:
@@ -363,40 +335,6 @@ class Sender:
         self._completion.run_finished()
         if self.transactions is not None:
             self.transactions.run_ended()
-
-    def _check(self, now_ms: float) -> ReadyCheck:
-        metadata = self._context.metadata
-        check = self._context.accumulator.ready(metadata.cluster, now_ms, self._gate)
-        if check.unknown_leader_topics:
-            metadata.request_missing(check.unknown_leader_topics, now_ms)
-        return check
-
-    def _drain(self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float) -> tuple[float, list[_Request]]:
-        context = self._context
-        cluster = context.metadata.cluster
-        delay_ms = math.inf
-        sendable: dict[int, BrokerLink] = {}
-        for node_id in check.nodes:
-            link = self._links.link_to(cluster.nodes[node_id])
-            writable = link.sendable
-            if context.accumulator.availability.timeout_ms:
-                context.accumulator.availability.note(node_id, now_ms, writable=writable)
-            if writable:
-                sendable[node_id] = link
-            else:
-                link.want(nursery, now_ms)
-                delay_ms = min(delay_ms, link.delay_ms(now_ms))
-        if not sendable:
-            return delay_ms, []
-        drained = context.accumulator.drain(
-            cluster, sendable, context.settings.max_request_size, now_ms, self._gate
-        )
-        requests: list[_Request] = []
-        for node_id, batches in drained.items():
-            self._completion.begin(batches)
-            context.metadata.touch([batch.topic_partition.topic for batch in batches], now_ms)
-            requests.append((sendable[node_id], batches))
-        return delay_ms, requests
 
     def _give_up(self, error: BaseException) -> None:
         with self._context.guard:
