@@ -204,6 +204,8 @@ class ProducerCore:
             self._crash = _but_cancelled(error)
             raise
         finally:
+            for sleeper in (self._wakeup, self.late, self._errands):
+                sleeper.close()  # before anybody is told that it has ended
             self._finish()
 
     def begin_close(self, *, at_once: bool = False) -> None:

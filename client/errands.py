@@ -45,3 +45,7 @@ class Errands:
             except IndexError:  # not asked before: when the loop has ended, two threads may be at it
                 return
             act()
+
+    def close(self) -> None:
+        """The task has ended, and leaves no descriptor behind."""
+        self._wakeup.close()

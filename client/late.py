@@ -109,6 +109,10 @@ class LateRecords:
                 _end(outcome, error)
         return count
 
+    def close(self) -> None:
+        """The task has ended, and leaves no descriptor behind."""
+        self._wakeup.close()
+
     def when_empty(self, act: Callable[[], None]) -> None:
         """Has ``act`` called in the loop, once the queue is empty. From any thread."""
         self._when_empty = act

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import socket
+import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -76,3 +81,47 @@ def test_sending_leaves_no_cycles(tcp_cluster: Any) -> None:
             gc.garbage.clear()
             gc.enable()
     assert ours == []
+
+
+@contextmanager
+def _nothing_left_open() -> Iterator[None]:
+    """No more descriptors afterwards than before, without a collection of cycles."""
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    before = descriptors()
+    gc.disable()
+    try:
+        yield
+        assert descriptors() <= before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
+def test_closed_producers_leave_no_descriptors_to_the_collector() -> None:
+    """Each left two or three eventfds open until a cyclic collection."""
+    with socket.socket() as nobody:  # bound and not listened to, so that no server's descriptors are counted
+        nobody.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*nobody.getsockname())
+        KafkaProducer(bootstrap_servers=address).close()
+        with _nothing_left_open():
+            for _ in range(50):
+                producer = KafkaProducer(bootstrap_servers=address)
+                producer.flush()
+                assert producer._core._errands._wakeup._ends.reader >= 0  # there is something to be closed
+                producer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
+async def test_closed_async_producers_leave_no_descriptors_to_the_collector(
+    cluster: Any, autojump_clock: Any
+) -> None:
+    """The same in a loop that goes on, which has forgotten them before they are closed."""
+    with _nothing_left_open():
+        for _ in range(50):
+            async with cluster.producer() as producer:
+                await (await producer.send("one", b"v"))
+    assert len(cluster.values("one")) == 50

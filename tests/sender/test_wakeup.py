@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 
+import pytest
 import trio
 
 from splashdam.sender import wakeup as module
@@ -96,3 +97,40 @@ async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
         finally:
             sys.setprofile(None)
     assert trio.current_time() == 0
+
+
+async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
+    """`close` closes it, not a collection; a wake is nothing then, and who sleeps again opens another."""
+    wakeup = Wakeup()
+    await wakeup.wait(1000)
+    reader, writer = wakeup._ends.reader, wakeup._ends.writer
+    wakeup.close()
+    for descriptor in (reader, writer):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    wakeup._armed = True
+    wakeup.wake()
+    await wakeup.wait(1000)
+    assert trio.current_time() == 1
+    wakeup.close()
+
+
+async def test_a_wake_in_the_middle_of_close_keeps_its_descriptor(autojump_clock, monkeypatch):
+    """A thread held up before its write writes into what was the wakeup's, and is nobody else's by then."""
+    wakeup = Wakeup()
+    await wakeup.wait(1000)
+    writer = wakeup._ends.writer
+    write, written = os.write, []
+
+    def close_and_write(descriptor, data):
+        wakeup.close()
+        os.fstat(descriptor)
+        written.append((descriptor, write(descriptor, data)))
+
+    wakeup._armed = True
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", close_and_write)
+        wakeup.wake()
+    assert written == [(writer, 8)]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(writer)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import gc
 import json
 import select
 import sys
@@ -103,7 +102,6 @@ def _not_written(stream: Stream, told: dict[Fate, int]) -> int:
 
 
 def _left_over(before: tuple[int, int]) -> list[str]:
-    gc.collect()  # a producer's wakeups close with the object, and that is in cycles: see sender/wakeup.py
     deadline = time.monotonic() + _LEFT_OVER_SECONDS
     while (now := (descriptors(), threading.active_count())) != before and time.monotonic() < deadline:
         time.sleep(0.1)
