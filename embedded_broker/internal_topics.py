@@ -172,10 +172,21 @@ def answer_when_safe(log: Log, answer: Response, refuse: Callable[[KafkaStorageE
 
 
 def answer_when_all_safe(
-    logs: Iterable[Log], answer: Response, refuse: Callable[[KafkaStorageError], Response]
+    logs: Iterable[Log],
+    answer: Response,
+    refuse: Callable[[KafkaStorageError], Response],
+    *,
+    is_promised: bool = False,
 ) -> Answer:
-    """As ``answer_when_safe``, where several logs were appended to."""
-    due = {log: log.log_end_offset for log in logs if log.must_flush}
+    """As ``answer_when_safe``, where several logs were appended to.
+
+    Args:
+        logs: what the answer speaks of was just appended to them.
+        answer: says that it is done.
+        refuse: makes the answer where the disk failed.
+        is_promised: something that is synced relies on it, so it is synced whatever the logs' options say.
+    """
+    due = {log: log.log_end_offset for log in logs if log.must_flush or (is_promised and not log.is_synced)}
     return Parked(partial(_when_flushed, due, answer, refuse)) if due else answer
 
 

@@ -56,7 +56,7 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestCo
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused)
 
     answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    return answer_when_all_safe(logs, answer, refuse)
+    return answer_when_all_safe(logs, answer, refuse, is_promised=_any_synced([asked], context))
 
 
 def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
@@ -73,7 +73,14 @@ def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> Ans
         logs,
         answer,
         lambda error: AddPartitionsToTxnResponse(error_code=client_code(error, knows_fenced=True)),
+        is_promised=_any_synced(request.transactions, context),
     )
+
+
+def _any_synced(asked: Iterable[AddPartitionsToTxnTransaction], context: RequestContext) -> bool:
+    """Whether a partition promises to survive a power cut; then so does the transaction it joins."""
+    logs = (context.broker.logs.logs.get(each) for transaction in asked for each in _partitions(transaction))
+    return any(log is not None and log.settings.flush_messages == 1 for log in logs)
 
 
 def _results(

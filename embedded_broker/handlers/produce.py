@@ -5,12 +5,15 @@ ApiVersions names it from version 0: librdkafka before 2.11.1 switches compressi
 first (``transactions/enrolment.py``): from version 12 on they bring their partition into the transaction.
 
 Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
-other clients that come while a sync runs, share the next one (``Log.sync``).
+other clients that come while a sync runs, share the next one (``Log.sync``). A transaction's state is synced
+before the first batch of such a log: a power cut may keep what was not synced, too, and a batch without its
+transaction is nobody's to end.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +38,7 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
+from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -64,6 +68,13 @@ def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse
     Raises:
         CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
     """
+    state_log = _state_to_sync(request, context)
+    if state_log is not None:
+        return Parked(partial(_append_behind, state_log, request, context))
+    return _append_all(request, context)
+
+
+def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     due: list[_Due] = []
     responses = [
         TopicProduceResponse(
@@ -141,26 +152,71 @@ def _append(
     context: RequestContext,
     due: list[_Due],
 ) -> PartitionProduceResponse:
-    broker = context.broker
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
-        _check_request(request)
-        if topic_partition.topic in INTERNAL_TOPICS:
-            raise InvalidTopicError(
-                f"{topic_partition.topic} is the broker's own topic; nobody else writes to it"
-            )
-        batch = check_attributes(data.records, context.version)
-        log = leader_log(broker, topic_partition)
-        state_log = None
-        if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-            state_log = enrol(broker, request.transactional_id, batch, log, context.version)
-        appended = append_batch(log, batch, broker)
+        batch, log, state_log = _admit(topic_partition, data, request, context)
+        appended = append_batch(log, batch, context.broker)
     except BrokerResponseError as error:
         refuse(answer, topic_partition, error)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
     due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
     return answer
+
+
+def _admit(
+    topic_partition: TopicPartition,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    context: RequestContext,
+) -> tuple[Buffer, Log, Log | None]:
+    """The batch, its log, and the one that its transaction's state was added to."""
+    _check_request(request)
+    if topic_partition.topic in INTERNAL_TOPICS:
+        raise InvalidTopicError(
+            f"{topic_partition.topic} is the broker's own topic; nobody else writes to it"
+        )
+    batch = check_attributes(data.records, context.version)
+    log = leader_log(context.broker, topic_partition)
+    if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+        return batch, log, None
+    return batch, log, enrol(context.broker, request.transactional_id, batch, log, context.version)
+
+
+def _state_to_sync(request: ProduceRequest, context: RequestContext) -> Log | None:
+    """Brings partitions that are synced into the transaction; where its state must be synced before them."""
+    if request.transactional_id is None:
+        return None
+    state_log = None
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, data.index)
+            log = context.broker.logs.logs.get(topic_partition)
+            if log is not None and log.settings.flush_messages == 1:
+                with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
+                    state_log = _admit(topic_partition, data, request, context)[2] or state_log
+    return state_log if state_log is not None and not state_log.is_synced else None
+
+
+async def _append_behind(state_log: Log, request: ProduceRequest, context: RequestContext) -> Response | None:
+    try:
+        await state_log.sync()
+    except KafkaStorageError as error:
+        responses = [
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index) for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+        for topic_response in responses:
+            for answer in topic_response.partition_responses:
+                refuse(answer, state_log.topic_partition, error)
+        return _answer(request.acks, responses, [])
+    appended = _append_all(request, context)
+    return await appended.wait() if isinstance(appended, Parked) else appended
 
 
 def _check_request(request: ProduceRequest) -> None:

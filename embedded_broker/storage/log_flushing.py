@@ -47,6 +47,11 @@ class FlushableLog(ReadableLog):
         return self._flusher.needs_flush
 
     @property
+    def is_synced(self) -> bool:
+        """Whether everything in the log is on stable storage."""
+        return self.recovery_point >= self.log_end_offset
+
+    @property
     def must_flush(self) -> bool:
         """Whether ``flush.messages`` says that the last append is not to be answered before a flush."""
         return self.log_end_offset - self._flusher.recovery_point >= self.settings.flush_messages
