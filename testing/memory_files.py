@@ -221,7 +221,9 @@ class MemoryFiles:
         with storage_errors("write", path):
             temporary = _Inode()
             self._change(_Change("link", path + ".tmp", temporary))
-            self.write(temporary, (data,), 0)
+            written = 0
+            while written < len(data):  # a disk that gets full takes a part first, and then refuses
+                written += self.write(temporary, (data[written:],), written)
             if sync:
                 self.sync(temporary)
             self._change(_Change("rename", path + ".tmp", path))

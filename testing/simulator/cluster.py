@@ -28,6 +28,8 @@ ROOT = "/data"
 PORT = 9092
 
 _RESTART_S = 0.05
+_LOOKS, _LOOK_S = 1_200, 0.1
+"""For owed markers; together twice the coordinator's longest pause between two tries to write them."""
 
 End = Literal["stop", "kill", "power cut"]
 
@@ -233,6 +235,20 @@ class SimulatedCluster:
                 self.start(node)
         for node in self.nodes.values():
             await node.is_up.wait()
+
+    async def complete_transactions(self) -> None:
+        """Returns when every decided transaction has its markers, or will never have them.
+
+        A commit is answered with the decision; markers that a full disk refused are tried again later.
+        """
+        for _ in range(_LOOKS):
+            if not any(self._owes_markers(node) for node in self.nodes.values()):
+                return
+            await trio.sleep(_LOOK_S)
+
+    def _owes_markers(self, node: BrokerNode) -> bool:
+        states = {} if node.broker is None else node.broker.transactions.states
+        return any(each.is_prepared for each in states.values())
 
 
 def _kinds(errors: BaseExceptionGroup[BaseException]) -> str:

@@ -108,6 +108,7 @@ class Simulation:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._cluster.run)
                 await self._play()
+                await self._cluster.complete_transactions()
                 self._checker.check(self._workloads)
                 self._check_tasks(nursery)
                 self.ended_at_s = trio.current_time()

@@ -104,6 +104,16 @@ def test_a_full_disk_takes_what_fits() -> None:
     file.append([b"c"])
 
 
+def test_a_full_disk_never_puts_half_a_file_in_the_place_of_a_whole_one() -> None:
+    """What is replaced as a whole stays where its successor does not fit; a broker could not start again."""
+    files = MemoryFiles()
+    files.write_atomic("/topics", b"before")
+    files.capacity_bytes = files.used_bytes + 4
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        files.write_atomic("/topics", b"after it")
+    assert files.read_bytes("/topics") == b"before"
+
+
 def test_a_lock_is_exclusive_and_ends_with_the_process() -> None:
     """As on disk."""
     files = MemoryFiles()

@@ -72,6 +72,11 @@ def test_a_calm_run_delivers_everything() -> None:
         assert not outcome.counts["batches recognised as repeats"]
 
 
+def test_a_commit_whose_marker_a_full_disk_refused_is_seen_when_the_marker_was_tried_again() -> None:
+    """A commit is answered with the decision; who looks before the next try does not see its records yet."""
+    assert simulate(8403).violations == []
+
+
 def test_a_failing_seed_is_told_with_its_replay(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
