@@ -78,6 +78,8 @@ def decide_end(
             CONCURRENT_TRANSACTIONS (51).
     """
     bumps = client_version >= EPOCH_BUMPS
+    if bumps and _waits_for_the_last_end(metadata, producer):
+        raise concurrent_transactions(metadata.transactional_id)
     after_rotation = _is_repeat_across_rotation(metadata, producer)
     is_repeat = after_rotation or metadata.producer_epoch == producer.epoch + 1
     if producer.producer_id != metadata.producer_id and not (bumps and after_rotation):
@@ -102,6 +104,12 @@ def decide_end(
     return decision
 
 
+def _waits_for_the_last_end(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
+    """Whether the producer was told of its last end, and ends the next one before all markers are written."""
+    is_bumped = metadata.client_version >= EPOCH_BUMPS
+    return metadata.is_prepared and is_bumped and producer == metadata.identity
+
+
 def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
     """Whether the producer had used up its epochs, and the end it repeats has given it another id."""
     return (
@@ -115,7 +123,7 @@ def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: Producer
 def _is_current(metadata: TransactionMetadata, producer: ProducerIdentity, *, is_repeat: bool) -> bool:
     """Whether the epoch is one that may ask in this state.
 
-    While markers are written the present epoch is one that no producer has been told yet.
+    While markers are written it is the one before: the present one waits.
     """
     is_present = producer.epoch == metadata.producer_epoch
     if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:

@@ -184,7 +184,7 @@ SINCE_890 = {
         (S.EMPTY, False): EndDecision.PREPARE,
         (S.COMPLETE_COMMIT, False): EndDecision.PREPARE,
         (S.COMPLETE_ABORT, False): EndDecision.PREPARE,
-        **dict.fromkeys(product(PREPARED, (True, False)), 90),
+        **dict.fromkeys(product(PREPARED, (True, False)), 51),
     },
     2: {
         (S.PREPARE_COMMIT, True): 51,
@@ -204,6 +204,15 @@ def answered(call: Callable[[], T]) -> T | int:
         return call()
     except BrokerResponseError as error:
         return error.code
+
+
+def test_a_producer_told_of_its_commit_is_not_fenced_while_the_disk_refuses_a_marker() -> None:
+    """Its next abort came before the marker was written; it is to wait, also where its id is a new one."""
+    for epoch in (3, MAX_EPOCH - 1):
+        prepared = metadata(S.ONGOING, epoch, partitions=frozenset([T0])).ended(True, 9, 2, lambda: 8)
+        told = prepared.identity
+        assert decided(prepared, told.epoch, False, 2, told.producer_id) == 51
+        assert decided(prepared.completed(10), told.epoch, False, 2, told.producer_id) is EndDecision.PREPARE
 
 
 def decided(
