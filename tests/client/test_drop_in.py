@@ -110,7 +110,7 @@ def test_the_time_out_of_2_x_is_the_one_for_bootstrapping() -> None:
 def test_a_warning_names_the_line_that_makes_the_producer(closed_port: str) -> None:
     """Where it is to be changed."""
     with pytest.warns(DeprecationWarning, match="sock_chunk") as caught:
-        KafkaProducer(bootstrap_servers=closed_port, sock_chunk_bytes=4096).close()  # type: ignore[call-arg]
+        KafkaProducer(bootstrap_servers=closed_port, sock_chunk_bytes=4096).close()  # type: ignore[call-arg]  # 2.x
     assert caught[0].filename == __file__
 
 

@@ -99,7 +99,7 @@ def test_secrets_are_masked_and_serve() -> None:
     settings = producer_settings({"security_protocol": "SASL_PLAINTEXT", **SCRAM})
     assert settings.sasl_plain_password == "hunter2"
     assert "hunter2" not in f"{settings!r} {settings.sasl_plain_password}"
-    with KafkaProducer(security_protocol="SASL_PLAINTEXT", **SCRAM) as producer:  # type: ignore[arg-type]
+    with KafkaProducer(security_protocol="SASL_PLAINTEXT", **SCRAM) as producer:  # type: ignore[arg-type]  # a dict
         assert "hunter2" not in f"{producer.config}"
         config = pickle.loads(pickle.dumps(producer.config))
     with KafkaProducer(**config) as again:

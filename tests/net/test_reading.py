@@ -6,7 +6,7 @@ import importlib.util
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -27,15 +27,6 @@ def read_soon(request: pytest.FixtureRequest) -> ReadSoon:
     except ImportError:
         pytest.skip("the compiled twin is not built")
     return compiled
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A connected pair; ours does not block."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
 
 
 def test_what_is_there(read_soon: ReadSoon, ends: tuple[socket.socket, socket.socket]) -> None:

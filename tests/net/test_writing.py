@@ -6,7 +6,7 @@ import importlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -30,15 +30,6 @@ def write_within(request: pytest.FixtureRequest) -> WriteWithin:
     except ImportError:
         pytest.skip("the compiled twin is not built")
     return compiled
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A connected pair; ours does not block."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
 
 
 def everything(theirs: socket.socket) -> bytes:
