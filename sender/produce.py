@@ -22,6 +22,10 @@ from splashdam.wire.messages.produce import (
 
 FIRST_WITH_ZSTD = 7
 
+LAST_WITH_NAMES = 12
+"""Newer versions of Produce name topics by their ids; with names, a topic that was created anew gets the
+records, too."""
+
 LAST_WITHOUT_V2 = 11
 """In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
 

@@ -15,6 +15,7 @@ from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink
 from splashdam.sender.loading import load
 from splashdam.sender.produce import (
+    LAST_WITH_NAMES,
     LAST_WITHOUT_V2,
     answer_of_failure,
     answer_of_silence,
@@ -108,10 +109,10 @@ class Shipping:
         return request
 
     @property
-    def _newest(self) -> int | None:
-        """From the version behind this one on, leaders add partitions to the transaction."""
+    def _newest(self) -> int:
+        """From the version behind the first on, leaders add partitions to the transaction."""
         transactions = self._transactions
-        return None if transactions is None or transactions.v2 else LAST_WITHOUT_V2
+        return LAST_WITH_NAMES if transactions is None or transactions.v2 else LAST_WITHOUT_V2
 
     def _answers(self, batches: Sequence[ProducerBatch], response: ProduceResponse) -> Answers:
         answers = answers_by_partition(response)

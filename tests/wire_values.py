@@ -36,6 +36,15 @@ _SIZED = {
 }
 
 
+RENAMED = {"ResponseEntryData": "EntryData"}
+"""Structures that Kafka calls alike in request and response although they differ; here each has its name."""
+
+
+def kafkas_name(cls: type[Struct]) -> str:
+    """What Kafka's schema calls a structure."""
+    return RENAMED.get(cls.__name__, cls.__name__)
+
+
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     """Instances whose fields have any value the version can carry, and defaults where it carries none."""
     carried = {field.name: _values(field, version) for field in cls.FIELDS if version in field.versions}

@@ -35,6 +35,7 @@ _INT32 = struct.Struct(">i")
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 _PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)  # bytes that no topic name has
 _FIRST_LOG_START_VERSION = 5
+_LAST_WITH_NAMES = 12
 
 
 class ProduceForm:
@@ -131,8 +132,10 @@ def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm
     """The form of a request that was decoded from ``frame``.
 
     None where it is not one batch for one partition, wants no answer or an unheard-of one, belongs to a
-    transaction, or has bytes that the schema does not explain.
+    transaction, names its topic by id, or has bytes that the schema does not explain.
     """
+    if version > _LAST_WITH_NAMES:
+        return None
     if len(request.topic_data) != 1 or request.acks not in (1, -1) or request.transactional_id is not None:
         return None
     (topic,) = request.topic_data

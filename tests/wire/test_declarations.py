@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from oracles import shared
-from wire_values import MESSAGES
+from wire_values import MESSAGES, kafkas_name
 
 from splashdam.wire.fields import NO_UUID, ArrayType, Field, StructType, WireType
 from splashdam.wire.message import Message, Struct
@@ -17,34 +17,79 @@ from splashdam.wire.registry import API_KEYS
 from splashdam.wire.versions import Versions
 
 EXPECTED_VERSIONS = {
-    "Produce": (3, 12),
-    "Fetch": (4, 17),
-    "ListOffsets": (1, 10),
+    "Produce": (3, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
     "Metadata": (0, 13),
+    "OffsetCommit": (2, 10),
+    "OffsetFetch": (1, 10),
     "FindCoordinator": (0, 6),
+    "JoinGroup": (0, 9),
+    "Heartbeat": (0, 4),
+    "LeaveGroup": (0, 5),
+    "SyncGroup": (0, 5),
+    "DescribeGroups": (0, 6),
+    "ListGroups": (0, 5),
+    "SaslHandshake": (0, 1),
     "ApiVersions": (0, 4),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "DeleteRecords": (0, 2),
-    "OffsetCommit": (2, 9),
-    "OffsetFetch": (1, 9),
-    "SaslHandshake": (0, 1),
     "InitProducerId": (0, 5),
+    "OffsetForLeaderEpoch": (2, 4),
     "AddPartitionsToTxn": (0, 5),
     "AddOffsetsToTxn": (0, 4),
     "EndTxn": (0, 5),
     "WriteTxnMarkers": (1, 2),
     "TxnOffsetCommit": (0, 5),
+    "DescribeAcls": (1, 3),
+    "CreateAcls": (1, 3),
+    "DeleteAcls": (1, 3),
+    "DescribeConfigs": (1, 4),
+    "AlterConfigs": (0, 2),
+    "AlterReplicaLogDirs": (1, 2),
+    "DescribeLogDirs": (1, 5),
     "SaslAuthenticate": (0, 2),
+    "CreatePartitions": (0, 3),
+    "DeleteGroups": (0, 2),
+    "ElectLeaders": (0, 2),
+    "IncrementalAlterConfigs": (0, 1),
+    "AlterPartitionReassignments": (0, 1),
+    "ListPartitionReassignments": (0, 0),
+    "OffsetDelete": (0, 0),
+    "DescribeClientQuotas": (0, 1),
+    "AlterClientQuotas": (0, 1),
+    "DescribeUserScramCredentials": (0, 0),
+    "AlterUserScramCredentials": (0, 0),
+    "DescribeCluster": (0, 2),
+    "DescribeProducers": (0, 0),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (0, 2),
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ConsumerGroupDescribe": (0, 1),
     "GetTelemetrySubscriptions": (0, 0),
     "PushTelemetry": (0, 0),
+    "ListConfigResources": (0, 1),
+    "DescribeTopicPartitions": (0, 0),
 }
+
+
+NEWER_THAN_THE_SCHEMAS = "ConsumerGroupDescribe"
+"""Kafka 4.0 has version 1 of it (KIP-1099), the schemas beside this checkout end with 0."""
+
+MEMBER_TYPE = {"name": "MemberType", "type": "int8", "versions": "1+", "default": "-1", "ignorable": True}
 
 
 def schema_of(name: str) -> dict[str, Any]:
     """Kafka's schema of a message, without its comments."""
     text = shared(f"kafka-messages/{name}.json").read_text()
     schema: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    if name.startswith(NEWER_THAN_THE_SCHEMAS):
+        schema["validVersions"] = "0-1"
+    if name == "ConsumerGroupDescribeResponse":
+        (groups,) = (each for each in schema["fields"] if each["name"] == "Groups")
+        (members,) = (each for each in groups["fields"] if each["name"] == "Members")
+        members["fields"].append(MEMBER_TYPE)
     return schema
 
 
@@ -78,7 +123,7 @@ def type_text(kind: WireType) -> str:
     """A declared type as the schema writes it."""
     if isinstance(kind, ArrayType):
         return "[]" + type_text(kind.element)
-    return kind.cls.__name__ if isinstance(kind, StructType) else kind.name
+    return kafkas_name(kind.cls) if isinstance(kind, StructType) else kind.name
 
 
 def inner_struct(kind: WireType) -> type[Struct] | None:

@@ -86,7 +86,7 @@ def test_api_versions_of_the_future(version: int) -> None:
         (b"", "RequestHeader: 0 bytes are too few"),
         (b"\0\3\0\1\0\0\0\1\0", "RequestHeader: 9 bytes are too few"),
         (b"\x12\x34\0\1\0\0\0\1\xff\xff", "API key 4660 is not declared"),
-        (b"\0\0\0\2\0\0\0\1\xff\xff", "Produce v2 is not declared, only v3 to v12"),
+        (b"\0\0\0\2\0\0\0\1\xff\xff", "Produce v2 is not declared, only v3 to v13"),
         (b"\0\3\0\x0e\0\0\0\1\xff\xff", "Metadata v14 is not declared, only v0 to v13"),
         (b"\0\3\0\1\0\0\0\1\xff\xfe", "client_id at byte 8: length -2 is negative"),
         (b"\0\3\0\1\0\0\0\1\0\5abc", "client_id at byte 8: length 5 exceeds the 3 bytes left"),

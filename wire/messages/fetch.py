@@ -1,6 +1,6 @@
-"""Fetch (key 1), versions 4 to 17: record batches from partitions, for consumers and followers.
+"""Fetch (key 1), versions 4 to 18: record batches from partitions, for consumers and followers.
 
-Version 18 (the follower's high watermark) is not declared.
+In version 18 a follower says which high watermark it knows (KIP-1166).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class FetchPartition(Struct):
     log_start_offset: int = int64("5+", default=-1, ignorable=True)
     partition_max_bytes: int = int32()
     replica_directory_id: bytes = uuid("17+", tag=0, ignorable=True)
+    high_watermark: int = int64("18+", default=0x7FFFFFFFFFFFFFFF, tag=1, ignorable=True)
 
 
 class FetchTopic(Struct):
@@ -44,7 +45,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array("int32", "7+")
 
 
-class FetchRequest(Request["FetchResponse"], key=1, versions="4-17", flexible="12+"):
+class FetchRequest(Request["FetchResponse"], key=1, versions="4-18", flexible="12+"):
     """Waits up to ``max_wait_ms`` for ``min_bytes``. ``isolation_level`` 1 is read_committed."""
 
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0, ignorable=True)
@@ -127,7 +128,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("16+", nullable="16+", default=None)
 
 
-class FetchResponse(Response, key=1, versions="4-17", flexible="12+", throttles="8+"):
+class FetchResponse(Response, key=1, versions="4-18", flexible="12+", throttles="8+"):
     """What there is of the partitions asked for. ``session_id`` 0 means no fetch session."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)

@@ -1,7 +1,4 @@
-"""ListOffsets (key 2), versions 1 to 10: offsets by timestamp, earliest and latest among them.
-
-Version 11 (earliest pending upload of tiered storage) is not declared.
-"""
+"""ListOffsets (key 2), versions 1 to 11: offsets by timestamp, earliest and latest among them."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions="1-10", flexible="6+"):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions="1-11", flexible="6+"):
     """Asked of leaders. ``replica_id`` is -1 for clients; ``isolation_level`` 1 is read_committed."""
 
     replica_id: int = int32()
@@ -50,7 +47,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Response, key=2, versions="1-10", flexible="6+", throttles="3+"):
+class ListOffsetsResponse(Response, key=2, versions="1-11", flexible="6+", throttles="3+"):
     """One answer per partition of the request."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)

@@ -1,11 +1,8 @@
-"""OffsetCommit (key 8), versions 2 to 9: how far a group has read.
-
-Version 10 (topic ids) is not declared: no client sends it yet.
-"""
+"""OffsetCommit (key 8), versions 2 to 10: how far a group has read."""
 
 from __future__ import annotations
 
-from splashdam.wire.fields import array, int16, int32, int64, string
+from splashdam.wire.fields import array, int16, int32, int64, string, uuid
 from splashdam.wire.message import Request, Response, Struct
 
 
@@ -21,11 +18,12 @@ class OffsetCommitRequestPartition(Struct):
 class OffsetCommitRequestTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = string(ignorable=True)
+    name: str = string("0-9", ignorable=True)
+    topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions="2-9", flexible="8+"):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions="2-10", flexible="8+"):
     """``generation_id_or_member_epoch`` -1 and an empty ``member_id``: not sent by a member."""
 
     group_id: str = string()
@@ -46,11 +44,12 @@ class OffsetCommitResponsePartition(Struct):
 class OffsetCommitResponseTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = string(ignorable=True)
+    name: str = string("0-9", ignorable=True)
+    topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-class OffsetCommitResponse(Response, key=8, versions="2-9", flexible="8+", throttles="4+"):
+class OffsetCommitResponse(Response, key=8, versions="2-10", flexible="8+", throttles="4+"):
     """One answer per partition."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)

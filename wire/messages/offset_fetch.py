@@ -1,11 +1,8 @@
-"""OffsetFetch (key 9), versions 1 to 9: how far groups have read.
-
-Version 10 (topic ids) is not declared: no client sends it yet.
-"""
+"""OffsetFetch (key 9), versions 1 to 10: how far groups have read."""
 
 from __future__ import annotations
 
-from splashdam.wire.fields import array, boolean, int16, int32, int64, string
+from splashdam.wire.fields import array, boolean, int16, int32, int64, string, uuid
 from splashdam.wire.message import Request, Response, Struct
 
 
@@ -20,6 +17,7 @@ class OffsetFetchRequestTopics(Struct):
     """Partitions of one topic."""
 
     name: str = string("8-9", ignorable=True)
+    topic_id: bytes = uuid("10+", ignorable=True)
     partition_indexes: list[int] = array("int32", "8+")
 
 
@@ -32,7 +30,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, "8+", nullable="8+")
 
 
-class OffsetFetchRequest(Request["OffsetFetchResponse"], key=9, versions="1-9", flexible="6+"):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], key=9, versions="1-10", flexible="6+"):
     """One group in 1-7, several later. ``topics=None`` asks for everything the group has."""
 
     group_id: str = string("0-7")
@@ -72,6 +70,7 @@ class OffsetFetchResponseTopics(Struct):
     """The partitions of one topic."""
 
     name: str = string("8-9", ignorable=True)
+    topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
 
 
@@ -83,7 +82,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16("8+")
 
 
-class OffsetFetchResponse(Response, key=9, versions="1-9", flexible="6+", throttles="4+"):
+class OffsetFetchResponse(Response, key=9, versions="1-10", flexible="6+", throttles="4+"):
     """Offset -1 where none is known."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)

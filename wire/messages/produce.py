@@ -1,13 +1,13 @@
-"""Produce (key 0), versions 3 to 12: record batches to partition leaders.
+"""Produce (key 0), versions 3 to 13: record batches to partition leaders.
 
-From version 12 a transactional produce adds its partitions to the transaction by itself (KIP-890); 13 (topic
-ids instead of names) is not declared.
+From version 12 a transactional produce adds its partitions to the transaction by itself (KIP-890); 13 names
+topics by their ids.
 """
 
 from __future__ import annotations
 
 from splashdam.model.values import Buffer
-from splashdam.wire.fields import array, int16, int32, int64, records, string, struct
+from splashdam.wire.fields import array, int16, int32, int64, records, string, struct, uuid
 from splashdam.wire.message import Request, Response, Struct
 
 
@@ -22,10 +22,11 @@ class TopicProduceData(Struct):
     """The partitions of one topic."""
 
     name: str = string("0-12", ignorable=True)
+    topic_id: bytes = uuid("13+", ignorable=True)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request["ProduceResponse"], key=0, versions="3-12", flexible="9+"):
+class ProduceRequest(Request["ProduceResponse"], key=0, versions="3-13", flexible="9+"):
     """Batches for partitions led by one broker; ``acks`` is -1 (all), 0 or 1. With 0 there is no response."""
 
     transactional_id: str | None = string("3+", nullable="3+", default=None)
@@ -65,6 +66,7 @@ class TopicProduceResponse(Struct):
     """The partitions of one topic."""
 
     name: str = string("0-12", ignorable=True)
+    topic_id: bytes = uuid("13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
@@ -77,7 +79,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Response, key=0, versions="3-12", flexible="9+", throttles="6+"):
+class ProduceResponse(Response, key=0, versions="3-13", flexible="9+", throttles="6+"):
     """One answer per partition of the request."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)

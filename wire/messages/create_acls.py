@@ -1,0 +1,38 @@
+"""CreateAcls (key 30), versions 1 to 3: adds ACLs."""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import array, int8, int16, int32, string
+from splashdam.wire.message import Request, Response, Struct
+
+
+class AclCreation(Struct):
+    """Who may do what with which resources, from where."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    resource_pattern_type: int = int8(default=3)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class CreateAclsRequest(Request["CreateAclsResponse"], key=30, versions="1-3", flexible="2+"):
+    """The new ACLs."""
+
+    creations: list[AclCreation] = array(AclCreation)
+
+
+class AclCreationResult(Struct):
+    """Whether it holds now."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+class CreateAclsResponse(Response, key=30, versions="1-3", flexible="2+", throttles="1+"):
+    """One answer per ACL, in order."""
+
+    throttle_time_ms: int = int32()
+    results: list[AclCreationResult] = array(AclCreationResult)

@@ -1,0 +1,37 @@
+"""DescribeCluster (key 60), versions 0 to 2: the brokers of a cluster."""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import array, boolean, int8, int16, int32, string
+from splashdam.wire.message import Request, Response, Struct
+
+
+class DescribeClusterRequest(Request["DescribeClusterResponse"], key=60, versions="0-2", flexible="0+"):
+    """``endpoint_type`` 1 asks for brokers, 2 for controllers."""
+
+    include_cluster_authorized_operations: bool = boolean()
+    endpoint_type: int = int8("1+", default=1)
+    include_fenced_brokers: bool = boolean("2+")
+
+
+class DescribeClusterBroker(Struct):
+    """One broker."""
+
+    broker_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable="0+", default=None)
+    is_fenced: bool = boolean("2+")
+
+
+class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
+    """The cluster."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    endpoint_type: int = int8("1+", default=1)
+    cluster_id: str = string()
+    controller_id: int = int32(default=-1)
+    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
+    cluster_authorized_operations: int = int32(default=-2147483648)

@@ -1,0 +1,44 @@
+"""ElectLeaders (key 43), versions 0 to 2: has leaders elected, preferred ones or, at a risk, any."""
+
+from __future__ import annotations
+
+from splashdam.wire.fields import array, int8, int16, int32, string
+from splashdam.wire.message import Request, Response, Struct
+
+
+class TopicPartitions(Struct):
+    """Partitions of one topic."""
+
+    topic: str = string()
+    partitions: list[int] = array("int32")
+
+
+class ElectLeadersRequest(Request["ElectLeadersResponse"], key=43, versions="0-2", flexible="2+"):
+    """``topic_partitions=None`` means all."""
+
+    election_type: int = int8("1+")
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+")
+    timeout_ms: int = int32(default=60000)
+
+
+class PartitionResult(Struct):
+    """What came of one election."""
+
+    partition_id: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+
+
+class ReplicaElectionResult(Struct):
+    """Partitions of one topic."""
+
+    topic: str = string()
+    partition_result: list[PartitionResult] = array(PartitionResult)
+
+
+class ElectLeadersResponse(Response, key=43, versions="0-2", flexible="2+", throttles="0+"):
+    """One answer per partition."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16("1+")
+    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
