@@ -111,7 +111,7 @@ async def test_partitions_and_offsets(cluster: FakeCluster, autojump_clock: Mock
         assert await client.offsets(TOPIC, [0, 1], LATEST) == {0: 3, 1: 3}
 
 
-@pytest.mark.parametrize(("topic_id", "version"), [(bytes(range(16)), 17), (NO_UUID, 12)])
+@pytest.mark.parametrize(("topic_id", "version"), [(bytes(range(16)), 18), (NO_UUID, 12)])
 async def test_fetch(cluster: FakeCluster, autojump_clock: MockClock, topic_id: bytes, version: int) -> None:
     """Records of all partitions, by topic id where the cluster has one, by name elsewhere."""
     cluster.topic_id = topic_id
