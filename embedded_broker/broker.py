@@ -25,6 +25,7 @@ from splashdam.embedded_broker.listening import make_gates, open_listeners
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
@@ -69,6 +70,7 @@ class Broker:
         attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
+        replicas: hears how far followers have fetched.
         offsets: what groups have committed.
         transactions: coordinates transactions.
         telemetry: asks clients for their metrics, and keeps them.
@@ -94,6 +96,7 @@ class Broker:
         self.attention = Attention(self.parking, own_loop)
         self.topics = Topics(logs, settings, self.parking, clock)
         self.leadership = leadership
+        self.replicas: TakesReplicaFetches = NoReplicas()
         self.producer_ids = producer_ids
         self.offsets = GroupOffsets(self)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)

@@ -1,8 +1,13 @@
-"""Parked fetches and what wakes them: bytes, the end of a transaction, a partition that went (facts B23)."""
+"""Parked fetches and what wakes them: bytes, the end of a transaction, a partition that went (facts B23).
+
+Consumers wait for what is below the high watermark, followers for the end of the log and, from Fetch 18 on,
+for a high watermark that they do not know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from types import TracebackType
 
 import trio
@@ -10,17 +15,45 @@ import trio
 from splashdam.model.values import TopicPartition
 
 
-class FetchWaiter:
-    """One parked fetch, registered with its partitions while entered as a context manager."""
+class FetchIsolation(Enum):
+    """How far into a log a fetch reads."""
 
-    __slots__ = ("_event", "_missing_bytes", "_parking", "_partitions", "_read_committed")
+    LOG_END = "log end"  # followers
+    HIGH_WATERMARK = "high watermark"
+    TXN_COMMITTED = "last stable offset"
+
+
+class FetchWaiter:
+    """One parked fetch, registered with its partitions while entered as a context manager.
+
+    Args:
+        parking: where.
+        partitions: what it waits for.
+        isolation: how far it reads.
+        wants_high_watermark: a follower that is to hear at once of a high watermark that moved.
+    """
+
+    __slots__ = (
+        "_event",
+        "_isolation",
+        "_missing_bytes",
+        "_parking",
+        "_partitions",
+        "_wants_high_watermark",
+    )
 
     def __init__(
-        self, parking: FetchParking, partitions: Iterable[TopicPartition], read_committed: bool = False
+        self,
+        parking: FetchParking,
+        partitions: Iterable[TopicPartition],
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        *,
+        wants_high_watermark: bool = False,
     ) -> None:
         self._parking = parking
         self._partitions = tuple(partitions)
-        self._read_committed = read_committed
+        self._isolation = isolation
+        self._wants_high_watermark = wants_high_watermark or isolation is not FetchIsolation.LOG_END
         self._missing_bytes = 0
         self._event = trio.Event()
 
@@ -39,15 +72,21 @@ class FetchWaiter:
         self._event = trio.Event()
         await self._event.wait()
 
-    def appended(self, size_bytes: int) -> None:
-        """Counts bytes of an append."""
-        self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
+    def appended(self, size_bytes: int, is_replicated: bool) -> None:
+        """Counts bytes of an append, where this fetch may read them already."""
+        if is_replicated or self._isolation is FetchIsolation.LOG_END:
+            self._missing_bytes -= size_bytes
+            if self._missing_bytes <= 0:
+                self._event.set()
+
+    def high_watermark_moved(self) -> None:
+        """What was appended earlier may be readable now."""
+        if self._wants_high_watermark:
             self._event.set()
 
     def stable_offset_moved(self) -> None:
         """A transaction ended, which may make readable what was appended, and counted, long ago."""
-        if self._read_committed:
+        if self._isolation is FetchIsolation.TXN_COMMITTED:
             self._event.set()
 
     def changed(self) -> None:
@@ -75,18 +114,33 @@ class FetchParking:
                 if not waiters:
                     del self._waiters[topic_partition]
 
-    def appended(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Tells the fetches of a partition that it grew."""
+    def appended(
+        self, topic_partition: TopicPartition, size_bytes: int, *, is_replicated: bool = True
+    ) -> None:
+        """Tells the fetches of a partition that it grew.
+
+        Args:
+            topic_partition: which.
+            size_bytes: by how much.
+            is_replicated: whether the high watermark is at the log's end again, as without followers.
+        """
         waiters = self._waiters.get(topic_partition)
         if waiters:
             for waiter in waiters:
-                waiter.appended(size_bytes)
+                waiter.appended(size_bytes, is_replicated)
 
-    def ended_transaction(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+    def ended_transaction(
+        self, topic_partition: TopicPartition, size_bytes: int, *, is_replicated: bool = True
+    ) -> None:
         """Tells the fetches of a partition that it grew by a marker, which ends a transaction there."""
         for waiter in self._waiters.get(topic_partition, ()):
-            waiter.appended(size_bytes)
+            waiter.appended(size_bytes, is_replicated)
             waiter.stable_offset_moved()
+
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """Tells the fetches of a partition that followers have more of it than before."""
+        for waiter in self._waiters.get(topic_partition, ()):
+            waiter.high_watermark_moved()
 
     def changed(self, topic_partition: TopicPartition) -> None:
         """Tells the fetches of a partition that it was deleted or moved."""

@@ -10,9 +10,10 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.parking import FetchWaiter
+from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_elsewhere, leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.replica_fetches import ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
@@ -59,9 +60,9 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
 
 async def _wait_and_read(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
-    reading = _Reading(request, context)
+    reading = _Reading(request, context, is_repeat=True)
     with (
-        FetchWaiter(context.broker.parking, reading.partitions(), reading.read_committed) as waiter,
+        FetchWaiter(context.broker.parking, reading.partitions(), reading.isolation) as waiter,
         trio.move_on_after(min(request.max_wait_ms, _MAX_WAIT_MS) / 1000),
     ):
         while not reading.read():
@@ -71,6 +72,20 @@ async def _wait_and_read(request: FetchRequest, context: RequestContext) -> Fetc
         return reading.response()
     reading.read()
     return reading.response()
+
+
+def _replica_of(request: FetchRequest) -> tuple[int, int]:
+    """Node id and broker epoch of the follower that asks; the id is below 0 for others."""
+    state = request.replica_state
+    return (request.replica_id, -1) if state.replica_id < 0 else (state.replica_id, state.replica_epoch)
+
+
+def _isolation_of(request: FetchRequest) -> FetchIsolation:
+    if _replica_of(request)[0] >= 0:
+        return FetchIsolation.LOG_END
+    if request.isolation_level == IsolationLevel.READ_COMMITTED:
+        return FetchIsolation.TXN_COMMITTED
+    return FetchIsolation.HIGH_WATERMARK
 
 
 def _without_duplicates(request: FetchRequest) -> list[tuple[FetchTopic, list[FetchPartition]]]:
@@ -85,12 +100,13 @@ def _without_duplicates(request: FetchRequest) -> list[tuple[FetchTopic, list[Fe
 class _Reading:
     """One pass over the partitions of a request."""
 
-    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
-        self._request = request
+    def __init__(self, request: FetchRequest, context: RequestContext, *, is_repeat: bool = False) -> None:
         self._context = context
+        self._is_repeat = is_repeat
         self._max_bytes = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self.read_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        self.isolation = _isolation_of(request)
+        self._replica_id, self._replica_epoch = _replica_of(request)
         self._asked = _without_duplicates(request)
         self._topics: list[FetchableTopicResponse] = []
         self._leaders: dict[int, NodeEndpoint] = {}
@@ -177,8 +193,13 @@ class _Reading:
         if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
             raise UnsupportedCompressionTypeError
         stable = log.last_stable_offset
-        size_bytes = self._take(answer, log, asked, stable if self.read_committed else None)
-        if self.read_committed:
+        limits = {
+            FetchIsolation.TXN_COMMITTED: stable,
+            FetchIsolation.LOG_END: log.log_end_offset,
+            FetchIsolation.HIGH_WATERMARK: None,
+        }
+        size_bytes = self._take(answer, log, asked, limits[self.isolation])
+        if self.isolation is FetchIsolation.TXN_COMMITTED:
             bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
             answer.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
@@ -187,6 +208,18 @@ class _Reading:
         answer.high_watermark = log.high_watermark
         answer.last_stable_offset = stable
         answer.log_start_offset = log.log_start_offset
+        if self._replica_id >= 0 and not self._is_repeat:
+            self._context.broker.replicas.on_fetch(
+                log,
+                ReplicaFetch(
+                    self._replica_id,
+                    self._replica_epoch,
+                    asked.fetch_offset,
+                    asked.log_start_offset,
+                    asked.current_leader_epoch,
+                    log.log_end_offset,
+                ),
+            )
 
     def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, up_to: int | None) -> int:
         """Reads, and returns how many bytes that gave."""

@@ -6,6 +6,7 @@ Format: docs/format/checkpoints.md.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.checkpoints import decode_lines, encode_lines
 from splashdam.embedded_broker.storage.files import Files
@@ -13,6 +14,13 @@ from splashdam.model.broker_errors import KafkaStorageError
 
 FILE_NAME = "leader-epoch-checkpoint"
 _logger = logging.getLogger(__name__)
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch known that is not above the one asked for, and where it ends; -1 for not known."""
+
+    epoch: int
+    end_offset: int
 
 
 class LeaderEpochs:
@@ -36,6 +44,18 @@ class LeaderEpochs:
     def epoch_of(self, offset: int) -> int:
         """The epoch that wrote ``offset``, -1 where it is not known."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
+
+    def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Where an epoch ends: where the next one begins, or the log ends.
+
+        Of an epoch that wrote nothing here, the largest one below is told, and where that ends; of one below
+        all others, the start of those. Both are -1 for an epoch that is newer than all here.
+        """
+        if epoch < 0 or epoch > self.latest:
+            return EpochEnd(-1, -1)
+        known = max((each for each, _ in self._entries if each <= epoch), default=epoch)
+        later = (start for each, start in self._entries if each > epoch)
+        return EpochEnd(known, next(later, log_end_offset))
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Begins a newer epoch at an offset; one that is known changes nothing.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
+from splashdam.embedded_broker.storage.leader_epochs import EpochEnd
 from splashdam.embedded_broker.storage.loader import LoadedLog
 from splashdam.embedded_broker.storage.scan import iter_headers
 from splashdam.embedded_broker.storage.segment import LogSegment
@@ -63,6 +64,15 @@ class ReadableLog:
     def leader_epoch(self) -> int:
         """The newest epoch that wrote here, 0 where none has."""
         return max(self._epochs.latest, 0)
+
+    @property
+    def leader_epoch_start(self) -> int:
+        """The log's end when its newest epoch began, 0 where none has."""
+        return self._epochs.entries[-1][1] if self._epochs.entries else 0
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch ends, or the largest known one below it; both are -1 where that is not known."""
+        return self._epochs.end_of(epoch, self.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:

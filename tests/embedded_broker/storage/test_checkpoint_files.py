@@ -115,6 +115,28 @@ def test_leader_epochs_are_cut_to_the_log() -> None:
     assert epochs.entries == ()
 
 
+def test_where_leader_epochs_end() -> None:
+    """Facts, section 8: the newest at the end of the log, others where the next known one begins."""
+    files = MemoryFiles()
+    files.make_directory("/d")
+    epochs = LeaderEpochs(files, "/d")
+    assert epochs.end_of(0, 0) == (-1, -1)
+    for epoch, start in ((2, 5), (3, 10), (6, 20)):
+        epochs.assign(epoch, start)
+    ends = {epoch: epochs.end_of(epoch, 30) for epoch in range(-1, 8)}
+    assert ends == {
+        -1: (-1, -1),
+        0: (0, 5),
+        1: (1, 5),
+        2: (2, 10),
+        3: (3, 20),
+        4: (3, 20),
+        5: (3, 20),
+        6: (6, 30),
+        7: (-1, -1),
+    }
+
+
 def test_damaged_leader_epochs_begin_anew(caplog: pytest.LogCaptureFixture) -> None:
     """The batches in the log name their epochs anyway."""
     files = MemoryFiles()

@@ -1,0 +1,58 @@
+"""What fetches of followers mean to the leader; the fetch handler tells it, replication decides.
+
+A follower's fetch carries the end of its log, which is its acknowledgement of everything below (facts,
+section 8).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
+
+
+class ReplicaFetch(NamedTuple):
+    """One partition of a follower's fetch that the leader has read, and in which nothing diverges.
+
+    Attributes:
+        replica_id: node id of the follower.
+        replica_epoch: its broker epoch, -1 where it says none (Fetch below version 15).
+        fetch_offset: the end of its log.
+        log_start_offset: where its log starts, -1 where it says nothing.
+        leader_epoch: the leader epoch it knows, -1 where it says none.
+        leader_end_offset: the end of the leader's log when it was read.
+    """
+
+    replica_id: int
+    replica_epoch: int
+    fetch_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    leader_end_offset: int
+
+
+class TakesReplicaFetches(Protocol):
+    """What the fetch handler asks of replication."""
+
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
+        """Takes note of how far a follower is; called once for each request and partition.
+
+        Raises:
+            BrokerResponseError: what the partition is answered with, such as that the node is no replica.
+        """
+        ...
+
+
+class NoReplicas:
+    """A broker that is alone has no followers; whoever says it is one is answered as Kafka does."""
+
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
+        """Refuses.
+
+        Raises:
+            UnknownLeaderEpochError: the fetch names a leader epoch: perhaps this broker is behind.
+            NotLeaderOrFollowerError: it names none.
+        """
+        kind = NotLeaderOrFollowerError if fetch.leader_epoch < 0 else UnknownLeaderEpochError
+        raise kind(f"node {fetch.replica_id} is no replica of {log.topic_partition}")
