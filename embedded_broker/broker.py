@@ -16,14 +16,13 @@ from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.leadership import (
-    HandsOutIds,
     Leadership,
     OwnLeadership,
     begin_leader_epochs,
 )
 from splashdam.embedded_broker.listening import make_gates, open_listeners
 from splashdam.embedded_broker.parking import FetchParking
-from splashdam.embedded_broker.producer_ids import ProducerIds
+from splashdam.embedded_broker.producer_ids import HandsOutIds, ProducerIds
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.server import ClientConnection

@@ -12,12 +12,10 @@ from typing import NamedTuple, Protocol
 
 import attrs
 
+from splashdam.embedded_broker.producer_ids import HandsOutIds
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.model.values import TopicPartition
-
-NOBODY = -1
-"""The node id of a leader that is not there."""
 
 
 class Leader(NamedTuple):
@@ -25,18 +23,6 @@ class Leader(NamedTuple):
 
     node_id: int
     leader_epoch: int
-
-
-class HandsOutIds(Protocol):
-    """What producer ids come from; see `ProducerIds`."""
-
-    def next_id(self) -> int:
-        """An id that nobody has."""
-        ...
-
-    def skip(self, producer_id: int) -> None:
-        """Hands out no id up to this one, which somebody has."""
-        ...
 
 
 class Leadership(Protocol):

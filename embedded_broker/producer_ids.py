@@ -7,6 +7,8 @@ lost. Kafka keeps the same promise with blocks of 1,000 from its controller. The
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from splashdam.embedded_broker.storage.checkpoints import whole_number_of
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
@@ -16,6 +18,18 @@ FILE_NAME = "producer-ids-checkpoint"
 
 _BLOCK = 1000
 _VERSION = "0"
+
+
+class HandsOutIds(Protocol):
+    """What producer ids come from; see `ProducerIds`."""
+
+    def next_id(self) -> int:
+        """An id that nobody has."""
+        ...
+
+    def skip(self, producer_id: int) -> None:
+        """Hands out no id up to this one, which somebody has."""
+        ...
 
 
 class ProducerIds:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.leadership import NOBODY
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic

@@ -8,7 +8,7 @@ the next start finishes what a crash interrupted.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -45,15 +45,23 @@ class Topic:
 
 @attrs.frozen
 class NewTopic:
-    """A topic to be made: its name, how many partitions, and its options by Kafka's dotted names.
+    """A topic to be made.
 
-    Its id is drawn, unless another broker of the cluster has done so already.
+    Attributes:
+        name: its name.
+        partitions: how many.
+        configs: its options by Kafka's dotted names.
+        topic_id: drawn, unless another broker of the cluster has done so already.
+        replication_factor: how many brokers keep each partition; -1 for ``default.replication.factor``.
+        assignments: for each partition the node ids that keep it; empty: they are chosen.
     """
 
     name: str
     partitions: int
     configs: Mapping[str, str] = attrs.field(factory=dict)
     topic_id: bytes | None = None
+    replication_factor: int = -1
+    assignments: Sequence[Sequence[int]] = ()
 
 
 class TopicRegistry:

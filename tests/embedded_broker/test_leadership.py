@@ -10,7 +10,8 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_re
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.leadership import NOBODY, LeadershipMap
+from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.leadership import LeadershipMap
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.topic_registry import NewTopic

@@ -1,0 +1,401 @@
+"""The controller: one for all brokers of a cluster, in their process and loop; calls instead of requests.
+
+A change is decided by pure functions, made durable, and takes effect; then the brokers are told, in the order
+of what happened. Nothing here waits. A broker that is alone has a controller of its own, whose topics are
+those of the broker's directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from splashdam.embedded_broker.cluster import topic_changes
+from splashdam.embedded_broker.cluster.election import changed, without_broker
+from splashdam.embedded_broker.cluster.journal import Journal
+from splashdam.embedded_broker.cluster.reassignment import advanced
+from splashdam.embedded_broker.cluster.state import (
+    NOBODY,
+    BrokerState,
+    ClusterChange,
+    ClusterState,
+    PartitionState,
+    Resource,
+)
+from splashdam.embedded_broker.producer_ids import HandsOutIds
+from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
+from splashdam.model.broker_errors import (
+    FencedLeaderEpochError,
+    InvalidRequestError,
+    KafkaStorageError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+IsUnclean = Callable[[Mapping[str, str]], bool]
+"""Whether a topic with these options lets a replica lead that is not in sync."""
+
+
+class Member(Protocol):
+    """A running broker, as its controller sees it."""
+
+    @property
+    def node_id(self) -> int:
+        """Its id."""
+        ...
+
+    def apply(self, change: ClusterChange) -> None:
+        """Something has happened, and counts already; what asks the controller sees it.
+
+        May call the controller, which then tells what comes of that later, in order.
+        """
+        ...
+
+
+class Controller:
+    """Who is in the cluster, which topics there are, who leads; it alone says so.
+
+    Args:
+        journal: keeps what must not be forgotten.
+        producer_ids: hands out ids that are unique in the cluster.
+        is_unclean: says what a topic's options say about unclean elections.
+        random: draws the placement of new partitions.
+
+    Attributes:
+        state: what is the case; everybody may read it.
+        producer_ids: as given.
+    """
+
+    def __init__(
+        self, journal: Journal, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
+    ) -> None:
+        self.state = ClusterState()
+        self.producer_ids = producer_ids
+        self._journal = journal
+        self._is_unclean = is_unclean
+        self._random = random or Random()
+        self._members: dict[int, Member] = {}
+        self._untold: deque[ClusterChange] = deque()
+        self._is_telling = False
+
+    def load(self) -> None:
+        """Reads what was kept; once, before any broker registers. All brokers are down then.
+
+        Raises:
+            KafkaStorageError: it cannot be read.
+        """
+        for change in self._journal.read():
+            self.state.apply(change)
+        self._journal.rewrite(self.kept())
+        for node_id in list(self.state.brokers):
+            self.fence(node_id)
+
+    def kept(self) -> ClusterChange:
+        """All that belongs into the journal."""
+        return self.state.as_change()
+
+    def close(self) -> None:
+        """Gives the journal back."""
+        self._journal.close()
+
+    # --- brokers --------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """The broker that is named as controller: the first that is alive, `NOBODY` where none is."""
+        return next((node for node, each in sorted(self.state.brokers.items()) if not each.is_fenced), NOBODY)
+
+    def register(self, member: Member, listeners: Mapping[str, Address]) -> int:
+        """Takes in a broker that has just started, and tells it everything.
+
+        It leads again where nobody else could meanwhile.
+
+        Args:
+            member: the broker; told of everything that happens until ``leave``.
+            listeners: where clients reach it.
+
+        Returns:
+            Its broker epoch, which it names in what it asks.
+
+        Raises:
+            KafkaStorageError: it could not be kept.
+        """
+        node_id = member.node_id
+        if node_id in self._members:
+            self.leave(node_id, self.state.brokers[node_id].epoch)
+        epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
+        self._commit(ClusterChange(brokers={node_id: BrokerState(node_id, epoch, dict(listeners))}))
+        self._members[node_id] = member
+        member.apply(self.state.as_change())
+        self._commit(self._elections(self._leaderless_of(node_id)))
+        return epoch
+
+    def leave(self, node_id: int, broker_epoch: int) -> None:
+        """A broker has ended, however: it is told nothing any more, and others lead what it led.
+
+        Raises:
+            KafkaStorageError: that could not be kept; it counts all the same, until all brokers have ended.
+        """
+        broker = self.state.brokers.get(node_id)
+        if broker is not None and broker.epoch == broker_epoch:
+            self._members.pop(node_id, None)
+            self.fence(node_id)
+
+    def fence(self, node_id: int) -> None:
+        """A broker is down, or not heard of: others lead what it led.
+
+        Raises:
+            KafkaStorageError: as ``leave``.
+        """
+        broker = self.state.brokers[node_id]
+        if not broker.is_fenced:
+            self._take_leads(BrokerState(node_id, broker.epoch, broker.listeners, is_fenced=True))
+
+    def begin_shutdown(self, node_id: int, broker_epoch: int) -> bool:
+        """A broker is about to end in order: its leads move first, where others are in sync.
+
+        Returns:
+            Whether it leads nothing any more.
+
+        Raises:
+            BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError.
+        """
+        broker = self._registered(node_id, broker_epoch)
+        self._take_leads(BrokerState(node_id, broker.epoch, broker.listeners, is_shutting_down=True))
+        return all(each.leader != node_id for each in self.state.partitions.values())
+
+    def _take_leads(self, broker: BrokerState) -> None:
+        """The broker is not eligible any more."""
+        node_id = broker.node_id
+        partitions = {}
+        for topic_partition, before in self.state.partitions.items():
+            if node_id == before.leader or node_id in before.isr:
+                after = without_broker(
+                    before,
+                    node_id,
+                    lambda node: node != node_id and self.state.is_eligible(node),
+                    unclean=self._unclean(topic_partition),
+                )
+                if broker.is_fenced or after.leader != NOBODY:  # one that ends in order leads to its end
+                    partitions[topic_partition] = after
+        self._commit(ClusterChange(brokers={node_id: broker}, partitions=partitions))
+
+    def _registered(self, node_id: int, broker_epoch: int) -> BrokerState:
+        broker = self.state.brokers.get(node_id)
+        if broker is None or broker.epoch != broker_epoch or broker.is_fenced:
+            raise error_for(ErrorCode.STALE_BROKER_EPOCH, f"node {node_id} is not in epoch {broker_epoch}")
+        return broker
+
+    # --- partitions -----------------------------------------------------------------------------------------
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState:
+        """Who keeps and leads a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        found = self.state.partitions.get(topic_partition)
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"there is no partition {topic_partition}")
+        return found
+
+    def alter_partition(
+        self,
+        node_id: int,
+        broker_epoch: int,
+        topic_partition: TopicPartition,
+        new_isr: Sequence[int],
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+    ) -> PartitionState:
+        """A leader says who is in sync; a reassignment that waited for that is completed.
+
+        Args:
+            node_id: the leader.
+            broker_epoch: what ``register`` answered it.
+            topic_partition: the partition.
+            new_isr: who is in sync now.
+            leader_epoch: in which it leads.
+            partition_epoch: of the state that it goes by.
+
+        Returns:
+            The state from now on; members hear of it, too.
+
+        Raises:
+            BrokerResponseError: STALE_BROKER_EPOCH (77), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41):
+                epochs of the future, FENCED_LEADER_EPOCH (74), INVALID_REQUEST (42): not the leader, or no
+                legal ISR, INVALID_UPDATE_VERSION (95): it goes by an older state, INELIGIBLE_REPLICA (107):
+                somebody is down, NEW_LEADER_ELECTED (108): done, and with it another one leads,
+                KafkaStorageError: nothing has changed.
+        """
+        self._registered(node_id, broker_epoch)
+        before = self.partition(topic_partition)
+        _check_epochs(before, node_id, leader_epoch, partition_epoch)
+        self._check_isr(before, new_isr)
+        after = advanced(
+            before, before, new_isr, self.state.is_eligible, unclean=self._unclean(topic_partition)
+        )
+        if after is before:
+            return before
+        self._commit(ClusterChange(partitions={topic_partition: after}))
+        if after.leader != node_id:
+            raise error_for(ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}")
+        return after
+
+    def _check_isr(self, before: PartitionState, new_isr: Sequence[int]) -> None:
+        is_legal = len(set(new_isr)) == len(new_isr) and set(new_isr) <= set(before.replicas)
+        if not is_legal or before.leader not in new_isr:
+            raise InvalidRequestError(f"{list(new_isr)} is no ISR of replicas {list(before.replicas)}")
+        for node in new_isr:
+            if node not in before.isr and not self.state.is_eligible(node):
+                raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or about to end")
+
+    def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+        """Gives partitions states that pure functions have made of their present ones, all at once.
+
+        Raises:
+            KafkaStorageError: nothing has changed.
+        """
+        state = self.state.partitions
+        self._commit(
+            ClusterChange(
+                partitions={each: after for each, after in partitions.items() if after != state[each]}
+            )
+        )
+
+    def _elections(self, topic_partitions: Iterable[TopicPartition]) -> ClusterChange:
+        """Leaders where there is none, as far as somebody may."""
+        partitions = {}
+        for each in topic_partitions:
+            before = self.state.partitions[each]
+            after = changed(before, self.state.is_eligible, unclean=self._unclean(each))
+            if after is not before:
+                partitions[each] = after
+        return ClusterChange(partitions=partitions)
+
+    def _leaderless_of(self, node_id: int) -> list[TopicPartition]:
+        return [
+            topic_partition
+            for topic_partition, each in self.state.partitions.items()
+            if each.leader == NOBODY and node_id in each.replicas
+        ]
+
+    def _unclean(self, topic_partition: TopicPartition) -> bool:
+        return self._is_unclean(self.state.topics[topic_partition.topic].configs)
+
+    # --- topics and what else is shared ---------------------------------------------------------------------
+
+    def create_topics(
+        self,
+        wanted: Sequence[NewTopic],
+        check_configs: Callable[[Mapping[str, str]], object],
+        default_replication_factor: int = 1,
+        *,
+        validate_only: bool = False,
+    ) -> list[Topic]:
+        """Makes topics, all or none, and returns them as they are (or would be).
+
+        Raises:
+            BrokerResponseError: as ``topic_changes.created``; KafkaStorageError.
+        """
+        change = topic_changes.created(
+            wanted, self.state, check_configs, default_replication_factor, self._random
+        )
+        if not validate_only:
+            self._commit(change)
+        return list(change.topics.values())
+
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] = (),
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """More partitions for a topic, ``count`` in all.
+
+        Raises:
+            BrokerResponseError: as ``topic_changes.extended``; KafkaStorageError.
+        """
+        change = topic_changes.extended(self.state, name, count, assignments, self._random)
+        if not validate_only:
+            self._commit(change)
+
+    def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replaces a topic's options, which the caller has checked.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+            KafkaStorageError: nothing has changed.
+        """
+        self._commit(topic_changes.configured(self.state, name, configs))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+            KafkaStorageError: the disk refuses.
+        """
+        self._commit(topic_changes.deleted(self.state, name))
+
+    def put_resources(self, resources: Mapping[Resource, str | None]) -> None:
+        """Keeps texts that all brokers share (options of brokers, users, quotas…); None takes one away.
+
+        Raises:
+            KafkaStorageError: nothing has changed.
+        """
+        self._commit(ClusterChange(resources=resources))
+
+    # --- one change after the other -------------------------------------------------------------------------
+
+    def _commit(self, change: ClusterChange) -> None:
+        if not change:
+            return
+        self._keep(change)
+        self.state.apply(change)
+        self._untold.append(change)
+        if not self._is_telling:
+            self._tell()
+
+    def _keep(self, change: ClusterChange) -> None:
+        try:
+            self._journal.keep(change, self.kept())
+        except KafkaStorageError as error:
+            if not any(broker.is_fenced for broker in change.brokers.values()):
+                raise
+            _log.error("that a broker is down is not on disk: %s", error.message)  # it is down all the same
+
+    def _tell(self) -> None:
+        self._is_telling = True
+        try:
+            while self._untold:
+                change = self._untold.popleft()
+                for member in list(self._members.values()):
+                    member.apply(change)
+        finally:
+            self._is_telling = False
+
+
+def _check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partition_epoch: int) -> None:
+    if leader_epoch > before.leader_epoch or partition_epoch > before.partition_epoch:
+        raise error_for(ErrorCode.NOT_CONTROLLER, "the epochs are ahead of the controller's")
+    if leader_epoch < before.leader_epoch:
+        raise FencedLeaderEpochError(f"the leader epoch is {before.leader_epoch}, not {leader_epoch}")
+    if node_id != before.leader:
+        raise InvalidRequestError(f"node {before.leader} leads, not {node_id}")
+    if partition_epoch < before.partition_epoch:
+        raise error_for(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the partition epoch is {before.partition_epoch}, not {partition_epoch}",
+        )
