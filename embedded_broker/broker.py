@@ -210,6 +210,8 @@ class Broker:
 
     def begin(self) -> None:
         """Reads what the broker's own topics say, and begins the work in the background."""
+        for log in self.logs.logs.values():
+            log.stand_alone()
         self.offsets.load()
         self.transactions.load()
         self._nursery.start_soon(self.keep_house)

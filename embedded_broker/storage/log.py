@@ -2,7 +2,8 @@
 
 All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
 handed out are ``FileSlice``s, which outlive whatever happens to the log. Reading stands in
-``log_reading.py``, flushing in ``log_flushing.py``, appending in ``log_appending.py``.
+``log_reading.py``, flushing in ``log_flushing.py``, appending in ``log_appending.py``, what replication needs
+in ``log_following.py``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from collections.abc import Callable
 from functools import partial
 
 from splashdam.embedded_broker.storage.append_result import LogState
-from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog, LogLoader
-from splashdam.embedded_broker.storage.log_appending import AppendableLog
+from splashdam.embedded_broker.storage.log_following import FollowingLog
 from splashdam.embedded_broker.storage.log_reading import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP
 from splashdam.embedded_broker.storage.replay import make_producers_durable
 from splashdam.embedded_broker.storage.retention import LogFacts, SegmentFacts, expired_segments
-from splashdam.embedded_broker.storage.segment_removal import SegmentRemover
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.values import TopicPartition
@@ -30,12 +29,10 @@ __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "NO_TIMESTAMP", "Log"]
 _logger = logging.getLogger(__name__)
 
 
-class Log(AppendableLog):
+class Log(FollowingLog):
     """One partition's log; made by ``Log.open``.
 
-    Attributes:
-        swapper: puts the copies that compaction makes into the place of segments.
-        Others are those of ``ReadableLog``.
+    Attributes are those of ``ReadableLog`` and ``FollowingLog``.
     """
 
     def __init__(
@@ -50,6 +47,7 @@ class Log(AppendableLog):
         recovery_point: int,
         now_ms: int,
         on_work: Callable[[Log], None],
+        recovered_high_watermark: int | None,
     ) -> None:
         super().__init__(
             files,
@@ -61,9 +59,8 @@ class Log(AppendableLog):
             recovery_point=recovery_point,
             now_ms=now_ms,
             on_work=partial(on_work, self),
+            recovered_high_watermark=recovered_high_watermark,
         )
-        self._remover = SegmentRemover(files, directory, self._on_work)
-        self.swapper = SegmentSwapper(files, directory, self._segments, self._remover, self._flusher)
 
     @classmethod
     def open(
@@ -78,6 +75,7 @@ class Log(AppendableLog):
         clean_shutdown: bool,
         recovery_point: int,
         log_start_offset: int = 0,
+        high_watermark: int | None = None,
         on_work: Callable[[Log], None] = lambda _: None,
     ) -> Log:
         """Opens the log in ``directory``, which exists, repairing what a crash left.
@@ -92,6 +90,7 @@ class Log(AppendableLog):
             clean_shutdown: the files were closed in order; nothing but the tail is checked.
             recovery_point: everything below was flushed; used after a crash.
             log_start_offset: as checkpointed, 0 where it is not.
+            high_watermark: as checkpointed, None where it is not; counts where the log is replicated.
             on_work: called when a segment waits for its flush, or files for their end.
 
         Raises:
@@ -111,6 +110,7 @@ class Log(AppendableLog):
             recovery_point=end if clean_shutdown else min(recovery_point, end),
             now_ms=now_ms,
             on_work=on_work,
+            recovered_high_watermark=high_watermark,
         )
 
     # --- the start of the log -------------------------------------------------------------------------------

@@ -12,13 +12,16 @@ from splashdam.embedded_broker.storage.loader import LoadedLog
 from splashdam.embedded_broker.storage.log_flushing import FlushableLog
 from splashdam.embedded_broker.storage.log_reading import NO_TIMESTAMP
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
-from splashdam.embedded_broker.storage.producer_state import RememberedBatch
+from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, RememberedBatch
+from splashdam.embedded_broker.storage.replay import replay_batch
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import LOG_APPEND_TIME_BIT, BatchHeader, parse_header, stamp_log_append_time
+from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 
 _ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: all that a leader changes
 
@@ -132,11 +135,60 @@ class AppendableLog(FlushableLog):
             batch, header = _stamp(batch, header, now_ms)
         appended = self._write(batch, header, now_ms, leader_epoch)
         ended = self.producers.end_transaction(marker, appended.base_offset, now_ms, now_ms)
-        if ended is not None and ended.is_aborted:
+        if ended is not None:
+            self._note_end(ended)
+        return appended
+
+    def append_as_follower(self, batches: memoryview, *, now_ms: int) -> int:
+        """Appends batches as the leader of the partition has them, with their offsets and leader epochs.
+
+        Nothing of a producer is checked: the leader has done so. Each batch is appended whole or not at all;
+        an error leaves those before it in the log.
+
+        Args:
+            batches: one after the other; one that is cut short ends them.
+            now_ms: wall clock, milliseconds since the epoch.
+
+        Returns:
+            How many bytes were appended.
+
+        Raises:
+            CorruptMessageError: a batch is damaged, or its offsets are not behind those of the log.
+            KafkaStorageError: the disk does not take one.
+            IllegalStateError: the log is closed.
+        """
+        if self.state is not LogState.OPEN:
+            self._refuse("append")
+        size_bytes = 0
+        for position, header in iter_stored_headers(batches):
+            if not stored_crc_ok(batches, position, header) or header.base_offset < self.log_end_offset:
+                raise CorruptMessageError(
+                    f"{self.topic_partition} ends at {self.log_end_offset}, its leader sent a batch for "
+                    f"{header.base_offset} that is damaged or out of order"
+                )
+            batch = batches[position : position + header.size_bytes]
+            self._write_as_is(batch, header, now_ms)
+            size_bytes += header.size_bytes
+        return size_bytes
+
+    def _write_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+        if self._active.must_roll(header.size_bytes, header.last_offset, header.max_timestamp, now_ms):
+            self.roll(now_ms)
+        self._active.append((batch,), header.last_offset, header.max_timestamp)
+        self.log_end_offset = header.next_offset
+        ended = replay_batch(self.producers, header, lambda: batch, now_ms)
+        if ended is not None:
+            self._note_end(ended)
+
+    def _note_end(self, ended: CompletedTransaction) -> None:
+        """Remembers a transaction whose marker was appended just now."""
+        if self.is_replicated:
+            self._undecided.append((ended.first_offset, ended.last_offset))
+        if ended.is_aborted:
             if self._active.txn_index.file.size_bytes is None:
                 self._flusher.add_name()
             self._active.txn_index.append(AbortedTransaction(*ended[:4]))
-        return appended
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """What is appended from now on is of this leader epoch; one that is not newer changes nothing.
@@ -160,7 +212,11 @@ class AppendableLog(FlushableLog):
         assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
         unchanged = memoryview(batch)[_ASSIGNED.size :]
         self._active.append((assigned, unchanged), last_offset, header.max_timestamp)
-        self.log_end_offset = self.high_watermark = last_offset + 1
+        self.log_end_offset = last_offset + 1
+        if self.is_replicated:
+            self.on_growth()
+        else:
+            self.high_watermark = self.log_end_offset
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
 

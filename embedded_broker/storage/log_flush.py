@@ -23,6 +23,7 @@ class FlushRound:
     files: Files
     new_names_in: str | None
     names_made: int
+    truncations: int
 
     def run(self) -> None:
         """Syncs, blocking.
@@ -64,6 +65,7 @@ class LogFlusher:
         self._closed: list[LogSegment] = []
         self._names_made = 1  # those there at the start are not known to be safe either
         self._names_synced = 0
+        self._truncations = 0
 
     @property
     def needs_flush(self) -> bool:
@@ -87,6 +89,12 @@ class LogFlusher:
         """Waits no longer for segments that are on their way out."""
         self._closed = [segment for segment in self._closed if segment not in removed]
 
+    def truncate(self, offset: int, active: LogSegment) -> None:
+        """Takes note that the log ends at an offset now, in a segment that may have been closed."""
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
+
     def begin(self, active: LogSegment, log_end_offset: int) -> FlushRound:
         """Lists what to sync so that everything below ``log_end_offset`` is safe.
 
@@ -96,10 +104,20 @@ class LogFlusher:
         segments = (*self._closed, active)
         unsynced = tuple(file for segment in segments for file in segment.unsynced_files())
         new_names_in = self._directory if self._names_made > self._names_synced else None
-        return FlushRound(log_end_offset, segments, unsynced, self._files, new_names_in, self._names_made)
+        return FlushRound(
+            log_end_offset,
+            segments,
+            unsynced,
+            self._files,
+            new_names_in,
+            self._names_made,
+            self._truncations,
+        )
 
     def end(self, done: FlushRound) -> list[LogSegment]:
         """Takes note of a round that went through; returns the closed segments that wait no longer."""
+        if done.truncations != self._truncations:
+            return []  # what it synced is gone
         self.recovery_point = max(self.recovery_point, done.target)
         self._names_synced = max(self._names_synced, done.names_made)
         flushed = [segment for segment in self._closed if segment in done.segments]

@@ -15,11 +15,11 @@ from typing import TypeAlias
 import trio
 
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
+from splashdam.embedded_broker.storage.closing import close_all
 from splashdam.embedded_broker.storage.data_directory import (
     DirectoryIdentity,
     check_is_there,
     load_identity,
-    mark_clean_shutdown,
     remove_half_written,
     take_clean_shutdown,
 )
@@ -31,7 +31,11 @@ from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_creation import new_topics
-from splashdam.embedded_broker.storage.topic_directories import adopt_topics, finish_deletions
+from splashdam.embedded_broker.storage.topic_directories import (
+    adopt_topics,
+    finish_deletions,
+    remove_partition,
+)
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
@@ -139,6 +143,7 @@ class LogManager:
         remove_half_written(self.files, self.root)
         self._finish_deletions()
         recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
+        high_watermarks = self.checkpoints.high_watermarks()
         found = find_partitions(self.files, self.root, self.topics)
         adopt_topics(self.files, self._registry, found)
         try:
@@ -149,6 +154,7 @@ class LogManager:
                     clean_shutdown=is_clean,
                     recovery_point=recovery_points.get(topic_partition, 0),
                     log_start_offset=log_starts.get(topic_partition, 0),
+                    high_watermark=high_watermarks.get(topic_partition, 0),
                 )
             self._make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
         except BaseException:
@@ -213,12 +219,36 @@ class LogManager:
         ]
         for topic_partition, topic in wanted:
             if topic_partition not in self.logs and self._hosts(topic_partition):
-                directory = self._directory(topic_partition)
-                self.files.make_directory(directory)
-                # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
-                write_topic_id(self.files, directory, topic.topic_id, sync=False)
-                self._open_log(topic_partition, now_ms, clean_shutdown=True, recovery_point=0)
+                self._make_log(topic_partition, topic.topic_id, now_ms)
         self.files.sync_directory(self.root)
+
+    def _make_log(self, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> None:
+        directory = self._directory(topic_partition)
+        self.files.make_directory(directory)
+        # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
+        write_topic_id(self.files, directory, topic_id, sync=False)
+        self._open_log(topic_partition, now_ms, clean_shutdown=True, recovery_point=0)
+
+    def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+        """The log of a partition of a known topic, made where it is not here yet.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        if topic_partition not in self.logs:
+            self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, now_ms)
+            self.files.sync_directory(self.root)
+        return self.logs[topic_partition]
+
+    def remove_replica(self, topic_partition: TopicPartition) -> None:
+        """Removes a log that others keep from now on; slices that are being read stay readable.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the log is closed.
+        """
+        self.logs.pop(topic_partition).abandon()
+        remove_partition(self.files, self.root, topic_partition)
+        self.checkpoints.truncated(topic_partition, self.logs)
 
     def _open_log(
         self,
@@ -228,6 +258,7 @@ class LogManager:
         clean_shutdown: bool,
         recovery_point: int,
         log_start_offset: int = 0,
+        high_watermark: int | None = None,
     ) -> None:
         topic = self.topics[topic_partition.topic]
         self.logs[topic_partition] = Log.open(
@@ -240,6 +271,7 @@ class LogManager:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
             on_work=self._note_work,
         )
         self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
@@ -345,7 +377,7 @@ class LogManager:
         try:
             self.cleaner.close()
             check_is_there(self.files, self.root)
-            failed = self._close_all()
+            failed = close_all(self.files, self.root, self.logs, self.checkpoints)
         except KafkaStorageError as error:
             failed = error
         finally:
@@ -353,25 +385,3 @@ class LogManager:
                 log.abandon()
             self._lock.release()
         return failed
-
-    def _close_all(self) -> KafkaStorageError | None:
-        """Closes every log, and marks the directory if that went well; returns the first failure."""
-        failed: KafkaStorageError | None = None
-        for log in self.logs.values():
-            try:
-                log.close()
-            except KafkaStorageError as error:
-                _logger.warning("closing the log of %s: %s", log.topic_partition, error.message)
-                failed = failed or error
-        try:
-            self.checkpoints.write_all(self.logs)
-            if failed is None:
-                mark_clean_shutdown(self.files, self.root)
-        except KafkaStorageError as error:
-            _logger.warning("closing %s: %s", self.root, error.message)
-            failed = failed or error
-        if failed is None:
-            return None
-        return KafkaStorageError(
-            f"{self.root} is not left in order, the next start checks it: {failed.message}"
-        )

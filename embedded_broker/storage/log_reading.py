@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
@@ -25,6 +25,10 @@ NO_TIMESTAMP = -1
 _NOTHING = BytesSlice(b"")
 
 
+def _nothing() -> None:
+    """Whoever leads a log may want to know more of it."""
+
+
 class ReadableLog:
     """The reading half of ``Log``.
 
@@ -37,7 +41,9 @@ class ReadableLog:
         producers: what it remembers of idempotent producers.
         log_start_offset: the first offset that may be read.
         log_end_offset: the offset the next record gets.
-        high_watermark: readers see what is below; with a single replica, the end of the log.
+        high_watermark: readers see what is below; the end of the log, unless it is replicated.
+        is_replicated: others have to have a record before readers see it: ``advance_high_watermark`` says so.
+        on_growth: called when a replicated log has grown at its leader, before that returns.
     """
 
     def __init__(
@@ -57,8 +63,11 @@ class ReadableLog:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
+        self.is_replicated = False
+        self.on_growth: Callable[[], None] = _nothing
         self._segments = loaded.segments
         self._epochs = loaded.epochs
+        self._undecided: list[tuple[int, int]] = []  # first offsets and markers of transactions; see below
 
     @property
     def leader_epoch(self) -> int:
@@ -71,13 +80,25 @@ class ReadableLog:
         return self._epochs.entries[-1][1] if self._epochs.entries else 0
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ends, or the largest known one below it; both are -1 where that is not known."""
+        """Where a leader epoch ends, or the largest known one below; both are -1 where that is not known."""
         return self._epochs.end_of(epoch, self.log_end_offset)
 
     @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, as far as it is known; -1 where it is not."""
+        return self._epochs.latest
+
+    @property
     def last_stable_offset(self) -> int:
-        """What read_committed readers see the log up to: the first open transaction or the high watermark."""
+        """What read_committed readers see the log up to: the first open transaction or the high watermark.
+
+        A transaction is open for them until the high watermark is above its marker: until then another
+        leader may not have it.
+        """
         unstable = self.producers.first_unstable_offset
+        if self._undecided:
+            first = min(first for first, _ in self._undecided)
+            unstable = first if unstable is None else min(first, unstable)
         if unstable is None:
             return self.high_watermark
         return min(max(unstable, self.log_start_offset), self.high_watermark)

@@ -80,6 +80,17 @@ class OffsetIndex:
         self._positions.append(position)
         self.file.append(ENTRY.pack(relative, position))
 
+    def drop_from(self, position: int) -> None:
+        """Removes the entries of batches at or behind a position, in memory and on disk.
+
+        Raises:
+            KafkaStorageError: the file could not be cut.
+        """
+        self._load()
+        count = bisect_left(self._positions, position)
+        del self._offsets[count:], self._positions[count:]
+        self.file.truncate(count)
+
     def reset(self) -> None:
         """Forgets every entry, in memory and on disk.
 

@@ -22,9 +22,15 @@ _TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 
 
 def replay_batch(
-    states: ProducerStates, header: BatchHeader, read_batch: Callable[[], Buffer]
+    states: ProducerStates, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int = 0
 ) -> CompletedTransaction | None:
     """Takes one batch of the log into ``states``; returns the transaction it ends, if it does.
+
+    Args:
+        states: those of the log.
+        header: the batch's.
+        read_batch: its bytes; called for markers alone.
+        now_ms: when the producer was heard of; by default it is not said.
 
     Raises:
         CorruptMessageError: a marker makes no sense.
@@ -32,12 +38,12 @@ def replay_batch(
     if header.producer_id < 0:
         return None
     if not header.is_control:
-        states.record(header, header.base_offset, now_ms=0)
+        states.record(header, header.base_offset, now_ms)
         return None
     marker = parse_marker(read_batch(), header.producer_id, header.producer_epoch)
     if marker is None:
         return None
-    return states.end_transaction(marker, header.base_offset, header.max_timestamp, now_ms=0)
+    return states.end_transaction(marker, header.base_offset, header.max_timestamp, now_ms)
 
 
 def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_to: int) -> None:

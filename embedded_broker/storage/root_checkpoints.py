@@ -37,6 +37,10 @@ class RootCheckpoints:
         """Where logs start, of those that do not start with their first segment."""
         return self._log_starts.read()
 
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Up to where other replicas had everything, of those that have others."""
+        return self._high_watermarks.read()
+
     def write_all(self, logs: Mapping[TopicPartition, Log]) -> None:
         """All that are written here, as they are now."""
         self.write_high_watermarks(logs)
@@ -45,7 +49,7 @@ class RootCheckpoints:
 
     def write_high_watermarks(self, logs: Mapping[TopicPartition, Log]) -> None:
         """As they are now."""
-        self._high_watermarks.write({tp: log.high_watermark for tp, log in logs.items()})
+        self._high_watermarks.write({tp: log.high_watermark_to_keep for tp, log in logs.items()})
 
     def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
         """As they are now."""
@@ -55,6 +59,14 @@ class RootCheckpoints:
         """As they are now, as far as the names of segments do not say it."""
         starts = {tp: log.log_start_to_keep for tp, log in logs.items()}
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
+
+    def truncated(self, topic_partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+        """A log ends earlier now, or is gone: what comes in place of the rest is neither flushed nor clean."""
+        self.write_recovery_points(logs)
+        log, cleaned = logs.get(topic_partition), self.cleaner_offsets.read()
+        end = 0 if log is None else log.log_end_offset
+        if cleaned.get(topic_partition, 0) > end:
+            self.cleaner_offsets.write({**cleaned, topic_partition: end})
 
     def forget(self, topics: Collection[str]) -> None:
         """Removes topics from all: a later topic of the same name must not find offsets of this one."""

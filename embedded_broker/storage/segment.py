@@ -285,6 +285,18 @@ class LogSegment:
         self.finish()
         return cut
 
+    def cut(self, head: Head) -> None:
+        """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
+        self.log.truncate(head.position)
+        self.offset_index.drop_from(head.position)
+        self.txn_index.drop_from(head.base_offset)
+        self.time_index.drop_after(
+            self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
+        )
+        self._knows_max_timestamp = False
+        self._first_timestamp = None
+        self.prepare_for_append()
+
     def has_indexes(self) -> bool:
         """Whether both index files exist."""
         return self.offset_index.file.size_bytes is not None and self.time_index.file.size_bytes is not None

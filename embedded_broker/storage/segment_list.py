@@ -43,6 +43,13 @@ class SegmentList:
             self._warm.pop(segment, None)
         return removed
 
+    def keep_first(self, count: int) -> None:
+        """Takes the newest segments out; the last of those that stay is the active one from now on."""
+        for segment in self._segments[count:]:
+            self._warm.pop(segment, None)
+        self._set(self._segments[:count])
+        self._warm.pop(self._segments[-1], None)
+
     def replace(self, sources: Sequence[LogSegment], segment: LogSegment) -> None:
         """Puts one segment into the place of neighbours that end before the active one."""
         start = self._segments.index(sources[0])

@@ -34,6 +34,18 @@ def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPart
         registry.put(*adopted.values())
 
 
+def remove_partition(files: Files, root: str, topic_partition: TopicPartition) -> None:
+    """Removes the directory of one partition, moved aside first so that no start takes half of it for whole.
+
+    Raises:
+        KafkaStorageError: the disk refuses; the next start goes on once it is moved aside.
+    """
+    target = f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}"
+    files.rename(f"{root}/{topic_partition}", target)
+    files.sync_directory(root)
+    files.remove_tree(target)
+
+
 def finish_deletions(files: Files, root: str, registry: TopicRegistry) -> None:
     """Moves the directories of deleted topics aside, then removes them.
 

@@ -52,6 +52,18 @@ class TransactionIndex:
             one.last_offset < other.last_offset for one, other in pairwise(entries)
         )
 
+    def drop_from(self, offset: int) -> None:
+        """Forgets the transactions whose markers are at or behind an offset.
+
+        Raises:
+            KafkaStorageError: the file could not be cut.
+        """
+        entries = self._load()
+        kept = [each for each in entries if each.last_offset < offset]
+        if len(kept) < len(entries):
+            self.file.truncate(len(kept))
+            self._entries = kept
+
     def reset(self) -> None:
         """Forgets every entry and removes the file.
 
