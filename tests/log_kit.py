@@ -47,6 +47,7 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    high_watermark: int | None = None,
     now_ms: int = NOW_MS,
 ) -> Log:
     """Opens a log, making its directory where it is missing."""
@@ -61,6 +62,7 @@ def open_log(
         clean_shutdown=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        high_watermark=high_watermark,
     )
 
 

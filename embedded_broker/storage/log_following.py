@@ -153,6 +153,7 @@ class FollowingLog(AppendableLog):
         self.swapper.finish()
         for held in self._snapshots.offsets():
             self._snapshots.delete(held)
+        self._epochs.cut(0, -1)  # none of them says anything of what comes now
         self._drop_from(1)
         first = self._segments.active
         segment = LogSegment(self._files, self.directory, offset, self.settings, now_ms)

@@ -61,7 +61,7 @@ class RootCheckpoints:
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
 
     def truncated(self, topic_partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """A log ends earlier now, or is gone: what comes in place of the rest is neither flushed nor clean."""
+        """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean."""
         self.write_recovery_points(logs)
         log, cleaned = logs.get(topic_partition), self.cleaner_offsets.read()
         end = 0 if log is None else log.log_end_offset
