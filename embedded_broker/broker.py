@@ -14,7 +14,7 @@ import trio
 
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fork_guard import guard
-from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
+from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.leadership import (
     Leadership,
     OwnLeadership,
@@ -70,6 +70,7 @@ class Broker:
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
         replicas: hears how far followers have fetched.
+        groups: coordinates consumer groups.
         offsets: what groups have committed.
         transactions: coordinates transactions.
         telemetry: asks clients for their metrics, and keeps them.
@@ -97,7 +98,8 @@ class Broker:
         self.leadership = leadership
         self.replicas: TakesReplicaFetches = NoReplicas()
         self.producer_ids = producer_ids
-        self.offsets = GroupOffsets(self)
+        self.groups = GroupCoordinator(self)
+        self.offsets = self.groups.offsets
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
         self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
         self.listeners: dict[str, list[Address]] = {}
@@ -212,11 +214,12 @@ class Broker:
         """Reads what the broker's own topics say, and begins the work in the background."""
         for log in self.logs.logs.values():
             log.stand_alone()
-        self.offsets.load()
+        self.groups.load_all()
         self.transactions.load()
         self._nursery.start_soon(self.keep_house)
         self._nursery.start_soon(self.transactions.keep_house)
         self._nursery.start_soon(self.offsets.keep_house)
+        self._nursery.start_soon(self.groups.keep_time)
 
     async def keep_house(self) -> None:
         """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, ….

@@ -33,10 +33,9 @@ _REASONS = {
     "the system's own buffers and limits serve": """
         socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size max.connections
         max.connections.per.ip max.connection.creation.rate""",
-    "groups have no members yet": """
-        group.initial.rebalance.delay.ms group.min.session.timeout.ms group.max.session.timeout.ms
-        group.max.size group.coordinator.rebalance.protocols group.coordinator.threads
-        group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms
+    "groups of KIP-848 have no members yet": """
+        group.coordinator.rebalance.protocols group.coordinator.threads group.consumer.session.timeout.ms
+        group.consumer.heartbeat.interval.ms
         offsets.topic.replication.factor offsets.topic.compression.codec
         offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
         share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",

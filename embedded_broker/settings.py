@@ -67,7 +67,8 @@ class BrokerSettings(SecuritySettings):
     )
     offsets_retention_minutes: int = option(
         10_080,
-        doc="Minutes that an offset of a group without members is kept after its commit.",
+        doc="Minutes that offsets are kept after the last member left the group, or, where it never had "
+        "any, after the commit.",
         check=whole_number(1, MAX_INT),
     )
     offsets_retention_check_interval_ms: int = option(
@@ -77,6 +78,24 @@ class BrokerSettings(SecuritySettings):
         4096,
         doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
         check=whole_number(0, MAX_INT),
+    )
+    group_initial_rebalance_delay_ms: int = option(
+        3000,
+        doc="Milliseconds that the first rebalance of an empty group waits for more members; 0 suits tests.",
+        check=whole_number(0, MAX_INT),
+    )
+    group_min_session_timeout_ms: int = option(
+        6000,
+        doc="Shortest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_session_timeout_ms: int = option(
+        30 * MINUTE_MS,
+        doc="Longest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_size: int = option(
+        MAX_INT, doc="Most members of a classic group.", check=whole_number(1, MAX_INT)
     )
     transaction_state_log_num_partitions: int = option(
         50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)

@@ -1,5 +1,6 @@
-"""The group coordinator: the offsets that groups have committed; who is a member of a group is not known yet.
+"""The group coordinator: the groups of consumers, who is in them, and what they have committed.
 
-Lives here: the records of ``__consumer_offsets``, what they add up to, and who may commit.
+Lives here: the records of ``__consumer_offsets`` and what they add up to, timers, and the seam between a
+group and its membership, of which there is one for each of Kafka's protocols.
 May import: embedded_broker, record, wire, model.
 """

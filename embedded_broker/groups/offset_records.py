@@ -18,7 +18,8 @@ _TIMES = Struct(">qq")
 
 OFFSET_KEY_VERSION = 1
 _OFFSET_KEYS = range(OFFSET_KEY_VERSION + 1)
-_GROUP_KEYS = (2, 3)  # of the classic protocol, and of KIP-848
+CLASSIC_GROUP_KEY_VERSION = 2
+_GROUP_KEYS = (CLASSIC_GROUP_KEY_VERSION, 3, 4, 5, 6, 7, 8, 16)  # all but the first: of KIP-848
 _EXPIRING_VERSION = 1
 _WRITTEN_VERSION = 3
 _FLEXIBLE_VERSION = 4
@@ -44,9 +45,17 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """A group of which the log says more than offsets: its members, and in which generation they are."""
+    """What a record says of a group besides offsets: its members, and in which generation they are.
 
+    Attributes:
+        version: the kind of record.
+        group_id: whose it is.
+        data: the whole key, which for some kinds names a member behind the group.
+    """
+
+    version: int
     group_id: str
+    data: bytes
 
 
 class CommittedOffset(NamedTuple):
@@ -87,7 +96,7 @@ def parse_key(data: Buffer) -> OffsetKey | GroupKey | None:
     if version in _OFFSET_KEYS:
         group_id, topic = reader.string(), reader.string()
         return OffsetKey(group_id, TopicPartition(topic, reader.number(_INT32)))
-    return GroupKey(reader.string()) if version in _GROUP_KEYS else None
+    return GroupKey(version, reader.string(), bytes(data)) if version in _GROUP_KEYS else None
 
 
 def parse_value(data: Buffer) -> CommittedOffset:

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.groups.group import Group, StoredOffset
-from splashdam.embedded_broker.groups.offset_records import CommittedOffset, GroupKey, OffsetKey
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
+from splashdam.embedded_broker.groups.offset_records import (
+    CLASSIC_GROUP_KEY_VERSION,
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+)
+from splashdam.model.values import Buffer
 
 
 class OffsetState:
-    """The groups of one partition, as a function of its log: records and markers are told in their order."""
+    """The groups of one partition, as a function of its log: records and markers are told in their order.
 
-    def __init__(self) -> None:
+    Args:
+        host: what memberships that are read from the log are given.
+    """
+
+    def __init__(self, host: GroupHost) -> None:
         self.groups: dict[str, Group] = {}
+        self._host = host
         self._pending: dict[int, dict[OffsetKey, StoredOffset]] = {}
+
+    def group(self, group_id: str) -> Group:
+        """The group, made where it is missing."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group()
+        return group
 
     def commit(
         self, key: OffsetKey, committed: CommittedOffset, record_offset: int, producer_id: int = -1
     ) -> None:
         """Takes in an offset's record; one of a producer's transaction waits for its marker."""
         stored = StoredOffset(committed, record_offset)
-        group = self.groups.get(key.group_id)
-        if group is None:
-            group = self.groups[key.group_id] = Group()
+        group = self.group(key.group_id)
         if producer_id < 0:
             group.store(key.topic_partition, stored)
             return
@@ -34,21 +51,28 @@ class OffsetState:
         group = self.groups.get(key.group_id)
         if group is not None:
             group.offsets.pop(key.topic_partition, None)
-            self._drop_if_gone(key.group_id, group)
+            self.drop_if_gone(key.group_id)
 
-    def membership(self, key: GroupKey, *, is_there: bool) -> None:
-        """Takes in a record of a group itself, or its tombstone."""
-        group = self.groups.setdefault(key.group_id, Group())
-        group.has_membership = is_there
-        self._drop_if_gone(key.group_id, group)
+    def membership(self, key: GroupKey, value: Buffer | None) -> None:
+        """Takes in a record of a group's members, or its tombstone, when the log is read.
+
+        Raises:
+            CorruptMessageError: it cannot be read.
+        """
+        if key.version == CLASSIC_GROUP_KEY_VERSION:
+            group = self.group(key.group_id)
+            group.membership = None
+            if value is not None:
+                group.membership = ClassicMembership.from_record(key.group_id, self._host, value)
+            self.drop_if_gone(key.group_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Takes in a marker: what is pending becomes visible, or vanishes."""
         for key, stored in self._pending.pop(producer_id, {}).items():
-            group = self.groups[key.group_id]
-            group.end_pending(key.topic_partition, stored if committed else None)
-            self._drop_if_gone(key.group_id, group)
+            self.groups[key.group_id].end_pending(key.topic_partition, stored if committed else None)
+            self.drop_if_gone(key.group_id)
 
-    def _drop_if_gone(self, group_id: str, group: Group) -> None:
-        if group.is_gone:
+    def drop_if_gone(self, group_id: str) -> None:
+        """Forgets a group of which nothing is known."""
+        if self.groups[group_id].is_gone:
             del self.groups[group_id]

@@ -1,7 +1,7 @@
 """OffsetCommit 2–9: how far a group has read (facts B28, section 5.1).
 
 A commit without a generation makes the group where it is missing, as a consumer with assigned partitions or
-an admin tool wants it. Members are not known yet, so a commit with a generation is refused.
+an admin tool wants it. A group with members takes them from these alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from splashdam.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-_FIRST_GROUP_ID_NOT_FOUND_VERSION = 9
 _NO_RETENTION = -1
 
 
@@ -32,13 +31,8 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
     found = Sorted(request.topics, broker, ends_ms if has_retention else None)
     try:
-        missing = (
-            ErrorCode.GROUP_ID_NOT_FOUND
-            if context.version >= _FIRST_GROUP_ID_NOT_FOUND_VERSION
-            else ErrorCode.ILLEGAL_GENERATION
-        )
         member = Member(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
-        check_may_commit(broker.offsets.group(group_id), member, missing=missing)
+        check_may_commit(broker.groups.find(group_id), member, version=context.version)
         logs = [broker.offsets.commit(group_id, found.offsets)] if found.offsets else []
     except BrokerResponseError as error:
         return _refused(found, error.code)

@@ -89,7 +89,7 @@ def _found(
 ) -> tuple[int, dict[str, list[_Offset]]]:
     """A code for the whole group, and offsets by topic."""
     try:
-        group = context.broker.offsets.group(group_id)
+        group = context.broker.groups.find(group_id)
     except BrokerResponseError as error:
         if context.version >= _FIRST_GROUP_ERROR_VERSION:
             return error.code, {}

@@ -52,7 +52,7 @@ def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sor
         context.version >= _FIRST_IMPLICIT_VERSION,
     )
     member = Member(request.generation_id, request.member_id, request.group_instance_id)
-    check_may_commit(broker.offsets.group(group_id), member, missing=ErrorCode.ILLEGAL_GENERATION)
+    check_may_commit(broker.groups.find(group_id), member, version=context.version, is_transactional=True)
     log = broker.offsets.commit(
         group_id, found.offsets, producer_id=producer.producer_id, producer_epoch=producer.epoch
     )

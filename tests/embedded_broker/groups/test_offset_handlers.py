@@ -9,6 +9,11 @@ from offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.groups.classic.records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    encode_value,
+)
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, OffsetKey
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.embedded_broker.leadership import LeadershipMap
@@ -142,7 +147,7 @@ async def test_offsets_of_a_deleted_topic_go(talk: Talk, broker: Broker) -> None
     await commit(talk, "g", {0: 5})
     await commit(talk, "g", {0: 6}, topic="other")
     await talk.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
-    broker.offsets.load()
+    broker.groups.load_all()
     assert await fetch(talk, "g", [0]) == [(0, *NOTHING)]
     assert await fetch(talk, "g", [0], topic="other") == [(0, 6, 4, "", 0)]
     await talk.ask(DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS]), 5)
@@ -173,22 +178,26 @@ async def test_old_offsets_are_forgotten(
 async def test_a_retention_that_never_ends(broker: Broker, talk: Talk) -> None:
     """The record has 64 bits for the time: the connection broke, and the log had a traceback."""
     assert await commit(talk, "g", {0: 5}, 4, retention_time_ms=2**63 - 1) == [0]
-    broker.offsets.load()
+    broker.groups.load_all()
     assert broker.offsets.expire(10**15) == 0
     assert await fetch(talk, "g", [0]) == [(0, 5, -1, "", 0)]
 
 
 async def test_groups_whose_members_kafka_knew_keep_their_offsets(broker: Broker, talk: Talk) -> None:
-    """They count from the last member's leaving, which is not known here; nobody is a member any more."""
+    """They count from the last member's leaving; who is no member of it may not commit."""
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
     key = OffsetKey("g", TopicPartition("t", 0)).encoded()
-    topic.append(topic.partition_for("g"), [(b"\0\2\0\1g", b"\0\3"), (key, CommittedOffset(5).encoded())])
-    broker.offsets.load()
+    members = [MemberMetadata(member_id="n", session_timeout=9000, subscription=b"?")]
+    stable = GroupMetadataValue(protocol_type="consumer", protocol="range", members=members)
+    topic.append(
+        topic.partition_for("g"), [(b"\0\2\0\1g", encode_value(stable)), (key, CommittedOffset(5).encoded())]
+    )
+    broker.groups.load_all()
     assert broker.offsets.expire(10**15) == 0
     assert await fetch(talk, "g", [0]) == [(0, 5, -1, "", 0)]
     assert await commit(talk, "g", {0: 1}, generation_id_or_member_epoch=1, member_id="m") == [25]
     topic.append(topic.partition_for("g"), [(b"\0\2\0\1g", None)])
-    broker.offsets.load()
+    broker.groups.load_all()
     assert broker.offsets.expire(10**15) == 1
 
 
@@ -208,7 +217,7 @@ async def test_a_partition_that_cannot_be_read(
         return read_all(topic, partition)
 
     monkeypatch.setattr(InternalTopic, "read_all", read)
-    broker.offsets.load()
+    broker.groups.load_all()
     assert await commit(talk, "g", {0: 7}) == [15]
     assert await fetch(talk, "other", [0]) == [(0, 6, 4, "", 0)]
     request = OffsetFetchRequest(
@@ -229,7 +238,7 @@ async def test_a_record_that_is_none_costs_itself(broker: Broker, talk: Talk) ->
     bad = OffsetKey("g", TopicPartition("t", 1)).encoded()
     records = [(b"\0", b""), (bad, b"\0\3"), (good, CommittedOffset(5).encoded())]
     topic.append(topic.partition_for("g"), records)
-    broker.offsets.load()
+    broker.groups.load_all()
     assert await fetch(talk, "g", [0, 1]) == [(0, 5, -1, "", 0), (1, *NOTHING)]
 
 

@@ -166,7 +166,7 @@ class Run:
 
     def compare(self, broker: Broker) -> None:
         visible, pending = self.model.outcome()
-        groups = {name: group for name in ("g1", "g2") if (group := broker.offsets.group(name)) is not None}
+        groups = {name: group for name in ("g1", "g2") if (group := broker.groups.find(name)) is not None}
         assert visible == {
             (name, each): stored.committed.offset
             for name, group in groups.items()

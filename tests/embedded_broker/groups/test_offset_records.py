@@ -75,6 +75,7 @@ def test_older_and_newer_versions() -> None:
 
 
 def test_other_records() -> None:
-    """Groups are known by name, whichever protocol they use; what else there is stays as it is."""
-    assert parse_key(b"\0\2\0\1g") == parse_key(b"\0\3\0\1g") == GroupKey("g")
-    assert parse_key(b"\0\5\0\1g\0\1m") is None
+    """What is said of a group names it, whichever protocol it uses; share groups stay as they are."""
+    assert parse_key(b"\0\2\0\1g") == GroupKey(2, "g", b"\0\2\0\1g")
+    assert parse_key(b"\0\5\0\1g\0\1m") == GroupKey(5, "g", b"\0\5\0\1g\0\1m")
+    assert parse_key(b"\0\x0b\0\1g") is None

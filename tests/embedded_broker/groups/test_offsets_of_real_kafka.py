@@ -12,6 +12,7 @@ from kafka_offsets import MEMBERS, MOVED, PLAIN
 from make_golden import GOLDEN
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
@@ -19,6 +20,7 @@ from splashdam.embedded_broker.transactions.completion import write_marker
 from splashdam.model.values import TopicPartition
 
 SOURCE = GOLDEN / "offsets-4.3.1"
+WEEK_MS = 7 * 24 * 3_600_000
 PENDING = TopicPartition("others", 0)
 
 
@@ -31,7 +33,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def group_of(broker: Broker, name: str) -> Group:
-    group = broker.offsets.group(name)
+    group = broker.groups.find(name)
     assert group is not None
     return group
 
@@ -63,9 +65,16 @@ async def test_the_open_transaction_is_pending(broker: Broker, commit: bool) -> 
         assert group.offsets[PENDING].committed.offset == 13
 
 
-async def test_only_the_group_with_members_keeps_its_offsets(broker: Broker) -> None:
-    """Of the others what is not pending goes with time."""
-    assert broker.offsets.expire(10**15) == 2
-    assert broker.offsets.group(PLAIN) is None
-    assert group_of(broker, MEMBERS).has_membership
+async def test_offsets_go_a_week_after_the_last_member_left(broker: Broker) -> None:
+    """Kafka's record tells when that was; what is pending stays."""
+    membership = group_of(broker, MEMBERS).membership
+    assert isinstance(membership, ClassicMembership)
+    assert (membership.state_name, membership.generation_id, membership.roster.members) == ("Empty", 2, {})
+    assert membership.state_since_ms is not None
+    broker.offsets.expire(membership.state_since_ms + WEEK_MS - 1)
+    assert group_of(broker, MEMBERS).membership is membership
+    broker.offsets.expire(membership.state_since_ms + WEEK_MS)
+    assert broker.groups.find(MEMBERS) is None
+    broker.offsets.expire(10**15)
+    assert broker.groups.find(PLAIN) is None
     assert set(group_of(broker, MOVED).open_transactions) == {PENDING}

@@ -83,7 +83,7 @@ async def test_a_later_plain_commit_wins(talk: Talk, producer: RawProducer, brok
     await commit(talk, "g", {0: 6}, 5)
     assert await producer.end() == 0
     assert await fetch(talk, "g", [0]) == at(6)
-    broker.offsets.load()
+    broker.groups.load_all()
     assert await fetch(talk, "g", [0]) == at(6)
 
 
@@ -212,7 +212,7 @@ async def test_the_offsets_of_aborted_transactions_are_not_read_again(
     for offset, is_commit in ((1, False), (2, True), (3, False)):
         await commit_in_transaction(producer, "g", {0: offset})
         await producer.end(is_commit=is_commit)
-    broker.offsets.load()
+    broker.groups.load_all()
     assert await fetch(talk, "g", [0], require_stable=True) == at(2)
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
     assert len(list(topic.read_all(topic.partition_for("g")))) == 6

@@ -1,0 +1,248 @@
+"""The group coordinator: which groups this broker keeps, where their records go, and what time brings.
+
+A group lives on the leader of its partition of ``__consumer_offsets``. What is known of it stands in memory
+and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gives it away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import trio
+
+from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
+from splashdam.embedded_broker.groups.offset_state import OffsetState
+from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
+from splashdam.embedded_broker.groups.timers import Timers
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.model.broker_errors import (
+    CoordinatorNotAvailableError,
+    CorruptMessageError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NotCoordinatorError,
+    RecordListTooLargeError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.append_result import AppendResult
+    from splashdam.embedded_broker.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    """The groups of a broker; made by it, and a `GroupHost` to their memberships.
+
+    Attributes:
+        offsets: commits, finds and forgets offsets.
+        timers: what happens when.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._topic = InternalTopic(CONSUMER_OFFSETS, broker)
+        self._states: dict[int, OffsetState] = {}
+        self._unreadable: set[int] = set()
+        self._resigned: set[int] = set()
+        self._earlier = trio.Event()
+        self.timers = Timers(self._on_earlier)
+        self.offsets = GroupOffsets(broker, self)
+
+    # --- partitions come and go -----------------------------------------------------------------------------
+
+    def load_all(self) -> None:
+        """Reads all of ``__consumer_offsets`` that this broker leads."""
+        for partition in list(self._states):
+            self.resign(partition)
+        self._unreadable.clear()
+        for partition in range(self._topic.partition_count):
+            if self._leads(partition):
+                self.load(partition)
+            else:
+                self._resigned.add(partition)
+
+    def load(self, partition: int) -> None:
+        """Reads one partition, which this broker leads from now on.
+
+        The groups of a damaged one are answered with 15. It is compacted, so short, and read at once: nobody
+        is told to wait for it (14), which old clients took badly.
+        """
+        self._dismiss(partition)
+        self._resigned.discard(partition)
+        self._unreadable.discard(partition)
+        state, keys = OffsetState(self), KnownKeys()
+        try:
+            for batch in self._topic.read_all(partition):
+                replay(state, keys, batch)
+        except (CorruptMessageError, KafkaStorageError) as error:
+            _log.error("%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error.message)
+            self._unreadable.add(partition)
+        if state.groups:
+            self._states[partition] = state
+        for group in list(state.groups.values()):
+            if group.membership is not None:
+                group.membership.loaded()
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads this partition: its groups are forgotten, their clients sent there (16)."""
+        self._resigned.add(partition)
+        self._dismiss(partition)
+
+    def _dismiss(self, partition: int) -> None:
+        state = self._states.pop(partition, None)
+        for group in [] if state is None else state.groups.values():
+            if group.membership is not None:
+                group.membership.dismiss(ErrorCode.NOT_COORDINATOR)
+
+    def clear(self) -> None:
+        """``__consumer_offsets`` was deleted, and all groups with it."""
+        for partition in list(self._states):
+            self._dismiss(partition)
+        self._unreadable.clear()
+        self._resigned.clear()
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> Group | None:
+        """What is known of a group.
+
+        Raises:
+            BrokerResponseError: as ``partition_of``.
+        """
+        state = self._states.get(self.partition_of(group_id))
+        return None if state is None else state.groups.get(group_id)
+
+    def find_or_make(self, group_id: str) -> Group:
+        """The group, an empty one where nothing is known; to be forgotten by ``drop_if_gone``.
+
+        Raises:
+            BrokerResponseError: as ``partition_of``.
+        """
+        return self.state_of(self.partition_of(group_id)).group(group_id)
+
+    def drop_if_gone(self, group_id: str) -> None:
+        """Forgets a group of which nothing is known any more."""
+        state = self._states.get(self._topic.partition_for(group_id))
+        if state is not None and group_id in state.groups:
+            state.drop_if_gone(group_id)
+
+    def all_groups(self) -> Iterator[tuple[int, str, Group]]:
+        """Partition, id and what is known, of every group this broker keeps; they may change meanwhile."""
+        for partition, state in list(self._states.items()):
+            for group_id, group in list(state.groups.items()):
+                yield partition, group_id, group
+
+    def state_of(self, partition: int) -> OffsetState:
+        """The groups of a partition."""
+        state = self._states.get(partition)
+        if state is None:
+            state = self._states[partition] = OffsetState(self)
+        return state
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition that keeps a group, which this broker leads.
+
+        Raises:
+            CoordinatorNotAvailableError: it could not be read.
+            NotCoordinatorError: another broker leads it.
+            BrokerResponseError: COORDINATOR_LOAD_IN_PROGRESS (14): this broker leads it since just now.
+        """
+        partition = self._topic.partition_for(group_id)
+        where = TopicPartition(CONSUMER_OFFSETS, partition)
+        if partition in self._unreadable:
+            raise CoordinatorNotAvailableError(f"{where} could not be read")
+        if not self._leads(partition):
+            raise NotCoordinatorError(f"another broker leads {where}, which holds group {group_id!r}")
+        if partition in self._resigned:
+            raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{where} is not read yet")
+        return partition
+
+    def _leads(self, partition: int) -> bool:
+        leader = self._broker.leadership.leader_of(TopicPartition(CONSUMER_OFFSETS, partition))
+        return leader is None or leader.node_id == self._broker.node_id
+
+    # --- the log --------------------------------------------------------------------------------------------
+
+    def log_of(self, group_id: str) -> Log:
+        """The log that a group's records are in, for ``answer_when_safe``.
+
+        Raises:
+            CoordinatorNotAvailableError: it is not here, or cannot be made.
+        """
+        return self._topic.log(self._topic.partition_for(group_id))
+
+    def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Appends what memberships say, as `GroupHost` has it.
+
+        Raises:
+            BrokerResponseError: as ``append_to``; -1 where it is too large for one batch.
+        """
+        self.append_to(self.partition_of(group_id), records, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def append_to(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        *,
+        too_large: ErrorCode,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> AppendResult:
+        """Appends records as one batch; transactional where a producer id is given.
+
+        Raises:
+            CoordinatorNotAvailableError: the partition is not here, or cannot be made.
+            BrokerResponseError: ``too_large`` for a batch; NOT_COORDINATOR (16) where the disk refuses, as
+                Kafka says it; a fenced epoch (47).
+        """
+        try:
+            return self._topic.append(
+                partition, records, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+        except (MessageTooLargeError, RecordListTooLargeError) as error:
+            raise error_for(too_large, error.message) from error
+        except KafkaStorageError as error:
+            _log.error("cannot write to %s-%d: %s", CONSUMER_OFFSETS, partition, error.message)
+            raise NotCoordinatorError(error.message) from error
+
+    # --- what memberships ask -------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's settings as they are now."""
+        return self._broker.settings
+
+    def now_ms(self) -> float:
+        """The loop's clock."""
+        return trio.current_time() * 1000
+
+    def wall_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        return self._broker.clock.wall_ms()
+
+    def new_id(self) -> str:
+        """A random UUID."""
+        return str(uuid4())
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    async def keep_time(self) -> None:
+        """Does what timers are set for, as long as the broker runs; sleeps for as long as there is none."""
+        while True:
+            self._earlier = trio.Event()
+            with trio.move_on_at(self.timers.next_ms / 1000):
+                await self._earlier.wait()
+            self.timers.step(self.now_ms())
+
+    def _on_earlier(self) -> None:
+        self._earlier.set()
