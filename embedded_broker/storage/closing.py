@@ -9,6 +9,7 @@ from splashdam.embedded_broker.storage.data_directory import mark_clean_shutdown
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
+from splashdam.embedded_broker.storage.topic_registry import TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 
@@ -16,7 +17,11 @@ _logger = logging.getLogger(__name__)
 
 
 def close_all(
-    files: Files, root: str, logs: Mapping[TopicPartition, Log], checkpoints: RootCheckpoints
+    files: Files,
+    root: str,
+    logs: Mapping[TopicPartition, Log],
+    checkpoints: RootCheckpoints,
+    registry: TopicRegistry,
 ) -> KafkaStorageError | None:
     """Closes every log, and marks the directory if that went well; returns the first failure."""
     failed: KafkaStorageError | None = None
@@ -28,6 +33,7 @@ def close_all(
             failed = failed or error
     try:
         checkpoints.write_all(logs)
+        registry.close()
         if failed is None:
             mark_clean_shutdown(files, root)
     except KafkaStorageError as error:

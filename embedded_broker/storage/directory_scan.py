@@ -81,10 +81,9 @@ def refuse_taken_directories(files: Files, root: str, partitions: Collection[Top
     Raises:
         KafkaStorageError: the directory of one of ``partitions`` is there and not empty.
     """
-    taken = {name for name, _ in files.list_directory(root)}
     for topic_partition in partitions:
         path = f"{root}/{topic_partition}"
-        if str(topic_partition) in taken and files.list_directory(path):
+        if files.list_directory(path):
             raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
 
 

@@ -113,6 +113,12 @@ class Log(FollowingLog):
             recovered_high_watermark=high_watermark,
         )
 
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Other settings apply from now on, to the segment that is written, too."""
+        self.settings = settings
+        if self.state is not LogState.CLOSED:
+            self._active.reconfigure(settings)
+
     # --- the start of the log -------------------------------------------------------------------------------
 
     @property

@@ -63,7 +63,9 @@ class LogManager:
             housekeeping looks at no others for that, and takes out those that need nothing more.
         smallest_flush_ms: the smallest ``flush.ms`` of all logs.
         topics: every topic by name.
+        registry: which topics there are, on disk.
         settings: when the housekeeping is due.
+        settings_for: makes a log's settings of its topic's options.
         cleaner: compacts the logs of topics that want it.
         files: the file system.
         checkpoints: the files in the root that say where logs start, what is flushed, and so on.
@@ -89,9 +91,9 @@ class LogManager:
         self.cleaner = LogCleaner(files, settings, self.checkpoints.cleaner_offsets)
         self.files = files
         self._lock = lock
-        self._settings_for = settings_for
+        self.settings_for = settings_for
         self._hosts = hosts
-        self._registry = TopicRegistry(files, root)
+        self.registry = TopicRegistry(files, root)
         self._is_closed = False
         self._pid = os.getpid()
         self._housekeeping = Housekeeping(self)
@@ -145,7 +147,7 @@ class LogManager:
         recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
         high_watermarks = self.checkpoints.high_watermarks()
         found = find_partitions(self.files, self.root, self.topics)
-        adopt_topics(self.files, self._registry, found)
+        adopt_topics(self.files, self.registry, found)
         try:
             for topic_partition in found:
                 self._open_log(
@@ -156,15 +158,16 @@ class LogManager:
                     log_start_offset=log_starts.get(topic_partition, 0),
                     high_watermark=high_watermarks.get(topic_partition, 0),
                 )
-            self._make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
+            self.make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
         except BaseException:
             for log in self.logs.values():
                 log.abandon()
+            self.registry.abandon()
             raise
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        return self._registry.topics
+        return self.registry.topics
 
     # --- topics ---------------------------------------------------------------------------------------------
 
@@ -187,14 +190,14 @@ class LogManager:
         Raises:
             As ``create_topic``, for the first topic that is refused.
         """
-        topics = new_topics(wanted, self.topics, self._settings_for)
-        if any(topic.name in self._registry.deleting for topic in topics):
+        topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
+        if any(topic.name in self.registry.deleting for topic in topics):
             self._finish_deletions()
         partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         refuse_taken_directories(self.files, self.root, partitions)
-        self._registry.put(*topics)
+        self.registry.put(*topics)
         try:
-            self._make_partitions(topics, now_ms)
+            self.make_partitions(topics, now_ms)
         except BaseException:
             self._undo_creation(topics)
             raise
@@ -209,11 +212,12 @@ class LogManager:
         """
         if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-        self._registry.begin_deletion(name)
-        self._abandon_logs(name)
+        self.registry.begin_deletion(name)
+        self.abandon_logs(each for each in self.logs if each.topic == name)
         self._finish_deletions()
 
-    def _make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
+    def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
+        """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
         wanted = [
             (TopicPartition(topic.name, number), topic) for topic in topics for number in topic.partitions
         ]
@@ -265,7 +269,7 @@ class LogManager:
             self.files,
             self._directory(topic_partition),
             topic_partition,
-            self._registry.settings_of(topic, self._settings_for),
+            self.registry.settings_of(topic, self.settings_for),
             topic_id=topic.topic_id,
             now_ms=now_ms,
             clean_shutdown=clean_shutdown,
@@ -275,7 +279,7 @@ class LogManager:
             on_work=self._note_work,
         )
         self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
-        self._work.set()
+        self.wake()
 
     def release(self, topic_partition: TopicPartition) -> None:
         """Closes a partition's log in order; its directory then goes to another broker.
@@ -303,20 +307,24 @@ class LogManager:
 
     def _undo_creation(self, topics: Iterable[Topic]) -> None:
         for topic in topics:
-            self._abandon_logs(topic.name)
-            self._registry.forget(topic.name)
+            self.abandon_logs(each for each in self.logs if each.topic == topic.name)
+            self.registry.forget(topic.name)
         with logged("removing what there is of a topic that could not be made"):
             self._finish_deletions()
 
-    def _abandon_logs(self, name: str) -> None:
-        for topic_partition in [tp for tp in self.logs if tp.topic == name]:
+    def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Closes logs whose directories go."""
+        for topic_partition in list(topic_partitions):
             self.logs.pop(topic_partition).abandon()
+        self.note_flush_ms()
+
+    def note_flush_ms(self) -> None:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
     def _finish_deletions(self) -> None:
-        if self._registry.deleting:
-            self.checkpoints.forget(self._registry.deleting)
-        finish_deletions(self.files, self.root, self._registry)
+        if self.registry.deleting:
+            self.checkpoints.forget(self.registry.deleting)
+        finish_deletions(self.files, self.root, self.registry)
 
     # --- housekeeping and end ------------------------------------------------------------------------------
 
@@ -347,9 +355,13 @@ class LogManager:
         """Returns when something happened since the last turn that may ask for another one at once."""
         await self._work.wait()
 
+    def wake(self) -> None:
+        """Lets ``wait_for_work`` return: something else may be due."""
+        self._work.set()
+
     def _note_work(self, log: Log) -> None:
         self.logs_with_work[log] = None
-        self._work.set()
+        self.wake()
 
     async def keep_log_starts(self, logs: Iterable[Log]) -> None:
         """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
@@ -377,11 +389,12 @@ class LogManager:
         try:
             self.cleaner.close()
             check_is_there(self.files, self.root)
-            failed = close_all(self.files, self.root, self.logs, self.checkpoints)
+            failed = close_all(self.files, self.root, self.logs, self.checkpoints, self.registry)
         except KafkaStorageError as error:
             failed = error
         finally:
             for log in self.logs.values():
                 log.abandon()
+            self.registry.abandon()
             self._lock.release()
         return failed

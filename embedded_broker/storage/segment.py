@@ -69,6 +69,11 @@ class LogSegment:
     def __repr__(self) -> str:
         return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
 
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Other settings of the log apply from now on; indexes stay as large as they may be."""
+        self._settings = settings
+        self._roll_after_ms = settings.roll_after_ms(self._log_path)
+
     @property
     def size_bytes(self) -> int:
         return self._closed_size if self._log is None else self._log.end

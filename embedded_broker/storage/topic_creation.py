@@ -15,6 +15,7 @@ def new_topics(
     wanted: Sequence[NewTopic],
     known: Mapping[str, Topic],
     check_configs: Callable[[Mapping[str, str]], object],
+    names_by_fold: Mapping[str, str] | None = None,
 ) -> list[Topic]:
     """The topics that are wanted, each with an id.
 
@@ -22,16 +23,19 @@ def new_topics(
         wanted: what is to be made.
         known: the topics that there are.
         check_configs: raises what refuses a topic's options.
+        names_by_fold: of ``known``, by what metrics make of them, where the caller has that at hand.
 
     Raises:
         As ``LogManager.create_topic``, for the first topic that is refused.
     """
-    by_fold = {folded(name): name for name in known}
+    known_by_fold = {folded(name): name for name in known} if names_by_fold is None else names_by_fold
+    by_fold: dict[str, str] = {}
     topics: dict[str, Topic] = {}
     for new in wanted:
         if new.name in known or new.name in topics:
             raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
-        check_topic_name(new.name, filter(None, [by_fold.get(folded(new.name))]))
+        colliding = known_by_fold.get(folded(new.name)) or by_fold.get(folded(new.name))
+        check_topic_name(new.name, filter(None, [colliding]))
         if new.partitions < 1:
             raise error_for(
                 ErrorCode.INVALID_PARTITIONS, f"a topic has at least one partition, not {new.partitions}"

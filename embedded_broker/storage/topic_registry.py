@@ -1,29 +1,35 @@
 """``splashdam-topics.json``: which topics there are, with how many partitions and which options.
 
 Kafka keeps this in its metadata log. A plain file in the root of a data directory is ignored by it, so ours
-stands beside the partitions. It is written before directories are made and before they are removed, so that
-the next start finishes what a crash interrupted.
+stands beside the partitions, with ``splashdam-topics.changes``, which has what changed since: a topic more
+costs one line, however many there are. Both are written before directories are made and before they are
+removed, so that the next start finishes what a crash interrupted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
 
+from splashdam.embedded_broker.storage.change_log import ChangeLog
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded
 from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 
 REGISTRY_NAME = "splashdam-topics.json"
+CHANGES_NAME = "splashdam-topics.changes"
 _VERSION = 1
+_MOST_CHANGES = 1_000
+"""Beside two for each topic; then the whole is written anew, which at this pace costs each of them little."""
 
 
 @attrs.frozen
@@ -65,21 +71,25 @@ class NewTopic:
 
 
 class TopicRegistry:
-    """The topics as the file has them.
+    """The topics as the files have them, and whatever else is set for good: options of brokers, groups, ….
 
     Attributes:
-        topics: by name; replaced as a whole at every change.
+        topics: by name. Changes at every change, so whoever waits in between keeps a copy.
+        names_by_fold: the same names by what metrics make of them (``folded``).
+        resources: what is kept besides, by kind and name: each a set of options by their names.
         deleting: names whose directories are on their way out, and whose names are not free before that.
     """
 
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
         self._path = f"{root}/{REGISTRY_NAME}"
-        self.topics: Mapping[str, Topic] = {}
+        self._changes = ChangeLog(files, f"{root}/{CHANGES_NAME}")
+        self._generation = 0
+        self.names_by_fold: dict[str, str] = {}
+        self.topics: dict[str, Topic] = {}
+        self.resources: dict[tuple[str, str], Mapping[str, str]] = {}
         self.deleting: frozenset[str] = frozenset()
-        data = files.read_bytes(self._path)
-        if data is not None:
-            self._load(data)
+        self._load()
 
     def settings_of(
         self, topic: Topic, settings_for: Callable[[Mapping[str, str]], LogSettings]
@@ -102,7 +112,17 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._replace({**self.topics, **{topic.name: topic for topic in topics}}, self.deleting)
+        self._keep(*({"topic": topic.name, **_fields(topic)} for topic in topics))
+
+    def put_resources(self, resources: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+        """Replaces the options kept for each of these; none at all: nothing is kept any longer.
+
+        Raises:
+            KafkaStorageError: it could not be written; nothing has changed.
+        """
+        self._keep(
+            *({"kind": kind, "name": name, "configs": dict(kept)} for (kind, name), kept in resources.items())
+        )
 
     def begin_deletion(self, name: str) -> None:
         """Moves a topic from ``topics`` to ``deleting``.
@@ -110,11 +130,12 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._replace(_without(self.topics, name), self.deleting | {name})
+        self._keep({"deleting": name})
 
     def forget(self, name: str) -> None:
         """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
-        self.topics, self.deleting = _without(self.topics, name), self.deleting | {name}
+        self._apply({"deleting": name})
+        self._changes.is_doubtful = True
 
     def end_deletions(self) -> None:
         """Frees the names in ``deleting``.
@@ -122,30 +143,111 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._replace(self.topics, frozenset())
+        self._keep({"deleted": sorted(self.deleting)})
 
-    def _replace(self, topics: Mapping[str, Topic], deleting: frozenset[str]) -> None:
+    def close(self) -> None:
+        """Leaves one file that says it all.
+
+        Raises:
+            KafkaStorageError: the disk refuses; what is there says it all, too.
+        """
+        if self._changes.length or self._changes.is_doubtful:
+            self._replace()
+            self._changes.remove()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the files as they are."""
+        self._changes.close()
+
+    def _keep(self, *changes: Mapping[str, Any]) -> None:
+        """Makes changes last, then makes them: all in one turn of the disk, whatever else there is."""
+        if self._changes.is_doubtful or self._changes.length > _MOST_CHANGES + 2 * len(self.topics):
+            self._replace()
+        self._changes.append(*changes)
+        for change in changes:
+            self._apply(change)
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        """Raises as ``_topic``, too: a change may come from the file, which anybody may have written."""
+        if "topic" in change:
+            topic = _topic(change["topic"], change)
+            self.topics[topic.name] = topic
+            self.names_by_fold[folded(topic.name)] = topic.name
+        elif "kind" in change:
+            self._apply_resource(change["kind"], change["name"], change["configs"])
+        elif "deleted" in change:
+            self.deleting -= frozenset(map(_checked_name, change["deleted"]))
+        else:
+            name = _checked_name(change["deleting"])
+            self.topics.pop(name, None)
+            if self.names_by_fold.get(folded(name)) == name:
+                del self.names_by_fold[folded(name)]
+            self.deleting |= {name}
+
+    def _apply_resource(self, kind: str, name: str, configs: Mapping[str, Any]) -> None:
+        if configs:
+            self.resources[kind, name] = _texts(configs, f"{kind} {name!r}")
+        else:
+            self.resources.pop((kind, name), None)
+
+    def _replace(self) -> None:
+        """Writes the whole anew, so that all changes are in it."""
+        kinds: dict[str, dict[str, Mapping[str, str]]] = {}
+        for (kind, name), configs in self.resources.items():
+            kinds.setdefault(kind, {})[name] = configs
         content = {
             "version": _VERSION,
-            "topics": {topic.name: _fields(topic) for topic in topics.values()},
-            "deleting": sorted(deleting),
+            "generation": self._generation + 1,
+            "topics": {topic.name: _fields(topic) for topic in self.topics.values()},
+            "deleting": sorted(self.deleting),
+            **({"resources": kinds} if kinds else {}),
         }
         self._files.write_atomic(self._path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
-        self.topics, self.deleting = topics, deleting
+        self._generation += 1
+        self._changes.begin(self._generation)
 
-    def _load(self, data: bytes) -> None:
+    def _load(self) -> None:
+        data = self._files.read_bytes(self._path)
+        if data is not None:
+            with self._makes_sense(self._path):
+                self._load_whole(json.loads(data))
+                self._check_ids()
+        changes = self._changes.read(self._generation)
+        with self._makes_sense(f"{self._path.removesuffix(REGISTRY_NAME)}{CHANGES_NAME}"):
+            for change in changes:
+                self._apply(change)
+            self._check_ids()
+        if changes:
+            self._replace()
+
+    def _check_ids(self) -> None:
+        if len({topic.topic_id for topic in self.topics.values()}) < len(self.topics):
+            raise ValueError("two topics have the same id")
+
+    def _load_whole(self, content: Mapping[str, Any]) -> None:
+        if content["version"] != _VERSION:
+            raise unusable_file(self._path, f"is of version {content['version']}, known is {_VERSION}")
+        self._generation = _generation(content.get("generation", 0))
+        for name, fields in content["topics"].items():
+            self._apply({"topic": name, **fields})
+        self.deleting = frozenset(map(_checked_name, content["deleting"]))
+        for kind, named in content.get("resources", {}).items():
+            for name, configs in named.items():
+                self._apply_resource(kind, name, configs)
+
+    @contextmanager
+    def _makes_sense(self, path: str) -> Iterator[None]:
         try:
-            content = json.loads(data)
-            if content["version"] != _VERSION:
-                raise unusable_file(self._path, f"is of version {content['version']}, known is {_VERSION}")
-            self.topics = _topics(content["topics"])
-            self.deleting = frozenset(map(_checked_name, content["deleting"]))
+            yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
-            raise unusable_file(self._path, f"makes no sense ({error!r})") from error
+            raise unusable_file(path, f"makes no sense ({error!r})") from error
 
 
-def _without(topics: Mapping[str, Topic], name: str) -> Mapping[str, Topic]:
-    return {each: topic for each, topic in topics.items() if each != name}
+def _generation(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"its generation is {value!r}")
+    return value
 
 
 def _fields(topic: Topic) -> dict[str, object]:
@@ -154,13 +256,6 @@ def _fields(topic: Topic) -> dict[str, object]:
         "partitions": list(topic.partitions),
         "configs": dict(topic.configs),
     }
-
-
-def _topics(content: Mapping[str, Any]) -> dict[str, Topic]:
-    topics = {name: _topic(name, fields) for name, fields in content.items()}
-    if len({topic.topic_id for topic in topics.values()}) < len(topics):
-        raise ValueError("two topics have the same id")
-    return topics
 
 
 def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
@@ -172,10 +267,15 @@ def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
     partitions = sorted(set(fields["partitions"]))
     if any(type(number) is not int or not 0 <= number <= MAX_INT for number in partitions):
         raise ValueError(f"{name} has partitions {partitions}")
-    configs = dict(fields["configs"].items())
-    if not all(isinstance(value, str) for value in configs.values()):
-        raise ValueError(f"an option of {name} is no text")
+    configs = _texts(fields["configs"], name)
     return Topic(_checked_name(name), parse_uuid(fields["topic_id"]), tuple(partitions), configs)
+
+
+def _texts(configs: Mapping[str, Any], of: str) -> dict[str, str]:
+    found = dict(configs.items())
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError(f"an option of {of} is no text")
+    return found
 
 
 def _checked_name(name: str) -> str:

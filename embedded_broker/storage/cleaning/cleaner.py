@@ -41,11 +41,14 @@ class LogCleaner:
         files: the file system.
         settings: of the data directory.
         checkpoint: where the next cleaning of each log begins.
+
+    Attributes:
+        settings: as given; replaced where they are changed.
     """
 
     def __init__(self, files: Files, settings: DirectorySettings, checkpoint: OffsetCheckpoint) -> None:
         self._files = files
-        self._settings = settings
+        self.settings = settings
         self._checkpoint = checkpoint
         self._cleaning: Cleaning | None = None
         self._turns: Generator[Turn, None, None] | None = None
@@ -60,11 +63,11 @@ class LogCleaner:
 
     def due_ms(self, done_ms: float | None, started_ms: float) -> float:
         """When ``work`` has something to do, given when it was called last."""
-        if not self._settings.log_cleaner_enable:
+        if not self.settings.log_cleaner_enable:
             return math.inf
-        backoff_ms = self._settings.log_cleaner_backoff_ms
+        backoff_ms = self.settings.log_cleaner_backoff_ms
         if done_ms is None:
-            return started_ms + min(backoff_ms, self._settings.log_initial_task_delay_ms)
+            return started_ms + min(backoff_ms, self.settings.log_initial_task_delay_ms)
         return done_ms + (backoff_ms if self._pause_ms is None else self._pause_ms)
 
     async def work(self, logs: Mapping[TopicPartition, Log], now: Now) -> None:
@@ -78,7 +81,7 @@ class LogCleaner:
             if self._cleaning is None:
                 break
             moved += await self._turn(self._cleaning, logs, now)
-        self._pause_ms = 1_000 * moved // self._settings.log_cleaner_io_max_bytes_per_second
+        self._pause_ms = 1_000 * moved // self.settings.log_cleaner_io_max_bytes_per_second
 
     def close(self) -> None:
         """Ends the cleaning at hand, if there is one; the next start does it anew."""
@@ -98,7 +101,7 @@ class LogCleaner:
             target.dirty_bytes,
             target.clean_bytes + target.dirty_bytes,
         )
-        self._cleaning = Cleaning(self._files, target, self._settings, now)
+        self._cleaning = Cleaning(self._files, target, self.settings, now)
         self._turns = self._cleaning.turns()
         return True
 

@@ -1,0 +1,70 @@
+"""Topics and settings that change while logs are in use: more partitions, other options, at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
+from splashdam.embedded_broker.storage.housekeeping import logged
+from splashdam.embedded_broker.storage.settings import DirectorySettings
+from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.storage.log_manager import LogManager, SettingsFor
+
+
+def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
+    """Gives topics more partitions or other options; the latter apply to their logs from now on.
+
+    Raises:
+        KafkaStorageError: the disk refuses; nothing has changed.
+        Other errors: as ``settings_for``, for options that are illegal.
+    """
+    settings = {topic.name: manager.settings_for(topic.configs) for topic in topics}
+    before = [manager.topics[topic.name] for topic in topics]
+    new = [
+        TopicPartition(topic.name, number)
+        for topic, old in zip(topics, before, strict=True)
+        for number in topic.partitions
+        if number not in old.partitions
+    ]
+    refuse_taken_directories(manager.files, manager.root, new)
+    manager.registry.put(*topics)
+    try:
+        if new:
+            manager.make_partitions(topics, now_ms)
+    except BaseException:
+        _undo(manager, before, new)
+        raise
+    for topic in topics:
+        for number in topic.partitions:
+            log = manager.logs.get(TopicPartition(topic.name, number))
+            if log is not None:
+                log.reconfigure(settings[topic.name])
+    manager.note_flush_ms()
+    manager.wake()
+
+
+def _undo(manager: LogManager, before: list[Topic], new: list[TopicPartition]) -> None:
+    """What could not be made goes; on a disk that refuses that, too, the next start makes it after all."""
+    manager.abandon_logs([topic_partition for topic_partition in new if topic_partition in manager.logs])
+    with logged("removing what there is of partitions that could not be made"):
+        manager.registry.put(*before)
+        for topic_partition in new:
+            manager.files.remove_tree(f"{manager.root}/{topic_partition}")
+
+
+def reconfigure(manager: LogManager, settings: DirectorySettings, settings_for: SettingsFor) -> None:
+    """Other settings of the broker: those of the directory, and what stands in where topics set nothing.
+
+    Raises:
+        As ``settings_for``; nothing has changed.
+    """
+    for_topics = {topic.name: settings_for(topic.configs) for topic in manager.topics.values()}
+    manager.settings = manager.cleaner.settings = settings
+    manager.settings_for = settings_for
+    for topic_partition, log in manager.logs.items():
+        log.reconfigure(for_topics[topic_partition.topic])
+    manager.note_flush_ms()
+    manager.wake()
