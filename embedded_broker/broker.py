@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from splashdam.embedded_broker.attention import Attention
+from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.leadership import (
@@ -66,6 +67,7 @@ class Broker:
         logs: the partitions on disk.
         topics: what may be asked about topics.
         parking: fetches that wait for data.
+        fetch_sessions: what clients fetch again and again.
         attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
@@ -93,6 +95,7 @@ class Broker:
         self.clock = clock
         self.logs = logs
         self.parking = FetchParking()
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.attention = Attention(self.parking, own_loop)
         self.topics = Topics(logs, settings, self.parking, clock)
         self.leadership = leadership

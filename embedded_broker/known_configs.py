@@ -40,7 +40,6 @@ _REASONS = {
         offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
         share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",
     "the log is read as it is": "transaction.state.log.load.buffer.size",
-    "fetch sessions are not kept": "max.incremental.fetch.session.cache.slots",
     "nothing is measured for others": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level
         auto.include.jmx.reporter""",

@@ -72,9 +72,9 @@ class FetchWaiter:
         self._event = trio.Event()
         await self._event.wait()
 
-    def appended(self, size_bytes: int, is_replicated: bool) -> None:
+    def appended(self, size_bytes: int, is_visible: bool) -> None:
         """Counts bytes of an append, where this fetch may read them already."""
-        if is_replicated or self._isolation is FetchIsolation.LOG_END:
+        if is_visible or self._isolation is FetchIsolation.LOG_END:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
                 self._event.set()
@@ -115,26 +115,26 @@ class FetchParking:
                     del self._waiters[topic_partition]
 
     def appended(
-        self, topic_partition: TopicPartition, size_bytes: int, *, is_replicated: bool = True
+        self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
         """Tells the fetches of a partition that it grew.
 
         Args:
             topic_partition: which.
             size_bytes: by how much.
-            is_replicated: whether the high watermark is at the log's end again, as without followers.
+            is_visible: whether the high watermark is at the log's end again, as without followers.
         """
         waiters = self._waiters.get(topic_partition)
         if waiters:
             for waiter in waiters:
-                waiter.appended(size_bytes, is_replicated)
+                waiter.appended(size_bytes, is_visible)
 
     def ended_transaction(
-        self, topic_partition: TopicPartition, size_bytes: int, *, is_replicated: bool = True
+        self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
         """Tells the fetches of a partition that it grew by a marker, which ends a transaction there."""
         for waiter in self._waiters.get(topic_partition, ()):
-            waiter.appended(size_bytes, is_replicated)
+            waiter.appended(size_bytes, is_visible)
             waiter.stable_offset_moved()
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:

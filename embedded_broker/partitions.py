@@ -28,6 +28,16 @@ def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
         UnknownTopicOrPartitionError: there is none in the cluster.
         NotLeaderOrFollowerError: another broker leads it, or nobody does now.
     """
+    return hosted_log(broker, topic_partition)
+
+
+def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
+    """The log of a partition that this broker has, whoever leads it: consumers may read from followers.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is none in the cluster.
+        NotLeaderOrFollowerError: other brokers have it.
+    """
     log = broker.logs.logs.get(topic_partition)
     if log is not None:
         return log

@@ -57,6 +57,11 @@ class BrokerSettings(SecuritySettings):
         doc="Most bytes one fetch answers with, whatever it asks for.",
         check=whole_number(1024, MAX_INT),
     )
+    max_incremental_fetch_session_cache_slots: int = option(
+        1000,
+        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
+        check=whole_number(0, MAX_INT),
+    )
     offsets_topic_num_partitions: int = option(
         50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
     )

@@ -117,8 +117,8 @@ def append_batch(log: Log, batch: Buffer, broker: Broker) -> AppendResult:
         batch = with_topic_codec(batch, settings, now_ms)
     appended = log.append_as_leader(batch, now_ms=now_ms)
     if not appended.duplicate:
-        is_replicated = log.high_watermark == log.log_end_offset
-        broker.parking.appended(log.topic_partition, len(batch), is_replicated=is_replicated)
+        is_visible = log.high_watermark == log.log_end_offset
+        broker.parking.appended(log.topic_partition, len(batch), is_visible=is_visible)
     return appended
 
 

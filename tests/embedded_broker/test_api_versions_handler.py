@@ -28,7 +28,7 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
     assert answer.error_code == 0
     assert ranges(answer) == {
         0: (0, 12),
-        1: (4, 17),
+        1: (4, 18),
         2: (1, 10),
         3: (0, 13),
         8: (2, 9),

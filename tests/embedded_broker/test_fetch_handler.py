@@ -41,7 +41,7 @@ def values(part: PartitionData) -> list[bytes | None]:
     return [record.value for record in records_of(part.records)]
 
 
-@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("version", range(4, 19))
 async def test_records_come_back(talk: Talk, broker: Broker, version: int) -> None:
     """Every version reads what was produced, by name or (13+) by id, with the ends of the log."""
     topic = broker.topics.get("t")
@@ -143,18 +143,6 @@ async def test_older_leader_epoch(talk: Talk, broker: Broker) -> None:
     log = broker.logs.logs[TopicPartition("t", 0)]
     log.append_as_leader(batch(b"a"), now_ms=0, leader_epoch=4)
     assert (await fetch(talk, fetch_request("t", 0, current_leader_epoch=3))).error_code == 74
-
-
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "code"),
-    [(0, -1, 0), (0, 0, 0), (5, 0, 0), (5, -1, 0), (5, 1, 70), (5, 2**31 - 1, 70)],
-)
-async def test_sessions(talk: Talk, session_id: int, epoch: int, code: int) -> None:
-    """No session is kept: a new one is answered with id 0, a known one cannot be known (section 4)."""
-    await fill(talk, batch(b"a"))
-    answer = await talk.ask(fetch_request("t", 0, session_id=session_id, session_epoch=epoch), 12)
-    assert (answer.error_code, answer.session_id) == (code, 0)
-    assert len(answer.responses) == (0 if code else 1)
 
 
 async def test_read_committed(talk: Talk, broker: Broker) -> None:

@@ -82,7 +82,7 @@ async def test_what_wakes_whom(
     data = batch(b"newest")
     log.append_as_leader(data, now_ms=0)
     log.high_watermark = 1
-    broker.parking.appended(log.topic_partition, len(data), is_replicated=False)
+    broker.parking.appended(log.topic_partition, len(data), is_visible=False)
     assert len(records_of(fetched(await follower.answer())[0].records)) == 1
     log.high_watermark = 3
     broker.parking.high_watermark_moved(log.topic_partition)

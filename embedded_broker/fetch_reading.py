@@ -1,0 +1,219 @@
+"""Reads what a fetch asks for: one pass over its partitions (facts B21, B22, B25, B27)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, SessionPartition
+from splashdam.embedded_broker.parking import FetchIsolation
+from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log, leader_log
+from splashdam.embedded_broker.registry import RequestContext
+from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.log_file import FileSlice
+from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.model.broker_errors import (
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.fields import Part
+from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+
+FIRST_TOPIC_ID_VERSION = 13
+_FIRST_ZSTD_VERSION = 10
+_FIRST_FOLLOWER_VERSION = 11
+"""From here on consumers may read from followers (KIP-392)."""
+_NO_TOPIC_ID = bytes(16)
+
+
+class FetchLimits(NamedTuple):
+    """How much is read, and for whom.
+
+    Attributes:
+        max_bytes: of all partitions, but for the first batch.
+        min_bytes: what is enough to answer.
+        isolation: how far it reads.
+        replica_id: node id of a follower, below 0 for others.
+        replica_epoch: its broker epoch, -1 where it says none.
+    """
+
+    max_bytes: int
+    min_bytes: int
+    isolation: FetchIsolation
+    replica_id: int
+    replica_epoch: int
+
+
+class FetchReading:
+    """One pass over the partitions of a request.
+
+    Attributes:
+        fetched: what was read, in order; of a session, without what is the same as before.
+    """
+
+    def __init__(
+        self, fetch: FetchContext, limits: FetchLimits, context: RequestContext, *, is_repeat: bool = False
+    ) -> None:
+        self.fetched: list[Fetched] = []
+        self._fetch = fetch
+        self._limits = limits
+        self._context = context
+        self._is_follower = limits.replica_id >= 0
+        self._tells_replicas = self._is_follower and not is_repeat
+        self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
+        self._size_bytes = 0
+        self._is_enough = False
+
+    @property
+    def missing_bytes(self) -> int:
+        """What ``min_bytes`` still lacks."""
+        return self._limits.min_bytes - self._size_bytes
+
+    def read(self) -> bool:
+        """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
+        self.fetched = []
+        self._size_bytes = 0
+        self._is_enough = not self._fetch.partitions
+        for partition in self._fetch.partitions:
+            try:
+                log = self._log_of(partition)
+                if self._fetch.is_incremental and self._is_unchanged(partition, log):
+                    continue
+                fetched = self._read(partition, log)
+            except BrokerResponseError as error:
+                self._is_enough = True
+                answer = _empty_answer(partition)
+                answer.error_code = error.code
+                fetched = Fetched(partition, answer, 0)
+            self.fetched.append(fetched)
+        return self._is_enough or self.missing_bytes <= 0
+
+    def close(self) -> None:
+        """Lets go of what was read."""
+        for fetched in self.fetched:
+            close_slice(fetched.answer.records)
+        self.fetched = []
+
+    def _log_of(self, partition: SessionPartition) -> Log:
+        if partition.topic_partition is None:
+            topic = self._context.broker.topics.by_id(partition.topic_id)
+            if topic is None:
+                raise UnknownTopicIdError
+            partition.topic_partition = TopicPartition(topic.name, partition.asked.partition)
+        find = leader_log if self._reads_leader else hosted_log
+        log = find(self._context.broker, partition.topic_partition)
+        if partition.topic_id not in (log.topic_id, _NO_TOPIC_ID):
+            raise error_for(ErrorCode.INCONSISTENT_TOPIC_ID)
+        check_leader_epoch(log, partition.asked.current_leader_epoch)
+        return log
+
+    def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
+        """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
+        asked, end = partition.asked, log.log_end_offset
+        return (
+            asked.fetch_offset == end == log.high_watermark == partition.high_watermark
+            and log.log_start_offset == partition.log_start_offset
+            and asked.last_fetched_epoch in (-1, log.leader_epoch)
+            and not self._is_follower
+        )
+
+    def _read(self, partition: SessionPartition, log: Log) -> Fetched:
+        asked, answer = partition.asked, _empty_answer(partition)
+        if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
+            raise UnsupportedCompressionTypeError
+        high_watermark, stable = log.high_watermark, log.last_stable_offset
+        size_bytes = 0
+        if self._diverges(answer, log, asked):
+            self._is_enough = True
+        else:
+            size_bytes = self._take(answer, log, asked, stable)
+            if self._tells_replicas:
+                self._tell_replicas(log, asked, answer)
+        if self._limits.isolation is FetchIsolation.TXN_COMMITTED:
+            self._name_aborted(answer, log, asked, size_bytes, stable)
+        answer.high_watermark = high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = log.log_start_offset
+        if self._is_follower and asked.high_watermark < high_watermark:
+            self._is_enough = True  # KIP-1166: it is told now, and not one fetch later
+        self._size_bytes += size_bytes
+        return Fetched(partition, answer, size_bytes)
+
+    def _diverges(self, answer: PartitionData, log: Log, asked: FetchPartition) -> bool:
+        """Whether the reader's last epoch ended elsewhere here (facts, section 8); names where."""
+        if asked.last_fetched_epoch < 0:
+            return False
+        epoch, end_offset = log.end_of_epoch(asked.last_fetched_epoch)
+        if epoch < 0:
+            raise OffsetOutOfRangeError(f"{log.topic_partition} has no epoch {asked.last_fetched_epoch}")
+        if asked.fetch_offset < log.log_start_offset:
+            raise OffsetOutOfRangeError(f"{log.topic_partition} begins at {log.log_start_offset}")
+        if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+            return False
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+    def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, stable: int) -> int:
+        """Reads, and returns how many bytes that gave."""
+        left_bytes = max(0, min(asked.partition_max_bytes, self._limits.max_bytes - self._size_bytes))
+        if left_bytes == 0 and self._size_bytes:
+            return 0  # the answer is full; looking for what cannot be in it costs
+        up_to = stable if self._limits.isolation is FetchIsolation.TXN_COMMITTED else None
+        if self._is_follower:
+            up_to = log.log_end_offset
+        piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=not self._size_bytes, up_to=up_to)
+        if piece.size_bytes and asked.fetch_offset < log.segments[-1].base_offset:
+            self._is_enough = True  # as in Kafka; one read ends with its segment, and more is behind
+        if piece.fileno() is not None:
+            answer.records = piece  # it keeps the descriptor until it is sent
+            return piece.size_bytes
+        try:
+            answer.records = piece.read()
+        finally:
+            piece.close()
+        return piece.size_bytes
+
+    def _name_aborted(
+        self, answer: PartitionData, log: Log, asked: FetchPartition, size_bytes: int, stable: int
+    ) -> None:
+        bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
+        answer.aborted_transactions = [
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
+        ]
+
+    def _tell_replicas(self, log: Log, asked: FetchPartition, answer: PartitionData) -> None:
+        fetch = ReplicaFetch(
+            self._limits.replica_id,
+            self._limits.replica_epoch,
+            asked.fetch_offset,
+            asked.log_start_offset,
+            asked.current_leader_epoch,
+            log.log_end_offset,
+        )
+        try:
+            self._context.broker.replicas.on_fetch(log, fetch)
+        except BrokerResponseError:
+            close_slice(answer.records)
+            raise
+
+
+def _empty_answer(partition: SessionPartition) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.asked.partition,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def close_slice(records: Part | None) -> None:
+    """Closes what holds a descriptor."""
+    if isinstance(records, bytes | bytearray | memoryview | None):
+        return
+    cast("FileSlice", records).close()  # the only parts that are not in memory
