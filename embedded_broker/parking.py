@@ -114,9 +114,7 @@ class FetchParking:
                 if not waiters:
                     del self._waiters[topic_partition]
 
-    def appended(
-        self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
-    ) -> None:
+    def appended(self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True) -> None:
         """Tells the fetches of a partition that it grew.
 
         Args:
