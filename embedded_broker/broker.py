@@ -16,6 +16,7 @@ from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
+from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.leadership import (
     Leadership,
     OwnLeadership,
@@ -76,6 +77,7 @@ class Broker:
         offsets: what groups have committed.
         transactions: coordinates transactions.
         telemetry: asks clients for their metrics, and keeps them.
+        interception: who stands between clients and handlers, if anybody does; it may be replaced.
         listeners: where clients are told to come, by the listener's name.
         failure: why it ended by itself, if it did.
     """
@@ -105,6 +107,7 @@ class Broker:
         self.offsets = self.groups.offsets
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
         self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
+        self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self._nursery = nursery
@@ -173,6 +176,10 @@ class Broker:
             gate: lets the client in; None: everybody, in plaintext.
             advertised: what answers name instead.
         """
+        interceptor = self.interception.interceptor
+        if interceptor is not None and not interceptor.admits(self):
+            await trio.aclose_forcefully(stream)
+            return
         if not isinstance(stream, trio.SocketStream):
             await self._serve(stream, advertised or address, "a client in memory", gate)
             return

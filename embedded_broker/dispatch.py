@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from splashdam.embedded_broker.interception import Arrived, Interceptor, parked_with
 from splashdam.embedded_broker.registry import (
     Address,
     Answer,
@@ -32,7 +33,11 @@ class Dispatched(NamedTuple):
 
 
 def dispatch(
-    frame: Buffer, broker: Broker, address: Address, session: SaslSession | None = None
+    frame: Buffer,
+    broker: Broker,
+    address: Address,
+    session: SaslSession | None = None,
+    interceptor: Interceptor | None = None,
 ) -> Dispatched:
     """Decodes a request and lets its handler answer.
 
@@ -41,6 +46,7 @@ def dispatch(
         broker: the broker asked.
         address: where the client reached it.
         session: who the client is, where the listener asks for that.
+        interceptor: stands before the handler, and keeps the frame as long as it likes.
 
     Raises:
         ProtocolError: the bytes are not a legal request.
@@ -57,4 +63,9 @@ def dispatch(
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
     context = RequestContext(broker, header.api_version, header.client_id, address, session)
-    return Dispatched(api.handler(request, context), header.api_version, header.correlation_id, request)
+    answer = (
+        api.handler(request, context)
+        if interceptor is None
+        else parked_with(interceptor, Arrived(request, context, header.correlation_id, api.handler))
+    )
+    return Dispatched(answer, header.api_version, header.correlation_id, request)

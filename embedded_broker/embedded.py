@@ -16,6 +16,7 @@ import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.fork_guard import check_process
+from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
@@ -41,6 +42,7 @@ class _Open(NamedTuple):
     port: int | None
     settings: BrokerSettings
     token_validator: TokenValidator | None
+    clock: SystemClock
 
 
 class EmbeddedBroker:
@@ -66,6 +68,8 @@ class EmbeddedBroker:
         KafkaConfigurationError: a setting is unknown or illegal.
     """
 
+    _CLOCK: type[SystemClock] = SystemClock
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -77,7 +81,9 @@ class EmbeddedBroker:
         **settings: Any,
     ) -> None:
         checked = BrokerSettings.from_options(settings, config)
-        self._open = _Open(path, host, port, checked, token_validator)
+        self._interception = Interception()
+        self._clock = self._CLOCK()
+        self._open = _Open(path, host, port, checked, token_validator, self._clock)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
         self._lock = threading.RLock()  # a signal handler may call stop() while start() waits
@@ -95,7 +101,7 @@ class EmbeddedBroker:
         with self._lock:
             if self._running is not None:
                 raise IllegalStateError("this broker runs already")
-            running = self._running = _BrokerThread(self._open)
+            running = self._running = _BrokerThread(self._open, self._interception)
             self._finalizer = weakref.finalize(self, running.stop_at_exit)
             try:
                 running.start()
@@ -188,9 +194,10 @@ class EmbeddedBroker:
 class _BrokerThread:
     """The thread and what it shares with its owner, whom it does not know: that one may be collected."""
 
-    def __init__(self, to_open: _Open) -> None:
+    def __init__(self, to_open: _Open, interception: Interception) -> None:
         self.pid = os.getpid()
         self._to_open = to_open
+        self._interception = interception
         self._broker: Broker | None = None
         self._failure: BaseException | None = None
         self._started = threading.Event()
@@ -255,7 +262,7 @@ class _BrokerThread:
 
     def _run(self) -> None:
         try:
-            trio.run(self._main, clock=SystemClock())
+            trio.run(self._main, clock=self._to_open.clock)
         except BaseException as error:  # whatever it is, the thread that starts the broker must hear of it
             if self._started.is_set():
                 _log.exception("the embedded broker has failed")
@@ -269,6 +276,7 @@ class _BrokerThread:
         if self._is_stopping:
             return
         async with open_broker(**self._to_open._asdict(), own_loop=True) as broker:
+            broker.interception = self._interception
             self._broker = broker
             self._started.set()
             try:

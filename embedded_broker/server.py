@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from splashdam.embedded_broker.dispatch import Dispatched, dispatch
+from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interceptor, SilencedError
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.sending import Outbox
@@ -41,6 +42,7 @@ class ClientConnection:
     """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``."""
 
     _session: SaslSession | None = None
+    _interceptor: Interceptor | None = None
 
     def __init__(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
         self._stream = stream
@@ -66,6 +68,8 @@ class ClientConnection:
             _log.debug("%s is gone", self._peer)
         except ProtocolError as error:
             _log.warning("closed %s: %s", self._peer, message_of(error))  # its remedy is for clients
+        except ClosedOnPurposeError as error:
+            _log.info("closed %s: %s", self._peer, error)
         except CloseConnectionError as error:
             _log.warning("closed %s: %s", self._peer, error)
         except Exception:
@@ -81,9 +85,15 @@ class ClientConnection:
             self._progressed()
             try:
                 await self._answer_all(frames)
-            except (ProtocolError, CloseConnectionError):
+            except (ProtocolError, CloseConnectionError) as error:
+                if isinstance(error, ClosedOnPurposeError):
+                    self._outbox.add(error.parts)
                 await self._settle()  # what was asked before is answered still
                 raise
+            except SilencedError:
+                while await receiver.receive() is not None:
+                    self._progressed()
+                return
             await self._settle()
 
     def _make_receiver(self) -> FrameReceiver:
@@ -92,6 +102,7 @@ class ClientConnection:
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
         left_in_turn = _TURN_REQUESTS
+        self._interceptor = self._broker.interception.interceptor  # decided once for all that came together
         frames.reverse()  # a wake may bring 150,000: to take each from the front would move all the others
         while frames:
             if not left_in_turn:
@@ -104,6 +115,9 @@ class ClientConnection:
     async def _answer(self, frame: memoryview) -> None:
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:
             await self._settle()
+        if self._interceptor is not None:
+            await self._answer_intercepted(frame, self._interceptor)
+            return
         parts = self._straight.answer(frame)
         if parts is None:
             dispatched = dispatch(frame, self._broker, self._address, self._session)
@@ -122,6 +136,12 @@ class ClientConnection:
         self._outbox.add(parts)
         if self._outbox.is_full:
             await self._outbox.flush()
+
+    async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
+        await self._settle()
+        kept = bytes(frame)
+        self._begun.append(dispatch(kept, self._broker, self._address, self._session, interceptor))
+        await self._settle()
 
     async def _settle(self) -> None:
         """Sends what is owed, in order, and waits for answers that are not ready yet."""

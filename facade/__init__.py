@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
     from splashdam.embedded_broker.broker import open_broker as open_broker
-    from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
     from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
+    from splashdam.testing.embedded import EmbeddedBroker as EmbeddedBroker
 
     __impl__: str
     """Which twin of the hot kernels is in use: "c" or "python"."""
@@ -49,7 +49,7 @@ _HOMES = {
     "DefaultPartitioner": "client.partitioners",
     "DefaultSerializer": "client.serializers",
     "DeliveryReport": "client.report",
-    "EmbeddedBroker": "embedded_broker.embedded",
+    "EmbeddedBroker": "testing.embedded",
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",

@@ -1,0 +1,283 @@
+"""The interceptor of a broker under test: looks which faults are due, lets them happen, and logs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interception, SilencedError
+from splashdam.embedded_broker.registry import CloseConnectionError
+from splashdam.testing.faults.fault import Fault, Which
+from splashdam.testing.faults.fetch_sessions import ends_session, refused, without_session
+from splashdam.testing.faults.places import Names, Place, copied, leaves, split
+from splashdam.testing.faults.refusals import error_codes, merge, refusal
+from splashdam.testing.faults.request_log import LoggedRequest, RequestLog, error_name
+from splashdam.wire.fields import Part
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse
+from splashdam.wire.messages.produce import ProduceRequest
+from splashdam.wire.primitives import records_size
+from splashdam.wire.registry import response_class
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.interception import Arrived
+
+_FIRST_CHOICE_VERSION = 4
+"""Of Metadata: it lets the client say whether topics may be made."""
+
+
+def api_of(request: type[Request[Any]]) -> str:
+    """The API's name in snake case: that of the file with its declaration."""
+    return request.__module__.rpartition(".")[2]
+
+
+class Switchboard:
+    """Stands in a broker's `Interception` as long as there is a fault, or a log that is on.
+
+    Attributes:
+        log: of the requests.
+    """
+
+    def __init__(self, interception: Interception) -> None:
+        self._interception = interception
+        self._lock = threading.Lock()
+        self._faults: tuple[Fault, ...] = ()
+        self._refusals: tuple[Refusals, ...] = ()
+        self.log = RequestLog(self._switch)
+
+    def add(self, fault: Fault) -> None:
+        """Sets a fault."""
+        with self._lock:
+            self._faults = (*self._faults, fault)
+        self._switch()
+
+    def remove(self, fault: Fault) -> None:
+        """Ends a fault; one that is not set is left alone."""
+        with self._lock:
+            self._faults = tuple(each for each in self._faults if each is not fault)
+        self._switch()
+
+    def add_refusals(self, refusals: Refusals) -> None:
+        """Refuses connections from now on."""
+        with self._lock:
+            self._refusals = (*self._refusals, refusals)
+        self._switch()
+
+    def remove_refusals(self, refusals: Refusals) -> None:
+        """Takes connections again."""
+        with self._lock:
+            self._refusals = tuple(each for each in self._refusals if each is not refusals)
+        self._switch()
+
+    def clear(self) -> None:
+        """Ends every fault."""
+        with self._lock:
+            self._faults, self._refusals = (), ()
+        self._switch()
+
+    def _switch(self) -> None:
+        is_needed = self._faults or self._refusals or self.log.is_on
+        self._interception.interceptor = self if is_needed else None
+
+    def admits(self, broker: Broker) -> bool:
+        """Whether no fault refuses this connection."""
+        return not any(each.take(broker.node_id) for each in self._refusals)
+
+    async def intercept(self, arrived: Arrived) -> Response | None:
+        """What the faults, or else the handler, say to a request."""
+        clock = arrived.context.broker.clock
+        at_ms, began_ms = clock.wall_ms(), clock.now_ms()
+        answer: Response | None = None
+        outcome = "abandoned"
+        try:
+            answer = await self._answer(arrived)
+            outcome = "unanswered" if answer is None else "answered"
+        except CloseConnectionError:
+            outcome = "dropped"
+            raise
+        except SilencedError:
+            outcome = "silenced"
+            raise
+        finally:
+            if self.log.is_on:
+                self.log.add(_logged(arrived, answer, outcome, at_ms, clock.now_ms() - began_ms))
+        return answer
+
+    async def _answer(self, arrived: Arrived) -> Response | None:
+        has_no_session = ends_session(arrived, self._faults)
+        if has_no_session and (unnamed := refused(arrived)) is not None:
+            return unnamed
+        answer = await _after_delay(arrived, self._due(arrived))
+        if has_no_session:
+            without_session(answer)
+        return answer
+
+    def _due(self, arrived: Arrived) -> list[Fault]:
+        """The faults of this request: delays and throttling as set, up to the first that ends it."""
+        due = []
+        api, names = api_of(type(arrived.request)), names_in(arrived.context.broker)
+        for fault in self._faults:
+            if fault.take(arrived, api, names):
+                due.append(fault)
+                if fault.is_spent:
+                    self.remove(fault)
+                if fault.action.is_end:
+                    break
+        return due
+
+
+class Refusals:
+    """Connections that are closed as soon as they are made; in a ``with`` block, to its end.
+
+    Attributes:
+        hits: how many were.
+    """
+
+    def __init__(self, board: Switchboard, times: int | None, broker: int | None) -> None:
+        self.hits = 0
+        self._board = board
+        self._left = times
+        self._broker = broker
+
+    def take(self, node_id: int) -> bool:
+        """Whether a connection to this broker is refused; counts it then."""
+        if self._broker not in (None, node_id) or self._left == 0:
+            return False
+        self.hits += 1
+        if self._left is not None:
+            self._left -= 1
+        return True
+
+    def remove(self) -> None:
+        """Lets connections in again."""
+        self._board.remove_refusals(self)
+
+    def __enter__(self) -> Refusals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def names_in(broker: Broker) -> Names:
+    """What a broker calls its topics."""
+
+    def name(topic_id: bytes) -> str | None:
+        topic = broker.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    return name
+
+
+async def _after_delay(arrived: Arrived, due: Sequence[Fault]) -> Response | None:
+    delay_ms = sum(fault.action.delay_ms for fault in due)
+    if delay_ms:
+        await trio.sleep(delay_ms / 1000)
+    answer = await _ended(arrived, due[-1]) if due and due[-1].action.is_end else await arrived.handle()
+    throttle_ms = max((fault.action.throttle_ms for fault in due), default=0)
+    if throttle_ms and answer is not None and hasattr(answer, "throttle_time_ms"):
+        answer.throttle_time_ms = throttle_ms
+    return answer
+
+
+async def _ended(arrived: Arrived, fault: Fault) -> Response | None:
+    action = fault.action
+    if action.black_hole:
+        raise SilencedError
+    if action.error is not None:
+        return await _lie(arrived, fault.which, action.error, action.after)
+    if action.drop == "before":
+        raise ClosedOnPurposeError(f"the fault {fault.which} drops it before its request is handled", [])
+    answer = await arrived.handle()
+    parts = [] if answer is None else arrived.encode(answer)
+    if action.cut_after_bytes is not None:
+        kept = _first_bytes(parts, action.cut_after_bytes)
+        raise ClosedOnPurposeError(f"the fault {fault.which} cuts its answer", kept)
+    _close(parts)
+    raise ClosedOnPurposeError(f"the fault {fault.which} drops it after its request was handled", [])
+
+
+async def _lie(arrived: Arrived, which: Which, code: int, after: bool) -> Response | None:
+    """Answers with an error what the fault is about, and truly what it is not about."""
+    request, version = arrived.request, arrived.context.version
+    if isinstance(request, MetadataRequest):
+        return await _lie_of_metadata(arrived, request, which, code, after)
+    chosen: Any = request
+    rest: Any = None
+    if which.is_about_places:
+        chosen, rest = split(request, version, names_in(arrived.context.broker), which.includes)
+    lie = refusal(chosen or request, response_class(type(request)), version, code)
+    truth = None
+    if after or rest is not None:
+        truth = await arrived.handle(request if after else rest)
+    if isinstance(request, ProduceRequest) and request.acks == 0:
+        raise ClosedOnPurposeError(f"the fault {which}, and acks=0 leaves no other way to say so", [])
+    if truth is None or rest is None:
+        if truth is not None:
+            _close(arrived.encode(truth))
+        return lie
+    return merge(truth, lie, version)
+
+
+async def _lie_of_metadata(
+    arrived: Arrived, request: MetadataRequest, which: Which, code: int, after: bool
+) -> Response | None:
+    """Brokers stay known, or no client would come back; topics, or one partition of them, have the error."""
+    if not after and arrived.context.version >= _FIRST_CHOICE_VERSION:
+        request = copied(request, allow_auto_topic_creation=False)
+    answer = await arrived.handle(request)
+    assert isinstance(answer, MetadataResponse)
+    for topic in answer.topics:
+        if not which.includes(Place(topic.name, None)):
+            continue
+        if which.partition is None:
+            topic.error_code, topic.partitions = code, []
+        for partition in topic.partitions:
+            if partition.partition_index == which.partition:
+                partition.error_code, partition.leader_id = code, -1
+    return answer
+
+
+def _first_bytes(parts: list[Part], count: int) -> list[Part]:
+    """The first bytes of a frame, as if its connection had broken there."""
+    kept: list[Part] = []
+    for part in parts:
+        if count <= 0:
+            break
+        data = part if isinstance(part, bytes | bytearray | memoryview) else part.read()  # type: ignore[attr-defined]  # a slice of a log
+        kept.append(memoryview(data)[:count])
+        count -= records_size(part)
+    _close(parts)
+    return kept
+
+
+def _close(parts: list[Part]) -> None:
+    """Gives back what an answer that is not sent holds of files."""
+    for part in parts:
+        if not isinstance(part, bytes | bytearray | memoryview):
+            part.close()  # type: ignore[attr-defined]  # a slice of a log
+
+
+def _logged(
+    arrived: Arrived, answer: Response | None, outcome: str, at_ms: int, took_ms: float
+) -> LoggedRequest:
+    context = arrived.context
+    places = tuple(leaves(arrived.request, context.version, names_in(context.broker)))
+    codes = [] if answer is None else error_codes(answer, context.version)
+    return LoggedRequest(
+        api=api_of(type(arrived.request)),
+        version=context.version,
+        client_id=context.client_id,
+        broker=context.broker.node_id,
+        topics=tuple(dict.fromkeys(place.topic for place in places if place.topic is not None)),
+        places=places,
+        request=arrived.request,
+        at_ms=at_ms,
+        took_ms=took_ms,
+        errors=tuple(map(error_name, dict.fromkeys(codes))),
+        outcome=outcome,
+    )
