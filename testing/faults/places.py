@@ -84,10 +84,10 @@ def leaves(message: Struct, version: int, names: Names) -> Iterator[Place]:
     """The topics and partitions that a request is about, in its order."""
     for field in array_fields(type(message), version):
         for element in getattr(message, field.name) or ():
-            if field.name in _ARRAYS_AROUND_TOPICS and isinstance(element, Struct):
-                yield from leaves(element, version, names)
-            elif field.name in _ARRAYS_OF_TOPICS:
+            if field.name in _ARRAYS_OF_TOPICS:
                 yield from _leaves_of_topic(element, version, names)
+            elif _may_hold_topics(field):
+                yield from leaves(element, version, names)
 
 
 def _leaves_of_topic(element: Any, version: int, names: Names) -> Iterator[Place]:
@@ -122,15 +122,10 @@ def split(message: Any, version: int, names: Names, wanted: Wanted) -> tuple[Any
     rest: dict[str, list[Any]] = {}
     for field in array_fields(type(message), version):
         elements = getattr(message, field.name)
-        if elements is None or field.name not in _ARRAYS_AROUND_TOPICS | _ARRAYS_OF_TOPICS:
+        if elements is None or not _may_hold_topics(field):
             continue
-        around = field.name in _ARRAYS_AROUND_TOPICS
-        halves = [
-            split(element, version, names, wanted)
-            if around and isinstance(element, Struct)
-            else _split_topic(element, version, names, wanted)
-            for element in elements
-        ]
+        divide = split if field.name in _ARRAYS_AROUND_TOPICS else _split_topic
+        halves = [divide(element, version, names, wanted) for element in elements]
         chosen[field.name] = [half for half, _ in halves if half is not None]
         rest[field.name] = [half for _, half in halves if half is not None]
     return (
@@ -157,13 +152,11 @@ def _split_topic(element: Any, version: int, names: Names, wanted: Wanted) -> tu
 
 def speaks_of_topics(kind: type[Struct]) -> bool:
     """Whether requests of this class may name topics."""
-    return any(
-        field.name in _ARRAYS_OF_TOPICS | _ARRAYS_AROUND_TOPICS and _may_hold_topics(field)
-        for field in kind.FIELDS
-        if isinstance(field.type, ArrayType)
-    )
+    return any(_may_hold_topics(field) for field in kind.FIELDS if isinstance(field.type, ArrayType))
 
 
 def _may_hold_topics(field: Field) -> bool:
-    inner = element_class(field)
-    return field.name in _ARRAYS_OF_TOPICS or (inner is not None and speaks_of_topics(inner))
+    if field.name in _ARRAYS_OF_TOPICS:
+        return True
+    inner = element_class(field) if field.name in _ARRAYS_AROUND_TOPICS else None
+    return inner is not None and speaks_of_topics(inner)
