@@ -53,18 +53,16 @@ class ApiFaults:
             error: the answer says this, by Kafka's name or number, and nothing is done. With ``topic`` or
                 ``partition`` the other places of the request are handled and answered truly.
             after: everything is done, and then the answer says the error.
-            delay_ms: how long the request waits before anything else; what follows on its connection waits
-                behind it.
+            delay_ms: how long the request, and what follows on its connection, waits before anything else.
             drop: the connection is closed ``"before"`` or ``"after"`` the request is handled.
-            cut_after_bytes: the request is handled, so many bytes of its answer (size included) are sent,
-                and the connection is closed.
+            cut_after_bytes: so many bytes of the answer (size included) are sent, then the end.
             throttle_ms: what the answer tells the client to wait.
             black_hole: the connection is read on, and nothing on it is answered any more.
             topic: of requests that name this topic, or one like ``"orders-*"``.
             partition: of requests that name this partition.
             client_id: of clients with this name, or one like ``"billing-*"``.
             broker: of requests to the broker with this node id.
-            on_call: the first of these requests that it happens to, counted from 1 from now on.
+            on_call: the first of these requests that it happens to, counted from 1.
             times: how often it happens; None: every time.
             probability: of each, drawn from ``seed``.
             seed: the same draws every time.
