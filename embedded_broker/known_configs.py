@@ -29,17 +29,22 @@ _REASONS = {
         num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
     "one event loop does the work of all threads": """
         num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
+        group.coordinator.threads
         queued.max.requests queued.max.request.bytes""",
     "the system's own buffers and limits serve": """
         socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size max.connections
         max.connections.per.ip max.connection.creation.rate""",
-    "groups of KIP-848 have no members yet": """
-        group.coordinator.rebalance.protocols group.coordinator.threads group.consumer.session.timeout.ms
-        group.consumer.heartbeat.interval.ms
-        offsets.topic.replication.factor offsets.topic.compression.codec
-        offsets.commit.timeout.ms offsets.load.buffer.size share.coordinator.state.topic.replication.factor
-        share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions""",
-    "the log is read as it is": "transaction.state.log.load.buffer.size",
+    "group.version says which protocols groups have": "group.coordinator.rebalance.protocols",
+    "assignments are computed, and patterns matched, as soon as something changes": """
+        group.consumer.assignment.interval.ms group.consumer.min.assignment.interval.ms
+        group.consumer.max.assignment.interval.ms group.consumer.assignor.offload.enable
+        group.consumer.regex.refresh.interval.ms""",
+    "records of groups are few, and written as they are": """
+        offsets.topic.replication.factor offsets.topic.compression.codec offsets.commit.timeout.ms""",
+    "there are no share groups": """
+        share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr
+        share.coordinator.state.topic.num.partitions""",
+    "the log is read as it is": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
     "nothing is measured for others": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level
         auto.include.jmx.reporter""",

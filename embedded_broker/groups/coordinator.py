@@ -7,12 +7,13 @@ and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import trio
 
+from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.groups.offset_state import OffsetState
@@ -46,6 +47,7 @@ class GroupCoordinator:
     Attributes:
         offsets: commits, finds and forgets offsets.
         timers: what happens when.
+        configs: what was set on single groups, by their ids.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -56,6 +58,7 @@ class GroupCoordinator:
         self._resigned: set[int] = set()
         self._earlier = trio.Event()
         self.timers = Timers(self._on_earlier)
+        self.configs: dict[str, Mapping[str, str]] = {}
         self.offsets = GroupOffsets(broker, self)
 
     # --- partitions come and go -----------------------------------------------------------------------------
@@ -221,6 +224,15 @@ class GroupCoordinator:
     def settings(self) -> BrokerSettings:
         """The broker's settings as they are now."""
         return self._broker.settings
+
+    @property
+    def topics(self) -> BrokerTopics:
+        """The topics of the cluster."""
+        return BrokerTopics(self._broker.topics)
+
+    def configs_of(self, group_id: str) -> Mapping[str, str]:
+        """What was set on the group itself."""
+        return self.configs.get(group_id, {})
 
     def now_ms(self) -> float:
         """The loop's clock."""

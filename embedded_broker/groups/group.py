@@ -6,8 +6,8 @@ is a member, and what that means, each says behind ``Membership``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
 
@@ -17,6 +17,9 @@ from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.groups.consumer.world import TopicsView
 
 FIRST_GROUP_ID_NOT_FOUND_VERSION = 9
 """Of OffsetCommit: from it on a member of a group that is not there is told so."""
@@ -120,6 +123,15 @@ class GroupHost(Protocol):
     @property
     def timers(self) -> Timers:
         """What happens when; keys are tuples that begin with the group's id."""
+        ...
+
+    @property
+    def topics(self) -> TopicsView:
+        """The topics of the cluster."""
+        ...
+
+    def configs_of(self, group_id: str) -> Mapping[str, str]:
+        """What was set on the group itself."""
         ...
 
     def now_ms(self) -> float:

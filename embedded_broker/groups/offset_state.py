@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.consumer.changes import GroupEpochChange
+from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
+from splashdam.embedded_broker.groups.consumer.records import ChangeOf, decode_change
 from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
 from splashdam.embedded_broker.groups.offset_records import (
     CLASSIC_GROUP_KEY_VERSION,
@@ -65,6 +68,21 @@ class OffsetState:
             if value is not None:
                 group.membership = ClassicMembership.from_record(key.group_id, self._host, value)
             self.drop_if_gone(key.group_id)
+        else:
+            self._consumer_membership(key, value)
+
+    def _consumer_membership(self, key: GroupKey, value: Buffer | None) -> None:
+        """A record of a consumer group: its first makes it one, a tombstone of its epoch ends it."""
+        group, found = self.group(key.group_id), decode_change(key.data, value)
+        membership = group.membership
+        if found == ChangeOf(key.group_id, GroupEpochChange(None)):
+            if isinstance(membership, ConsumerMembership):
+                group.membership = None
+        elif found is not None and (value is not None or isinstance(membership, ConsumerMembership)):
+            if not isinstance(membership, ConsumerMembership):
+                membership = group.membership = ConsumerMembership(key.group_id, self._host)
+            membership.take(found.change)
+        self.drop_if_gone(key.group_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Takes in a marker: what is pending becomes visible, or vanishes."""

@@ -1,7 +1,8 @@
 """ApiVersions 0–4: which API keys the broker serves, computed from the registered handlers.
 
 An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again
-(facts B1). The feature ``transaction.version`` is announced: at level 2 clients use transactions of KIP-890.
+(facts B1). Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890,
+at level 1 of ``group.version`` there are groups of KIP-848.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from splashdam.wire.messages.api_versions import (
 _TELEMETRY = frozenset({71, 72})
 """Named only where somebody wants metrics (KIP-714); other clients need not ask."""
 
-_TRANSACTION_VERSION = "transaction.version"
 _FIRST_ZERO_MINIMUM_VERSION = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -47,14 +47,19 @@ def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiV
     """What is supported (below version 4 without what may be off: facts B4), and what is in use."""
     if context.version >= _FIRST_ZERO_MINIMUM_VERSION:
         answer.supported_features = [
-            SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=2)
+            SupportedFeatureKey(name=name, min_version=0, max_version=highest)
+            for name, highest in (("group.version", 1), ("transaction.version", 2))
         ]
     answer.finalized_features_epoch = 1
-    level = context.broker.settings.transaction_version
-    if level:
-        answer.finalized_features = [
-            FinalizedFeatureKey(name=_TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
-        ]
+    settings = context.broker.settings
+    answer.finalized_features = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in (
+            ("group.version", settings.group_version),
+            ("transaction.version", settings.transaction_version),
+        )
+        if level
+    ]
     return answer
 
 

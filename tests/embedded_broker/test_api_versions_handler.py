@@ -46,34 +46,43 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
         27: (1, 2),
         28: (0, 5),
         36: (0, 2),
+        68: (0, 1),
+        69: (0, 1),
     }
 
 
-@pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])])
-async def test_the_transaction_version_is_in_use(
-    talk: Talk, version: int, supported: list[tuple[str, int, int]]
-) -> None:
-    """Clients use KIP-890 because it is finalized; below version 4 a minimum of 0 is left out (B4)."""
+@pytest.mark.parametrize(
+    ("version", "supported"), [(3, []), (4, [("group.version", 0, 1), ("transaction.version", 0, 2)])]
+)
+async def test_features_are_in_use(talk: Talk, version: int, supported: list[tuple[str, int, int]]) -> None:
+    """Clients use KIP-890 and KIP-848 because they are finalized; below version 4 a minimum of 0 is left out (B4)."""
     request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
     answer = await talk.ask(request, version)
     assert [
         (each.name, each.min_version, each.max_version) for each in answer.supported_features
     ] == supported
-    (used,) = answer.finalized_features
-    assert (used.name, used.min_version_level, used.max_version_level) == ("transaction.version", 2, 2)
+    assert [
+        (each.name, each.min_version_level, each.max_version_level) for each in answer.finalized_features
+    ] == [("group.version", 1, 1), ("transaction.version", 2, 2)]
     assert answer.finalized_features_epoch >= 0
 
 
 @pytest.mark.parametrize("level", [0, 1])
-async def test_another_transaction_version(level: int, network: MemoryNetwork, files: MemoryFiles) -> None:
-    """The broker's option ``transaction_version``; 0 is not in use at all."""
+async def test_other_levels_of_features(level: int, network: MemoryNetwork, files: MemoryFiles) -> None:
+    """The broker's options ``transaction_version`` and ``group_version``; 0 is not in use at all."""
     async with open_broker(
-        "/data", host="b", port=1, listen=network.listen, files=files, transaction_version=level
+        "/data",
+        host="b",
+        port=1,
+        listen=network.listen,
+        files=files,
+        transaction_version=level,
+        group_version=level,
     ):
         talk = Talk(await network.connect("b", 1))
         request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
         used = (await talk.ask(request, 4)).finalized_features
-    assert [each.max_version_level for each in used] == ([1] if level else [])
+    assert [each.max_version_level for each in used] == [level] * 2 * level
 
 
 def test_handlers_answer_declared_versions_only() -> None:

@@ -1,0 +1,260 @@
+"""What one heartbeat of a member does: pure, by the rules of Kafka's GroupMetadataManager.
+
+It has three parts. The member comes, or says that it wants something else, which moves the group epoch; a new
+group epoch gives a new target assignment; and the member goes a step towards its share of that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import attrs
+
+from splashdam.embedded_broker.groups.consumer.assigning import refresh, update_target
+from splashdam.embedded_broker.groups.consumer.changes import CurrentChange, MetadataChange, TargetChange
+from splashdam.embedded_broker.groups.consumer.group import Draft
+from splashdam.embedded_broker.groups.consumer.member import (
+    JOINING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerMember,
+    Held,
+    MemberMetadata,
+    Share,
+)
+from splashdam.embedded_broker.groups.consumer.pattern_parsing import InvalidPatternError
+from splashdam.embedded_broker.groups.consumer.patterns import compiled
+from splashdam.embedded_broker.groups.consumer.reconciliation import reconcile
+from splashdam.embedded_broker.groups.consumer.world import World
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+
+
+class Heartbeat(NamedTuple):
+    """A heartbeat as the request says it; None or -1: as in the last one.
+
+    Attributes:
+        member_id: who it is, chosen by the client or, before version 1, by the broker.
+        member_epoch: 0 joins, -1 and -2 leave, others are what the last answer said.
+        instance_id: of a static member.
+        rack_id: where it is.
+        rebalance_timeout_ms: how long it may take to give partitions up.
+        topic_names: what it subscribes to.
+        topic_regex: the pattern it subscribes to, empty for none any more.
+        server_assignor: the assignor it would like.
+        owned: the partitions that it has.
+        client_id: of its client.
+        client_host: its address.
+    """
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Share | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """It says everything, as after joining or an error, and so wants to hear everything."""
+        says_topics = self.topic_names is not None or self.topic_regex is not None
+        says_all = self.rebalance_timeout_ms != -1 and says_topics and self.owned is not None
+        return self.member_epoch == JOINING or says_all
+
+
+class Heard(NamedTuple):
+    """The answer to a heartbeat.
+
+    Attributes:
+        member: as it is now.
+        assigned: its partitions, where they have changed or it asked for them.
+    """
+
+    member: ConsumerMember
+    assigned: Held | None
+
+
+def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
+    """Takes a heartbeat of somebody who joins or is a member.
+
+    Raises:
+        BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111),
+            FENCED_INSTANCE_ID (82), GROUP_MAX_SIZE_REACHED (81), INVALID_REGULAR_EXPRESSION (128).
+    """
+    if len(draft.group.members) >= world.max_size and asked.member_id not in draft.group.members:
+        raise error_for(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has its most members, {world.max_size}")
+    before = _member(draft, asked)
+    has_changed = asked.member_id not in draft.group.members
+    has_changed |= _update_metadata(draft, before, asked, world)
+    refresh(draft, world, has_changed=has_changed)
+    update_target(draft, world)
+    step(draft, asked.member_id, asked.owned)
+    after = draft.group.members[asked.member_id]
+    is_news = after.current.assigned.keys() != before.current.assigned.keys()
+    return Heard(after, after.current.assigned if asked.is_full or is_news else None)
+
+
+def step(draft: Draft, member_id: str, owned: Share | None) -> None:
+    """Takes a member one step towards its share."""
+    group = draft.group
+    current = group.members[member_id].current
+    after = reconcile(
+        current,
+        group.share_of(member_id),
+        group.assignment_epoch,
+        is_held=group.is_held,
+        owned=owned,
+    )
+    if after is not current:
+        draft.change(CurrentChange(member_id, after))
+
+
+def leave(draft: Draft, asked: Heartbeat, world: World) -> None:
+    """Ends a membership, or lets a static member go for a while.
+
+    Raises:
+        BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82).
+    """
+    if asked.instance_id is None:
+        member = draft.group.member(asked.member_id)
+    else:
+        member = _static_member(draft, asked.instance_id, asked.member_id)
+    if asked.member_epoch == LEAVING_FOR_A_WHILE:
+        away = attrs.evolve(member.current, member_epoch=LEAVING_FOR_A_WHILE, pending_revocation={})
+        draft.change(CurrentChange(member.member_id, away))
+    else:
+        fence(draft, member.member_id, world)
+
+
+def fence(draft: Draft, member_id: str, world: World) -> None:
+    """Removes a member: what it held is free at once, and shared out at the next heartbeat of another."""
+    _remove(draft, member_id)
+    refresh(draft, world, has_changed=True)
+
+
+def _remove(draft: Draft, member_id: str) -> None:
+    draft.change(
+        CurrentChange(member_id, None), TargetChange(member_id, None), MetadataChange(member_id, None)
+    )
+
+
+def _member(draft: Draft, asked: Heartbeat) -> ConsumerMember:
+    """Who asks; somebody new is not in the group yet."""
+    is_joining = asked.member_epoch == JOINING
+    if asked.instance_id is None:
+        known = draft.group.members.get(asked.member_id) if is_joining else None
+        member = known or (
+            ConsumerMember(asked.member_id) if is_joining else draft.group.member(asked.member_id)
+        )
+    elif not is_joining:
+        member = _static_member(draft, asked.instance_id, asked.member_id)
+    else:
+        previous = draft.group.static_member(asked.instance_id)
+        if previous is None:
+            return draft.group.members.get(asked.member_id) or ConsumerMember(asked.member_id)
+        return replace_static(draft, previous, asked.member_id)
+    _check_epoch(member, asked)
+    return member
+
+
+def replace_static(draft: Draft, previous: ConsumerMember, member_id: str) -> ConsumerMember:
+    """A static member is back under another id, and goes on with what it had.
+
+    Raises:
+        BrokerResponseError: UNRELEASED_INSTANCE_ID (111): the one before has not left.
+    """
+    instance_id = previous.metadata.instance_id
+    if previous.current.member_epoch != LEAVING_FOR_A_WHILE and not previous.is_classic:
+        raise error_for(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"instance id {instance_id!r} is in use by member {previous.member_id!r}, which has not left",
+        )
+    share = draft.group.share_of(previous.member_id)
+    current = attrs.evolve(previous.current, member_epoch=JOINING, previous_member_epoch=JOINING)
+    _remove(draft, previous.member_id)
+    draft.change(
+        MetadataChange(member_id, previous.metadata),
+        TargetChange(member_id, share),
+        CurrentChange(member_id, current),
+    )
+    return draft.group.members[member_id]
+
+
+def _static_member(draft: Draft, instance_id: str, member_id: str) -> ConsumerMember:
+    member = draft.group.static_member(instance_id)
+    if member is None:
+        raise error_for(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {draft.group.group_id!r} has no member with instance id {instance_id!r}",
+        )
+    if member.member_id != member_id:
+        raise error_for(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"instance id {instance_id!r} belongs to member {member.member_id!r} now, not to {member_id!r}",
+        )
+    return member
+
+
+def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
+    """An answer may have been lost, so the epoch before is accepted of who has nothing but what it may."""
+    current, epoch = member.current, asked.member_epoch
+    if epoch in (JOINING, current.member_epoch):
+        return
+    is_repeat = epoch == current.previous_member_epoch < current.member_epoch
+    if not is_repeat or asked.owned is None or not asked.owned <= current.assigned.keys():
+        raise error_for(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"member {member.member_id!r} comes with epoch {epoch} and is at {current.member_epoch}; it "
+            "has to give up its partitions and join again",
+        )
+
+
+def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, world: World) -> bool:
+    """Takes in what the member says of itself; whether it wants other topics now."""
+    before = member.metadata
+    after = MemberMetadata(
+        instance_id=_or(asked.instance_id, before.instance_id),
+        rack_id=_or(asked.rack_id, before.rack_id),
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        rebalance_timeout_ms=(
+            before.rebalance_timeout_ms if asked.rebalance_timeout_ms == -1 else asked.rebalance_timeout_ms
+        ),
+        topic_names=before.topic_names if asked.topic_names is None else asked.topic_names,
+        topic_regex=_or(asked.topic_regex, before.topic_regex),
+        server_assignor=_or(asked.server_assignor, before.server_assignor),
+    )
+    if after.topic_regex and after.topic_regex != before.topic_regex:
+        check_pattern(after.topic_regex, world)
+    if after != before or member.member_id not in draft.group.members:
+        draft.change(MetadataChange(member.member_id, after))
+    return (after.topic_names, after.topic_regex) != (before.topic_names, before.topic_regex)
+
+
+def check_pattern(regex: str, world: World) -> None:
+    """Refuses a pattern that is none, or that costs too much to match.
+
+    Raises:
+        BrokerResponseError: INVALID_REGULAR_EXPRESSION (128).
+    """
+    try:
+        compiled(regex)
+        world.matches.matching(regex, frozenset(world.topics.names()))
+    except InvalidPatternError as error:
+        raise _invalid_pattern(regex, error) from error
+
+
+def _invalid_pattern(regex: str, error: InvalidPatternError) -> BrokerResponseError:
+    return error_for(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex {regex[:200]!r} is not a valid regular expression: {error}",
+    )
+
+
+def _or(value: str | None, known: str | None) -> str | None:
+    return known if value is None else value

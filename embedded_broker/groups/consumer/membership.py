@@ -1,0 +1,251 @@
+"""The members of a consumer group as the coordinator has them: heartbeats, timers, and who may commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
+from splashdam.embedded_broker.groups.consumer.changes import Change
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
+from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
+from splashdam.embedded_broker.groups.consumer.member import Held, MemberState
+from splashdam.embedded_broker.groups.consumer.records import encode_change
+from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
+from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
+from splashdam.embedded_broker.groups.group import GroupHost, Member
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+
+_log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+_FIRST_EPOCH_VERSION = 9
+"""Of OffsetCommit: members of consumer groups need it, for their epoch to be called one."""
+
+
+class HeartbeatReply(NamedTuple):
+    """What a member hears.
+
+    Attributes:
+        member_id: whose it is.
+        member_epoch: what it has to name next.
+        heartbeat_interval_ms: when; 0 for who has left.
+        assigned: its partitions, None where nothing has changed.
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assigned: Held | None = None
+
+
+class ConsumerMembership:
+    """The members of one group, a `Membership`.
+
+    Args:
+        group_id: the group's name.
+        host: its surroundings.
+
+    Attributes:
+        group: what the log says of it.
+    """
+
+    group_type = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, host: GroupHost) -> None:
+        self.group = ConsumerGroup(group_id)
+        self.host = host
+        self._matches = PatternMatches()
+
+    # --- as a Membership ------------------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return self.group.state
+
+    @property
+    def is_empty(self) -> bool:
+        """No member is left."""
+        return not self.group.members
+
+    @property
+    def record_keys(self) -> Sequence[bytes]:
+        """Keys of all its records, in the order of their tombstones."""
+        return [encode_change(self.group.group_id, each)[0] for each in self.group.tombstones()]
+
+    def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
+        """Nobody in particular for an empty group; a member of this epoch for its own.
+
+        Raises:
+            BrokerResponseError: UNKNOWN_MEMBER_ID (25), STALE_MEMBER_EPOCH (113), ILLEGAL_GENERATION (22) for
+                members that speak the classic protocol, UNSUPPORTED_VERSION (35) below version 9.
+        """
+        if member.generation_id < 0 and self.is_empty:
+            return
+        if is_transactional and member == Member():
+            return
+        known = self.group.member(member.member_id)
+        if not (is_transactional or known.is_classic or version >= _FIRST_EPOCH_VERSION):
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"members of a consumer group commit with OffsetCommit {_FIRST_EPOCH_VERSION} or later",
+            )
+        self._check_epoch(member)
+
+    def check_may_fetch(self, member: Member) -> None:
+        """A member of this epoch, or somebody who claims to be none.
+
+        Raises:
+            BrokerResponseError: UNKNOWN_MEMBER_ID (25) or STALE_MEMBER_EPOCH (113).
+        """
+        if member.member_id or member.generation_id >= 0:
+            self._check_epoch(member)
+
+    def _check_epoch(self, member: Member) -> None:
+        known = self.group.member(member.member_id)
+        if member.generation_id != known.current.member_epoch:
+            raise error_for(
+                ErrorCode.ILLEGAL_GENERATION if known.is_classic else ErrorCode.STALE_MEMBER_EPOCH,
+                f"member {member.member_id!r} comes with epoch {member.generation_id} and is at "
+                f"{known.current.member_epoch}",
+            )
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member wants the topic, by name or by pattern."""
+        return topic in self.group.subscribed_names()
+
+    def retention_start_ms(self, committed: CommittedOffset) -> int | None:
+        """From the commit: what members read is kept whatever its age."""
+        return committed.commit_timestamp_ms
+
+    def loaded(self) -> None:
+        """Members of before a restart have the time of their sessions to come back."""
+        for member_id in self.group.members:
+            self._keep_alive(member_id)
+            self._watch_revocation(member_id)
+
+    def dismiss(self, code: int) -> None:
+        """Ends its timers; nobody waits for an answer here."""
+        for member_id in self.group.members:
+            self._cancel_timers(member_id)
+
+    # --- what members say -----------------------------------------------------------------------------------
+
+    def take(self, change: Change) -> None:
+        """Takes in a record that is read at the start."""
+        self.group.apply(change)
+
+    def heartbeat(self, asked: Heartbeat, *, owed: Sequence[tuple[bytes, None]] = ()) -> HeartbeatReply:
+        """Takes a heartbeat; what it changes is in the log when this returns.
+
+        Args:
+            asked: what the member says.
+            owed: tombstones to write with the first records of the group.
+
+        Raises:
+            BrokerResponseError: as ``heartbeat.hear`` and ``leave``, or the log refuses.
+        """
+        if asked.member_epoch < 0:
+            self._write(lambda draft: leave(draft, asked, self.world()), owed)
+            return HeartbeatReply(asked.member_id, asked.member_epoch)
+        heard = self._write(lambda draft: hear(draft, asked, self.world()), owed)
+        self._keep_alive(asked.member_id)
+        return HeartbeatReply(
+            asked.member_id,
+            heard.member.current.member_epoch,
+            self.times().heartbeat_interval_ms,
+            heard.assigned,
+        )
+
+    def world(self) -> World:
+        """What a decision depends on, as it is now."""
+        settings = self.host.settings
+        return World(
+            topics=self.host.topics,
+            matches=self._matches,
+            assignors=assignor_names(settings.group_consumer_assignors),
+            max_size=settings.group_consumer_max_size,
+            wall_ms=self.host.wall_ms(),
+        )
+
+    def times(self) -> GroupTimes:
+        """How long members may be silent, as it is set now."""
+        return group_times(self.host.settings, self.host.configs_of(self.group.group_id))
+
+    @property
+    def assignor(self) -> str:
+        """The assignor of the next target assignment."""
+        return assignor_of(self.group, self.world())
+
+    # --- the log, and time ----------------------------------------------------------------------------------
+
+    def _write(self, decide: Callable[[Draft], R], owed: Sequence[tuple[bytes, None]] = ()) -> R:
+        """Lets a draft decide, then writes what it changes; only then it is so."""
+        draft = Draft(self.group)
+        decided = decide(draft)
+        if draft.changes:
+            group_id = self.group.group_id
+            records = [encode_change(group_id, each) for each in draft.changes]
+            self.host.append(group_id, [*owed, *records])
+            before, self.group = self.group, draft.group
+            self._watch(before)
+        return decided
+
+    def _watch(self, before: ConsumerGroup) -> None:
+        """Sets timers by what has changed."""
+        for member_id in before.members.keys() - self.group.members.keys():
+            self._cancel_timers(member_id)
+        for member_id, member in self.group.members.items():
+            known = before.members.get(member_id)
+            if known is None:
+                self._keep_alive(member_id)
+            if known is None or known.current is not member.current:
+                self._watch_revocation(member_id)
+
+    def _keep_alive(self, member_id: str) -> None:
+        at_ms = self.host.now_ms() + self.times().session_timeout_ms
+        self.host.timers.set(self._key("session", member_id), at_ms, partial(self._session_ends, member_id))
+
+    def _watch_revocation(self, member_id: str) -> None:
+        """A member that has to give partitions up has its rebalance timeout for that."""
+        member, key = self.group.members[member_id], self._key("revocation", member_id)
+        if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.host.timers.cancel(key)
+            return
+        at_ms = self.host.now_ms() + member.metadata.rebalance_timeout_ms
+        self.host.timers.set(
+            key, at_ms, partial(self._revocation_ends, member_id, member.current.member_epoch)
+        )
+
+    def _session_ends(self, member_id: str) -> None:
+        self._fence(member_id, f"was not heard of for {self.times().session_timeout_ms} ms")
+
+    def _revocation_ends(self, member_id: str, member_epoch: int) -> None:
+        member = self.group.members.get(member_id)
+        if member is not None and member.current.member_epoch == member_epoch:
+            self._fence(member_id, f"gave no partitions up within {member.metadata.rebalance_timeout_ms} ms")
+
+    def _fence(self, member_id: str, reason: str) -> None:
+        if member_id not in self.group.members:
+            return
+        _log.info("group %r: member %r is out: it %s", self.group.group_id, member_id, reason)
+        try:
+            self._write(lambda draft: fence(draft, member_id, self.world()))
+        except BrokerResponseError as error:
+            _log.warning("group %r: member %r stays: %s", self.group.group_id, member_id, error.message)
+            self._keep_alive(member_id)
+
+    def _cancel_timers(self, member_id: str) -> None:
+        for what in ("session", "revocation"):
+            self.host.timers.cancel(self._key(what, member_id))
+
+    def _key(self, what: str, member_id: str) -> tuple[str, str, str]:
+        return self.group.group_id, what, member_id

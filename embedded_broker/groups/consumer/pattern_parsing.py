@@ -1,0 +1,326 @@
+"""The syntax of RE2 as a tree; letters are those that topic names may have."""
+
+from __future__ import annotations
+
+import unicodedata
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
+from typing import NamedTuple, TypeAlias
+
+ALPHABET = frozenset(ascii_letters + digits + "._-")
+"""All that a topic's name can consist of: anything else in a pattern matches nothing."""
+
+_WORD = frozenset(ascii_letters + digits + "_")
+_CLASSES = {
+    "d": frozenset(digits),
+    "w": _WORD,
+    "s": frozenset[str](),
+    "D": ALPHABET - frozenset(digits),
+    "W": ALPHABET - _WORD,
+    "S": ALPHABET,
+}
+_POSIX = {
+    "alnum": frozenset(ascii_letters + digits),
+    "alpha": frozenset(ascii_letters),
+    "ascii": ALPHABET,
+    "blank": frozenset[str](),
+    "cntrl": frozenset[str](),
+    "digit": frozenset(digits),
+    "graph": ALPHABET,
+    "lower": frozenset(ascii_lowercase),
+    "print": ALPHABET,
+    "punct": frozenset("._-"),
+    "space": frozenset[str](),
+    "upper": frozenset(ascii_uppercase),
+    "word": _WORD,
+    "xdigit": frozenset(digits + "abcdefABCDEF"),
+}
+_SCRIPTS = {
+    "Any": ALPHABET,
+    "Latin": frozenset(ascii_letters),
+    "Common": ALPHABET - frozenset(ascii_letters),
+}
+_CATEGORIES = frozenset(
+    first + second
+    for first, seconds in (
+        *(("C", "cfos"), ("L", "lmotu"), ("M", "cen"), ("N", "dlo"), ("P", "cdefios"), ("S", "ckmo")),
+        ("Z", "lps"),
+    )
+    for second in ("", *seconds)
+)
+_CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_PLACES = {"A": "^", "z": "$", "b": "b", "B": "B"}
+_MOST_REPEATS = 1000
+_MOST_NESTED = 100
+_MOST_LETTERS = 10_000
+
+
+class InvalidPatternError(ValueError):
+    """A pattern that RE2 would not take, or one that costs too much."""
+
+
+class Letter(NamedTuple):
+    """One letter of some."""
+
+    letters: frozenset[str]
+
+
+class Assertion(NamedTuple):
+    """No letter, but a place: ``^``, ``$``, ``b`` or ``B``."""
+
+    place: str
+
+
+class Sequence(NamedTuple):
+    """One part after the other."""
+
+    parts: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    """One of the parts."""
+
+    parts: tuple[Node, ...]
+
+
+class Repeat(NamedTuple):
+    """A part ``least`` to ``most`` times; None: as often as one likes."""
+
+    part: Node
+    least: int
+    most: int | None
+
+
+Node: TypeAlias = Letter | Assertion | Sequence | Choice | Repeat
+
+
+def parse_pattern(text: str) -> Node:
+    """The tree of a pattern.
+
+    Raises:
+        InvalidPatternError: it is none.
+    """
+    if len(text) > _MOST_LETTERS:
+        raise InvalidPatternError(f"it has more than {_MOST_LETTERS} letters")
+    parser = _Parser(text)
+    node = parser.choice(0)
+    if not parser.is_at_end:
+        raise InvalidPatternError(f"unexpected ) at {parser.position}")
+    return node
+
+
+class _Parser:
+    """Reads a pattern from the front."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._ignores_case = False
+        self.position = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.position >= len(self._text)
+
+    def choice(self, depth: int) -> Node:
+        """Up to the end of a group; flags that are set in it hold to its end."""
+        if depth > _MOST_NESTED:
+            raise InvalidPatternError("its groups are nested too deeply")
+        flag = self._ignores_case
+        parts = [self._sequence(depth)]
+        while self._take("|"):
+            parts.append(self._sequence(depth))
+        self._ignores_case = flag
+        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+    def _sequence(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while not self.is_at_end and self._peek() not in "|)":
+            if self._take(r"\Q"):
+                literal, _, rest = self._text[self.position :].partition(r"\E")
+                self.position = len(self._text) - len(rest)
+                parts += [self._letter(each) for each in literal]
+            else:
+                parts.append(self._repeated(self._atom(depth)))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self, node: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return node
+        self._take("?")  # reluctant: of a whole match it makes no difference
+        if self._bounds() is not None:
+            raise InvalidPatternError(f"nothing to repeat at {self.position}")
+        return Repeat(node, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._take(sign):
+                return bounds
+        end = self._text.find("}", self.position)
+        if self.is_at_end or self._peek() != "{" or end < 0:
+            return None
+        low, comma, high = self._text[self.position + 1 : end].partition(",")
+        if not _is_number(low) or (high and not _is_number(high)):
+            return None  # a brace that stands for itself
+        least = int(low)
+        most = int(high) if high else None if comma else least
+        if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
+            raise InvalidPatternError(f"illegal repetition {self._text[self.position : end + 1]}")
+        self.position = end + 1
+        return least, most
+
+    def _atom(self, depth: int) -> Node:
+        letter = self._next()
+        match letter:
+            case ".":
+                return Letter(ALPHABET)
+            case "^" | "$":
+                return Assertion(letter)
+            case "(":
+                return self._group(depth)
+            case "[":
+                return Letter(self._class())
+            case "\\":
+                return self._escape()
+            case "*" | "+" | "?":
+                raise InvalidPatternError(f"nothing to repeat at {self.position - 1}")
+        return self._letter(letter)
+
+    def _group(self, depth: int) -> Node:
+        flag = self._ignores_case
+        if self._take("?") and not self._group_head():
+            return Sequence(())  # of flags alone, which hold from here on
+        node = self.choice(depth + 1)
+        self._ignores_case = flag
+        if not self._take(")"):
+            raise InvalidPatternError("missing )")
+        return node
+
+    def _group_head(self) -> bool:
+        """What stands behind ``(?``; whether a group follows."""
+        for head in ("P<", "<"):
+            if self._take(head):
+                name, end, _ = self._text[self.position :].partition(">")
+                if not end or not name.isidentifier():
+                    raise InvalidPatternError("look-around and illegal group names are not known")
+                self.position += len(name) + 1
+                return True
+        value = True
+        while True:
+            match self._next():
+                case ":":
+                    return True
+                case ")":
+                    return False
+                case "-":
+                    value = False
+                case "i":
+                    self._ignores_case = value
+                case "m" | "s" | "U":
+                    pass  # names have one line, and match as a whole
+                case other:
+                    raise InvalidPatternError(f"unknown flag or look-around (?{other}")
+
+    def _escape(self) -> Node:
+        letter = self._next()
+        if letter in _PLACES:
+            return Assertion(_PLACES[letter])
+        return Letter(self._escaped(letter))
+
+    def _escaped(self, letter: str) -> frozenset[str]:
+        if letter in _CLASSES:
+            return _CLASSES[letter]
+        if letter in "pP":
+            name = self._next()
+            if name == "{":
+                name, _, _ = self._text[self.position :].partition("}")
+                self.position += len(name) + 1
+            return _unicode_class(name.removeprefix("^"), is_negated=(letter == "P") != name.startswith("^"))
+        return self._cased(self._escaped_letter(letter))
+
+    def _escaped_letter(self, letter: str) -> str:
+        if letter == "x":
+            code = self._next()
+            if code == "{":
+                code, _, _ = self._text[self.position :].partition("}")
+                self.position += len(code) + 1
+            else:
+                code += self._next()
+            try:
+                return chr(int(code, 16))
+            except (ValueError, OverflowError):
+                raise InvalidPatternError(f"illegal \\x{code}") from None
+        if letter in _CONTROLS:
+            return _CONTROLS[letter]
+        if letter.isalnum():
+            raise InvalidPatternError(f"unknown escape \\{letter}")
+        return letter
+
+    def _class(self) -> frozenset[str]:
+        """Up to the closing bracket, which may stand for itself where it comes first."""
+        is_negated, found, is_first = self._take("^"), frozenset[str](), True
+        while is_first or self._peek() != "]":
+            is_first = False
+            if self._take("[:"):
+                name, end, _ = self._text[self.position :].partition(":]")
+                positive = name.removeprefix("^")
+                if not end or positive not in _POSIX:
+                    raise InvalidPatternError(f"unknown class [:{name[:20]}")
+                self.position += len(name) + 2
+                found |= _POSIX[positive] if positive == name else ALPHABET - _POSIX[positive]
+            else:
+                found |= self._class_item()
+        self._next()
+        return ALPHABET - found if is_negated else found
+
+    def _class_item(self) -> frozenset[str]:
+        low = self._next()
+        if low == "\\":
+            letter = self._next()
+            if letter in _CLASSES or letter in "pP":
+                return self._escaped(letter)
+            low = self._escaped_letter(letter)
+        if not (self._peek() == "-" and self._text[self.position + 1 : self.position + 2] not in ("]", "")):
+            return self._cased(low)
+        self._next()
+        high = self._next()
+        if high == "\\":
+            high = self._escaped_letter(self._next())
+        if high < low:
+            raise InvalidPatternError(f"illegal range {low}-{high}")
+        inside = [each for each in ALPHABET if low <= each <= high]
+        return frozenset[str]().union(*(self._cased(each) for each in inside))
+
+    def _letter(self, letter: str) -> Letter:
+        return Letter(self._cased(letter))
+
+    def _cased(self, letter: str) -> frozenset[str]:
+        same = {letter, letter.lower(), letter.upper()} if self._ignores_case else {letter}
+        return ALPHABET & same
+
+    def _peek(self) -> str:
+        if self.is_at_end:
+            raise InvalidPatternError("it ends too early")
+        return self._text[self.position]
+
+    def _next(self) -> str:
+        letter = self._peek()
+        self.position += 1
+        return letter
+
+    def _take(self, text: str) -> bool:
+        is_there = self._text.startswith(text, self.position)
+        self.position += len(text) * is_there
+        return is_there
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_REPEATS)) + 4
+
+
+def _unicode_class(name: str, *, is_negated: bool) -> frozenset[str]:
+    found = _SCRIPTS.get(name)
+    if found is None:
+        if name not in _CATEGORIES:
+            raise InvalidPatternError(f"unknown class \\p{{{name[:20]}}}")
+        found = frozenset(each for each in ALPHABET if unicodedata.category(each).startswith(name))
+    return ALPHABET - found if is_negated else found

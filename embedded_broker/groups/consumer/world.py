@@ -1,0 +1,64 @@
+"""What a group sees of the world: topics, settings that concern it, the time. Given with every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import attrs
+
+from splashdam.embedded_broker.groups.consumer.changes import TopicShape
+from splashdam.embedded_broker.groups.consumer.patterns import compiled
+
+
+class TopicsView(Protocol):
+    """The topics of the cluster."""
+
+    def names(self) -> Iterable[str]:
+        """All their names."""
+        ...
+
+    def shape(self, name: str) -> TopicShape | None:
+        """A topic's id and number of partitions; None where there is no such topic."""
+        ...
+
+
+class PatternMatches:
+    """What patterns match, remembered for as long as the topics stay the same."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+
+    def matching(self, regex: str, names: frozenset[str]) -> frozenset[str]:
+        """Those of the names that match.
+
+        Raises:
+            InvalidPatternError: the pattern is none, or costs too much.
+        """
+        known = self._found.get(regex)
+        if known is None or known[0] != names:
+            known = self._found[regex] = names, compiled(regex).matching(names)
+        return known[1]
+
+    def keep_only(self, regexes: Iterable[str]) -> None:
+        """Forgets all others."""
+        self._found = {regex: self._found[regex] for regex in regexes if regex in self._found}
+
+
+@attrs.frozen(kw_only=True)
+class World:
+    """What a decision depends on besides the group.
+
+    Attributes:
+        topics: of the cluster.
+        matches: what patterns match of them.
+        assignors: names of those that may be used, the default one first.
+        max_size: most members of a group.
+        wall_ms: wall clock, milliseconds since the epoch.
+    """
+
+    topics: TopicsView
+    matches: PatternMatches
+    assignors: Sequence[str]
+    max_size: int
+    wall_ms: int

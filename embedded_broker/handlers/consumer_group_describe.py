@@ -1,0 +1,82 @@
+"""ConsumerGroupDescribe 0–1: state, epochs and members of consumer groups (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, TopicIdPartition
+from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
+from splashdam.embedded_broker.groups.consumer.records import by_topic
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.topics import Topics
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+_CLASSIC, _CONSUMER = 0, 1
+
+
+@handles(ConsumerGroupDescribeRequest, versions=range(2))
+def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Answer:
+    """Each group has its own code; a classic one is said to be no consumer group (69)."""
+    return ConsumerGroupDescribeResponse(groups=[_described(each, context) for each in request.group_ids])
+
+
+def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    broker = context.broker
+    try:
+        if not group_id:
+            raise error_for(ErrorCode.INVALID_GROUP_ID, "a group's id is not empty")
+        group = broker.groups.find(group_id)
+        if group is None or not isinstance(group.membership, ConsumerMembership):
+            what = "not found" if group is None else "is not a consumer group"
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+    except BrokerResponseError as error:
+        return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+    found = group.membership.group
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=group.membership.assignor,
+        members=[
+            _member(each, found.share_of(each.member_id), broker.topics) for each in found.members.values()
+        ],
+    )
+
+
+def _member(member: ConsumerMember, share: Iterable[TopicIdPartition], topics: Topics) -> Member:
+    metadata = member.metadata
+    return Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=member.current.member_epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=sorted(metadata.topic_names),
+        subscribed_topic_regex=metadata.topic_regex,
+        assignment=_assignment(member.current.assigned, topics),
+        target_assignment=_assignment(share, topics),
+        member_type=_CLASSIC if member.is_classic else _CONSUMER,
+    )
+
+
+def _assignment(partitions: Iterable[TopicIdPartition], topics: Topics) -> Assignment:
+    """Partitions with the names of their topics; those of a topic that is gone are left out, as in Kafka."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=numbers)
+            for topic_id, numbers in by_topic(partitions)
+            if (topic := topics.by_id(topic_id)) is not None
+        ]
+    )

@@ -1,0 +1,127 @@
+"""Patterns of topic names: RE2's syntax, whole names, and a bound for whatever somebody sends."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splashdam.embedded_broker.groups.consumer.pattern_parsing import InvalidPatternError
+from splashdam.embedded_broker.groups.consumer.patterns import Pattern
+
+NAMES = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "aab",
+    "abb",
+    "a.b",
+    "a-b",
+    "A",
+    "Ab",
+    "orders.eu",
+    "orders_eu",
+    "orders",
+    "x1",
+    "42",
+]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "", "a", "a.b", r"a\.b", "a*", "a+b", "a?b", "(a|b)*", "a{2}b", "a{1,}", "a{0,2}b{1,2}", "^a.*$",
+        "[ab]+", "[^ab]+", "[a-c]+", r"[\w.]+", r"\w+", r"\d+", r"\D+", r"\W", "(?i)AB", "(?i:a)b",
+        "(?:a|ab)b",
+        r"orders[._]eu", r"\borders\b.*", r"orders\B.*", "(?P<x>a)b", "a||b", "()", "[]a]+", "[a-]+",
+        "a.*?b", "$a",
+        "[a.-]*", r"\Aa\w*", "(?i)[a-b]+", "a(?s:.)b", r"\x61b",
+    ],
+)  # fmt: skip
+def test_matches_what_python_matches(pattern: str) -> None:
+    """Where both have the syntax they agree, name by name."""
+    ours = Pattern(pattern).matching(NAMES)
+    assert ours == {name for name in NAMES if re.fullmatch(pattern, name)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        (r"\Qa.b\E", {"a.b"}),
+        (r"\Qa.b", {"a.b"}),
+        ("[[:alpha:]]+", {"a", "b", "ab", "aab", "abb", "A", "Ab", "orders"}),
+        ("[[:^digit:]]", {"a", "b", "A"}),
+        (r"\p{Lu}.?", {"A", "Ab"}),
+        (r"\pL\PL\pL", {"a.b", "a-b"}),
+        (r"\p{Latin}", {"a", "b", "A"}),
+        (r"\x{61}b\z", {"ab"}),
+        ("(?U)a+", {"a"}),
+        ("é|a", {"a"}),
+        ("x[[]|a", {"a"}),
+        ("a{,2}|b{", set()),
+    ],
+)
+def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
+    """Syntax that Python does not have."""
+    assert Pattern(pattern).matching(NAMES) == matched
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{3,2}", "a{1001}", r"\1", r"\k", "(?=a)",
+        "(?!a)", "(?<=a)",
+        "(?z)", "(?", "(?P<1>a)", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
+        "(?P=x)", "x" * 10_001,
+        "(" * 200 + ")" * 200, "((a{100}){100}){100}",
+    ],
+)  # fmt: skip
+def test_refuses_what_re2_refuses(pattern: str) -> None:
+    """No look-around, no back references, nothing unclosed, nothing too large."""
+    with pytest.raises(InvalidPatternError):
+        Pattern(pattern)
+
+
+def test_hostile_pattern_ends_in_bounded_time() -> None:
+    """What takes Python's engine for ever is followed letter by letter; too much of it is refused."""
+    name = "a" * 200 + "!"
+    assert Pattern("(a*)*b").matching([name]) == frozenset()
+    assert Pattern("(a|aa)+$").matching(["a" * 249]) == {"a" * 249}
+    began = time.process_time()
+    with pytest.raises(InvalidPatternError):
+        Pattern("((a?){50}){80}").matching(f"{'a' * 240}{number}" for number in range(10_000))
+    assert time.process_time() - began < 30  # not for ever; a hundredth of it is normal
+
+
+ATOMS = st.sampled_from(["a", "b", ".", r"\.", "[ab]", "[^a]", r"\w", "^", "$", r"\b"])
+
+
+def _combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda some: f"(?:{'|'.join(some)})"),
+        st.tuples(inner, st.sampled_from("*+?")).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(inner, st.integers(0, 3), st.integers(0, 2)).map(
+            lambda each: f"(?:{each[0]}){{{each[1]},{each[1] + each[2]}}}"
+        ),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(pattern=st.recursive(ATOMS, _combined, max_leaves=6), name=st.text("ab.", max_size=6))
+def test_agrees_with_python_on_any_pattern(pattern: str, name: str) -> None:
+    """An engine that was written by others says the same."""
+    assert bool(Pattern(pattern).matching([name])) == bool(re.fullmatch(pattern, name))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(r"ab([{?*+-^$|\\:]})P<>1,pL.", max_size=12))
+def test_any_text_compiles_or_is_refused(text: str) -> None:
+    """And nothing else happens."""
+    with suppress(InvalidPatternError):
+        Pattern(text).matching(NAMES)
