@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.attention import Attention
+from splashdam.embedded_broker.connections import Connections
 from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
@@ -27,7 +29,7 @@ from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.producer_ids import HandsOutIds, ProducerIds
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
-from splashdam.embedded_broker.server import ClientConnection
+from splashdam.embedded_broker.request_memory import RequestMemory
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
@@ -43,6 +45,7 @@ from splashdam.net.listen import Listen, address_of, tcp_listen
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
     from splashdam.embedded_broker.security.listeners import Listener
     from splashdam.embedded_broker.security.users import UserStore
@@ -80,7 +83,13 @@ class Broker:
         interception: who stands between clients and handlers, if anybody does; it may be replaced.
         listeners: where clients are told to come, by the listener's name.
         failure: why it ended by itself, if it did.
+        access: users, ACLs and quotas.
+        authorizer: decides what clients may do; None: everything.
+        connections: the clients that are there.
+        request_memory: holds requests that are being received.
     """
+
+    authorizer: StandardAuthorizer | None = None
 
     def __init__(
         self,
@@ -110,6 +119,9 @@ class Broker:
         self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
+        self.access = AccessControl(logs.files, logs.root)
+        self.connections = Connections(self)
+        self.request_memory = RequestMemory(settings.request_bytes)
         self._nursery = nursery
         self._sockets: set[trio.socket.SocketType] = set()
         guard(self)
@@ -156,9 +168,7 @@ class Broker:
     @property
     def users(self) -> UserStore:
         """Who may come in by the listeners that ask."""
-        from splashdam.embedded_broker.security.users import UserStore
-
-        return UserStore(self.logs.files, self.logs.root)
+        return self.access.users
 
     async def serve_stream(
         self,
@@ -181,20 +191,14 @@ class Broker:
             await trio.aclose_forcefully(stream)
             return
         if not isinstance(stream, trio.SocketStream):
-            await self._serve(stream, advertised or address, "a client in memory", gate)
+            await self.connections.serve(stream, advertised or address, gate)
             return
         self._sockets.add(stream.socket)
         try:
             ours, theirs = _tcp_addresses(stream)
-            await self._serve(stream, advertised or ours or address, theirs, gate)
+            await self.connections.serve(stream, advertised or ours or address, gate, theirs)
         finally:
             self._sockets.discard(stream.socket)
-
-    async def _serve(self, stream: trio.abc.Stream, address: Address, peer: str, gate: Gate | None) -> None:
-        if gate is None:
-            await ClientConnection(stream, self, address, peer).run()
-        else:
-            await gate.serve(stream, self, address, peer)
 
     def adopt(self, stream: trio.abc.Stream) -> None:
         """As ``serve_stream``, in a task of the broker's own."""
@@ -221,7 +225,14 @@ class Broker:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     def begin(self) -> None:
-        """Reads what the broker's own topics say, and begins the work in the background."""
+        """Reads what the broker's own topics say, and begins the work in the background.
+
+        Raises:
+            KafkaStorageError: the ACLs or quotas cannot be read, so nobody knows who may do what.
+        """
+        if self.settings.authorizer_class_name:
+            self.authorizer = self.access.authorizer(self.settings)
+        self.access.watch_quotas(self.connections.take_quotas)
         for log in self.logs.logs.values():
             log.stand_alone()
         self.groups.load_all()
@@ -254,15 +265,15 @@ class Broker:
         self._sockets.clear()
 
 
-def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, str]:
-    """The address at which a TCP client reached this broker, and the client's own as text."""
+def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, Address | None]:
+    """The address at which a client reached this broker by TCP, and the client's own."""
     if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):
-        return None, "a client in this process"
+        return None, None
     try:
         ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
     except OSError:
-        return None, "a client that is gone"
-    return Address(*ours[:2]), address_text(*theirs[:2])
+        return None, None  # it is gone
+    return Address(*ours[:2]), Address(*theirs[:2])
 
 
 def _own_producer_ids(files: Files, logs: LogManager) -> ProducerIds:
@@ -308,6 +319,7 @@ async def open_broker(
     own_loop: bool = False,
     leadership: Leadership | None = None,
     token_validator: TokenValidator | None = None,
+    access: AccessControl | None = None,
     **options: Any,
 ) -> AsyncIterator[Broker]:
     """Runs a broker on a data directory for the length of an ``async with`` block.
@@ -315,25 +327,23 @@ async def open_broker(
     Args:
         path: data directory; made if missing.
         host: address to listen on, where the setting ``listeners`` says nothing.
-        port: port to listen on, likewise, 0 for a free one, None for none, whatever ``listeners`` says: then
-            ``Broker.serve_stream`` alone takes clients.
+        port: port to listen on, likewise, 0 for a free one, None for none but `Broker.serve_stream`.
         listen: how to listen; TCP by default.
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
         settings: the broker's settings, or
         config: the same by Kafka's dotted names, as in ``server.properties``, and
-        own_loop: nothing else runs in this trio loop, so it may stand still for the next request of a client
-            that asks alone and in quick succession, 0.1 ms at a time.
+        own_loop: nothing else runs in this trio loop, so it may stand still, 0.1 ms, for a client in a hurry.
         leadership: who leads which partition, where several brokers share that; by default this broker does.
         token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, without waiting;
             by default tokens without a signature are believed, as Kafka does.
+        access: users, ACLs and quotas, where several brokers share them; by default those of ``path``.
         options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
         IllegalStateError: the directory is in use; the text names by which process.
-        KafkaStorageError: the directory cannot be used; or, at the end of the block, it is gone, or could not
-            be left in order and the next start has to recover it.
+        KafkaStorageError: the directory cannot be used, or not be left in order: the next start recovers it.
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options, config)
@@ -345,10 +355,12 @@ async def open_broker(
         leadership = leadership or OwnLeadership(logs)
         begin_leader_epochs(leadership, logs)
         ids = leadership.producer_ids or _own_producer_ids(files, logs)
-        gates = make_gates(settings, files, logs.root, clock, token_validator)
+        access = access or AccessControl(files, logs.root)
+        gates = make_gates(settings, files, access, clock, token_validator)
         opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
             broker = Broker(settings, clock, logs, ids, nursery, leadership=leadership, own_loop=own_loop)
+            broker.access = access
             try:
                 broker.begin()
                 for endpoint, listener in opened:

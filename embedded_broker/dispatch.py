@@ -8,6 +8,7 @@ from splashdam.embedded_broker.interception import Arrived, Interceptor, parked_
 from splashdam.embedded_broker.registry import (
     Address,
     Answer,
+    Client,
     CloseConnectionError,
     RequestContext,
     registered_apis,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.security.session import SaslSession
 
+_SOMEBODY = Client()
+
 
 class Dispatched(NamedTuple):
     """A handler's answer, and what it takes to encode it."""
@@ -30,6 +33,10 @@ class Dispatched(NamedTuple):
     correlation_id: int
     request: Request[Any] | None
     """As decoded; None where its version is unknown."""
+    client_id: str | None = None
+    size_bytes: int = 0
+    spent_ms: float = 0.0
+    """What the handler took of the broker's time; measured where quotas are set."""
 
 
 def dispatch(
@@ -37,6 +44,8 @@ def dispatch(
     broker: Broker,
     address: Address,
     session: SaslSession | None = None,
+    client: Client | None = None,
+    *,
     interceptor: Interceptor | None = None,
 ) -> Dispatched:
     """Decodes a request and lets its handler answer.
@@ -46,6 +55,7 @@ def dispatch(
         broker: the broker asked.
         address: where the client reached it.
         session: who the client is, where the listener asks for that.
+        client: at the other end of the connection.
         interceptor: stands before the handler, and keeps the frame as long as it likes.
 
     Raises:
@@ -62,10 +72,26 @@ def dispatch(
         return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
-    context = RequestContext(broker, header.api_version, header.client_id, address, session)
-    answer = (
-        api.handler(request, context)
-        if interceptor is None
-        else parked_with(interceptor, Arrived(request, context, header.correlation_id, api.handler))
+    client = client or _SOMEBODY
+    context = RequestContext(broker, header.api_version, header.client_id, address, session, client)
+    spent_ms = 0.0
+    if interceptor is not None:
+        answer: Answer = parked_with(
+            interceptor, Arrived(request, context, header.correlation_id, api.handler)
+        )
+    elif client.meter is None:
+        answer = api.handler(request, context)
+    else:
+        client.meter.limit(request, header.client_id)
+        began_ms = broker.clock.now_ms()
+        answer = api.handler(request, context)
+        spent_ms = broker.clock.now_ms() - began_ms
+    return Dispatched(
+        answer,
+        header.api_version,
+        header.correlation_id,
+        request,
+        header.client_id,
+        len(frame),
+        spent_ms,
     )
-    return Dispatched(answer, header.api_version, header.correlation_id, request)

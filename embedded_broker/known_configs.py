@@ -1,7 +1,7 @@
 """Kafka's names for a broker that this one knows and does nothing about, each with the reason.
 
 A ``server.properties`` that was written for Kafka starts this broker, too, and the log says which of its
-lines change nothing. What would promise something that is not there (authorization, Kerberos) is not in this
+lines change nothing. What would promise something that is not there (ZooKeeper's authorizer) is not in this
 list and so refused.
 """
 
@@ -30,10 +30,9 @@ _REASONS = {
     "one event loop does the work of all threads": """
         num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
         group.coordinator.threads
-        queued.max.requests queued.max.request.bytes""",
+        queued.max.requests""",
     "the system's own buffers and limits serve": """
-        socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size max.connections
-        max.connections.per.ip max.connection.creation.rate""",
+        socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size""",
     "group.version says which protocols groups have": "group.coordinator.rebalance.protocols",
     "assignments are computed, and patterns matched, as soon as something changes": """
         group.consumer.assignment.interval.ms group.consumer.min.assignment.interval.ms

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.security.listeners import Listener
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import Files
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def make_gates(
     settings: BrokerSettings,
     files: Files,
-    directory: str,
+    access: AccessControl,
     clock: Clock,
     token_validator: TokenValidator | None,
 ) -> dict[str, Gate]:
@@ -34,10 +35,9 @@ def make_gates(
         return {}
     from splashdam.embedded_broker.security.authority import BrokerAuthority
     from splashdam.embedded_broker.security.gate import Gate
-    from splashdam.embedded_broker.security.users import UserStore
 
-    users, keytab = UserStore(files, directory), settings.sasl_kerberos_keytab
-    authority = BrokerAuthority(files, users, clock, token_validator, keytab)
+    keytab = settings.sasl_kerberos_keytab
+    authority = BrokerAuthority(files, access.users, clock, token_validator, keytab)
     return {each.name: Gate(each, settings, authority) for each in guarded}
 
 

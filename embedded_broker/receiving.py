@@ -7,12 +7,19 @@ import os
 import trio
 
 from splashdam.embedded_broker.attention import Attention
+from splashdam.embedded_broker.registry import CloseConnectionError
+from splashdam.embedded_broker.request_memory import RequestMemory
 from splashdam.model.errors import ProtocolError
+from splashdam.model.options import MAX_LONG
 from splashdam.net.reading import PATIENCE_US, Eagerness, read_soon
 from splashdam.wire.framing import SIZE_BYTES, frame_size
 
 _FIRST_BYTES = 64 * 1024
 _KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers make by default, and some more
+
+_FRAME_SECONDS = 30.0
+_SLOWEST_BYTES_PER_SECOND = 16 * 1024
+"""Who sends a request more slowly than this, after the first half minute, does it on purpose."""
 
 
 class FrameReceiver:
@@ -20,7 +27,9 @@ class FrameReceiver:
 
     Bytes go from the socket to where they stay until the frame is answered. The buffer has 64 KiB at first
     and doubles each time a frame filled it and goes on, up to the size of that frame: a client that merely
-    claims a large frame costs no more. A buffer above 2 MiB is given back once its frame is answered.
+    claims a large frame costs no more. A buffer above 2 MiB is given back once its frame is answered. What
+    is beyond 64 KiB comes out of ``memory``, which all clients share, so such a frame has to arrive: it has
+    30 s and a second more for each 16 KiB.
 
     Who asks anew within 0.1 ms of an answer, and is the only one to ask, is read straight: a turn of trio's
     loop and a wake-up cost more than the rest of a small Produce.
@@ -29,9 +38,16 @@ class FrameReceiver:
         stream: where they come from.
         max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
         attention: says when the loop may stand still for that.
+        memory: for large frames; without it there is no limit.
     """
 
-    def __init__(self, stream: trio.abc.ReceiveStream, max_frame_bytes: int, attention: Attention) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.ReceiveStream,
+        max_frame_bytes: int,
+        attention: Attention,
+        memory: RequestMemory | None = None,
+    ) -> None:
         self._stream = stream
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
         self.max_frame_bytes = max_frame_bytes
@@ -42,6 +58,10 @@ class FrameReceiver:
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._start = 0  # of the frame under way
         self._end = 0  # of what has arrived
+        self._memory = memory or RequestMemory(MAX_LONG)
+        self._has_grown = False
+        self._began_at: float | None = None
+        """When the frame under way was first larger than the buffer that every client has."""
 
     async def receive(self) -> list[memoryview] | None:
         """The frames that the next bytes complete, or None at the end of the stream.
@@ -50,17 +70,57 @@ class FrameReceiver:
 
         Raises:
             ProtocolError: a size is negative or above the limit.
+            CloseConnectionError: a frame takes too long to arrive.
             trio.BrokenResourceError: the connection is lost.
         """
         if self._start == self._end and len(self._buffer) <= _KEPT_BYTES:
             self._start = self._end = 0
+            if self._has_grown:
+                self._end_growth()
         elif self._start or self._end == len(self._buffer):
-            self._make_room()
-        count = await self._receive_some()
+            await self._make_room()
+        count = await self._receive_in_time() if self._has_grown else await self._receive_some()
         if not count:
             return None
         self._end += count
-        return self._frames()
+        frames = self._frames()
+        if self._has_grown:
+            self._check_pace(bool(frames))
+        return frames
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        if self._has_grown:
+            self._memory.done(self, 0)
+
+    def _check_pace(self, is_whole: bool = False) -> None:
+        now = trio.current_time()
+        if self._began_at is None or is_whole:
+            self._began_at = now
+        elif now > self._due_at(self._began_at):
+            raise CloseConnectionError(
+                f"of a request only {self._end - self._start} bytes have come in {now - self._began_at:.0f} s"
+            )
+
+    def _due_at(self, began_at: float) -> float:
+        return began_at + _FRAME_SECONDS + (self._end - self._start) / _SLOWEST_BYTES_PER_SECOND
+
+    async def _receive_in_time(self) -> int:
+        """As ``_receive_some``, for a frame whose memory others wait for."""
+        if self._began_at is None or self._start == self._end:
+            return await self._receive_some()
+        with trio.move_on_at(self._due_at(self._began_at)):
+            return await self._receive_some()
+        self._check_pace()
+        return await self._receive_some()
+
+    def _end_growth(self) -> None:
+        """The large frame is answered; its buffer is kept for the next one unless others need it."""
+        self._began_at = None
+        if self._memory.is_scarce:
+            self._buffer = memoryview(bytearray(_FIRST_BYTES))
+        self._has_grown = len(self._buffer) > _FIRST_BYTES
+        self._memory.done(self, len(self._buffer) if self._has_grown else 0)
 
     def _frames(self) -> list[memoryview]:
         frames: list[memoryview] = []
@@ -106,7 +166,7 @@ class FrameReceiver:
             self._straight_left = self._attention.straight_reads(self._mark, trio.current_time())
             return count
 
-    def _make_room(self) -> None:
+    async def _make_room(self) -> None:
         """Moves the frame under way to the front, of a buffer that fits it where this one does not."""
         rest = self._buffer[self._start : self._end]
         size = len(self._buffer)
@@ -115,6 +175,12 @@ class FrameReceiver:
             size = min(2 * size, due)
         elif size > _KEPT_BYTES and len(rest) <= _FIRST_BYTES // 2:
             size = _FIRST_BYTES
+        if size > len(self._buffer):
+            self._has_grown = True
+            await self._memory.grow(self, size)
+        elif self._has_grown and size == _FIRST_BYTES:
+            self._has_grown = False
+            self._memory.done(self, 0)
         if size != len(self._buffer):
             self._buffer = memoryview(bytearray(size))
         self._buffer[: len(rest)] = rest

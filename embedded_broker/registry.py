@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
+from splashdam.embedded_broker.permissions import (
+    ANYBODY,
+    CLUSTER_NAME,
+    Operation,
+    Requester,
+    ResourceType,
+    all_operation_bits,
+    operation_bits,
+)
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.quotas.meter import Meter
     from splashdam.embedded_broker.security.session import SaslSession
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
@@ -30,6 +40,21 @@ class Address(NamedTuple):
     port: int
 
 
+@attrs.define
+class Client:
+    """Who is at the other end of a connection.
+
+    Attributes:
+        requester: who it is, and from where.
+        meter: holds it to its quotas; None where no quota is set.
+        is_trusted: it is a broker of the same cluster, in this process, which needs no ACLs.
+    """
+
+    requester: Requester = ANYBODY
+    meter: Meter | None = None
+    is_trusted: bool = False
+
+
 class RequestContext(NamedTuple):
     """What a handler knows besides the request."""
 
@@ -40,6 +65,45 @@ class RequestContext(NamedTuple):
     address: Address
     session: SaslSession | None = None
     """Who the client is, where the listener asks for that."""
+    client: Client = Client()
+
+    def authorize(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this with the resource of this name; yes where nobody asks."""
+        authorizer, client = self.broker.authorizer, self.client
+        return (
+            authorizer is None
+            or client.is_trusted
+            or authorizer.allows(client.requester, operation, kind, name)
+        )
+
+    def authorize_some(self, operation: Operation, kind: ResourceType) -> bool:
+        """The same for at least one resource of a type."""
+        authorizer, client = self.broker.authorizer, self.client
+        return (
+            authorizer is None
+            or client.is_trusted
+            or authorizer.allows_some(client.requester, operation, kind)
+        )
+
+    def authorized_operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do with a resource, one bit for each operation."""
+        if self.broker.authorizer is None:
+            return all_operation_bits(kind)
+        return operation_bits(kind, lambda operation: self.authorize(operation, kind, name))
+
+    def record_mutations(self, partitions: int, *, strict_from: int) -> None:
+        """Counts partitions that the request makes or removes, for controller_mutation_rate.
+
+        Args:
+            partitions: how many.
+            strict_from: version of the request from which too many are refused, and not only slowed down.
+
+        Raises:
+            BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89).
+        """
+        if self.client.meter is not None:
+            is_strict = self.version >= strict_from
+            self.client.meter.record_mutations(partitions, self.client_id, is_strict=is_strict)
 
 
 @attrs.frozen

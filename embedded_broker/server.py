@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -18,7 +19,7 @@ import trio
 from splashdam.embedded_broker.dispatch import Dispatched, dispatch
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interceptor, SilencedError
 from splashdam.embedded_broker.receiving import FrameReceiver
-from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
+from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
 from splashdam.embedded_broker.sending import Outbox
 from splashdam.embedded_broker.straight_produce import StraightProduce
 from splashdam.model.errors import ProtocolError, message_of
@@ -29,6 +30,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.security.session import SaslSession
 
 _log = logging.getLogger(__name__)
@@ -44,11 +46,21 @@ class ClientConnection:
     _session: SaslSession | None = None
     _interceptor: Interceptor | None = None
 
-    def __init__(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        broker: Broker,
+        address: Address,
+        peer: str,
+        *,
+        client: Client | None = None,
+    ) -> None:
         self._stream = stream
         self._broker = broker
         self._address = address
         self._peer = peer
+        self._client = client or Client()
+        self._mute_ms = 0
         self._idle_seconds = broker.settings.connections_max_idle_ms / 1000
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
@@ -60,7 +72,7 @@ class ClientConnection:
     async def run(self) -> None:
         """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
         try:
-            with self._scope:
+            with self._broker.connections.served(self), self._scope:
                 await self._serve()
             if self._scope.cancelled_caught:
                 _log.info("closed %s: idle for %.0f s", self._peer, self._idle_seconds)
@@ -81,24 +93,39 @@ class ClientConnection:
     async def _serve(self) -> None:
         receiver = self._make_receiver()
         self._progressed()
-        while (frames := await receiver.receive()) is not None:
-            self._progressed()
-            try:
-                await self._answer_all(frames)
-            except (ProtocolError, CloseConnectionError) as error:
-                if isinstance(error, ClosedOnPurposeError):
-                    self._outbox.add(error.parts)
-                await self._settle()  # what was asked before is answered still
-                raise
-            except SilencedError:
-                while await receiver.receive() is not None:
-                    self._progressed()
-                return
-            await self._settle()
+        try:
+            while (frames := await receiver.receive()) is not None:
+                self._progressed()
+                try:
+                    await self._answer_all(frames)
+                except (ProtocolError, CloseConnectionError) as error:
+                    if isinstance(error, ClosedOnPurposeError):
+                        self._outbox.add(error.parts)
+                    await self._settle()  # what was asked before is answered still
+                    raise
+                except SilencedError:
+                    while await receiver.receive() is not None:
+                        self._progressed()
+                    return
+                await self._settle()
+        finally:
+            receiver.close()
 
     def _make_receiver(self) -> FrameReceiver:
         broker = self._broker
-        return FrameReceiver(self._stream, broker.settings.socket_request_max_bytes, broker.attention)
+        most_bytes = broker.settings.socket_request_max_bytes
+        return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory)
+
+    def hold_to(self, quotas: ClientQuotas) -> None:
+        """Holds the client to quotas from its next request on, if any are set."""
+        if not quotas.is_any_set:
+            self._client.meter = None
+            self._straight.resume()
+            return
+        from splashdam.embedded_broker.quotas.meter import Meter
+
+        self._client.meter = Meter(quotas, self._client)
+        self._straight.stop()  # it knows nothing of quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
         left_in_turn = _TURN_REQUESTS
@@ -120,16 +147,18 @@ class ClientConnection:
             return
         parts = self._straight.answer(frame)
         if parts is None:
-            dispatched = dispatch(frame, self._broker, self._address, self._session)
+            dispatched = dispatch(frame, self._broker, self._address, self._session, self._client)
             self._straight.learn(frame, dispatched)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
                 if not dispatched.answer.lets_others_begin:
                     await self._settle()
                 return
-            if dispatched.answer is None:
+            parts = self._made(dispatched.answer, dispatched)
+            if self._mute_ms:
+                self._begun.append(parts)
+                await self._settle()
                 return
-            parts = _encoded(dispatched.answer, dispatched)
         if self._begun:
             self._begun.append(parts)
             return
@@ -140,7 +169,9 @@ class ClientConnection:
     async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
         await self._settle()
         kept = bytes(frame)
-        self._begun.append(dispatch(kept, self._broker, self._address, self._session, interceptor))
+        self._begun.append(
+            dispatch(kept, self._broker, self._address, self._session, self._client, interceptor=interceptor)
+        )
         await self._settle()
 
     async def _settle(self) -> None:
@@ -151,9 +182,28 @@ class ClientConnection:
                 await self._outbox.flush()
                 answer = await self._unparked(cast("Parked", owed.answer))
                 self._progressed()
-                owed = [] if answer is None else _encoded(answer, owed)
+                owed = self._made(answer, owed)
             self._outbox.add(owed)
+            if self._mute_ms:
+                await self._mute()
         await self._outbox.flush()
+
+    def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
+        """An answer as it is sent; none for none."""
+        if self._client.meter is not None:
+            parts, mute_ms = self._client.meter.charge(to, answer)
+            self._mute_ms = max(self._mute_ms, mute_ms)
+            return parts
+        if answer is None:
+            return []
+        return encode_response(answer, version=to.version, correlation_id=to.correlation_id)
+
+    async def _mute(self) -> None:
+        """Sends what is owed, and then leaves the client unheard for as long as its quota says."""
+        await self._outbox.flush()
+        mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
+        self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
+        await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
 
     async def _unparked(self, parked: Parked) -> Response | None:
         """Waits for a parked answer, for as long as there is a client to take it."""
@@ -198,5 +248,5 @@ class ClientConnection:
             self._scope.deadline = now + self._idle_seconds
 
 
-def _encoded(answer: Response, to: Dispatched) -> list[Part]:
-    return encode_response(answer, version=to.version, correlation_id=to.correlation_id)
+async def _nothing_after(seconds: float) -> None:
+    await trio.sleep(seconds)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import attrs
 
-from splashdam.embedded_broker.groups.consumer.settings import ConsumerGroupSettings
+from splashdam.embedded_broker.access_settings import AccessSettings
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
@@ -22,7 +22,7 @@ from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, p
 
 
 @attrs.frozen(kw_only=True)
-class BrokerSettings(ConsumerGroupSettings):
+class BrokerSettings(AccessSettings):
     """The broker's settings; every default is Kafka's. Made by ``from_options`` or ``from_properties``.
 
     Raises:

@@ -48,8 +48,19 @@ class StraightProduce:
         self._broker = broker
         self._forms: dict[bytes, ProduceForm] = {}
         self._ends: list[int] = []
-        self._failures_left = _MAX_FAILURES
+        self._failures_left = 0
         self._is_known = False  # whether the frame looked at last has one of the forms
+        self.resume()
+
+    def stop(self) -> None:
+        """Leaves every request to the long way, which asks what this one does not: quotas."""
+        self._forms.clear()
+        self._ends.clear()
+        self._failures_left = 0
+
+    def resume(self) -> None:
+        """Learns again, unless somebody has to be asked whether each request is allowed."""
+        self._failures_left = 0 if self._broker.authorizer is not None else _MAX_FAILURES
 
     def answer(self, frame: memoryview) -> list[Part] | None:
         """Appends the batch of a request whose form is known and returns the answer's frame, else None."""

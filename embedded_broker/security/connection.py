@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.embedded_broker.connections import Stranger
 from splashdam.embedded_broker.receiving import FrameReceiver
-from splashdam.embedded_broker.registry import Address, CloseConnectionError, Parked
+from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.model.error_codes import ErrorCode
@@ -28,9 +29,18 @@ class SessionConnection(ClientConnection):
     """As ``ClientConnection``, with a SASL session before every request."""
 
     def __init__(
-        self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str, session: SaslSession
+        self,
+        stream: trio.abc.Stream,
+        broker: Broker,
+        address: Address,
+        peer: str,
+        *,
+        session: SaslSession,
+        client: Client,
+        stranger: Stranger,
     ) -> None:
-        super().__init__(stream, broker, address, peer)
+        super().__init__(stream, broker, address, peer, client=client)
+        self._stranger = stranger
         self._session: SaslSession = session
         self._receiver: FrameReceiver | None = None
 
@@ -53,6 +63,8 @@ class SessionConnection(ClientConnection):
             await self._refuse(session.failure)
         if session.is_known and not was_known:
             _log.debug("%s is User:%s", self._peer, session.user)
+            self._stranger.known()
+            self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
             assert self._receiver is not None  # the frame came through it
             self._receiver.max_frame_bytes = self._broker.settings.socket_request_max_bytes
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.connections import Stranger
+from splashdam.embedded_broker.registry import Address, Client
 from splashdam.embedded_broker.security.authority import BrokerAuthority
 from splashdam.embedded_broker.security.connection import SessionConnection
 from splashdam.embedded_broker.security.listeners import Listener
@@ -57,7 +58,9 @@ class Gate:
         for name in self._offered:
             MECHANISMS[name].check_installed()
 
-    async def serve(self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str) -> None:
+    async def serve(
+        self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str, *, client: Client
+    ) -> None:
         """Serves one client until its stream ends; whatever the client does, nothing is raised.
 
         Args:
@@ -65,27 +68,43 @@ class Gate:
             broker: whom it wants to talk to.
             address: what answers name as the broker's address.
             peer: the client, for the log.
+            client: the same, for ACLs and quotas.
         """
+        stranger = broker.connections.stranger()
         try:
-            with trio.move_on_after(broker.settings.connections_max_idle_ms / 1000) as scope:
+            with stranger.scope:
                 stream = stream if self._context is None else await accept_tls(stream, self._context, peer)
+                await self._connection(stream, broker, address, peer, client=client, stranger=stranger).run()
+            if stranger.scope.cancelled_caught:
+                _log.warning("closed %s: it did not say in time who it is", peer)
+                await trio.aclose_forcefully(stream)
         except KafkaError as error:
             _log.warning("closed %s: %s", peer, error)
-            return
-        if not scope.cancelled_caught:
-            await self._connection(stream, broker, address, peer).run()
+        finally:
+            stranger.known()
 
     def _connection(
-        self, stream: trio.abc.Stream, broker: Broker, address: Address, peer: str
+        self,
+        stream: trio.abc.Stream,
+        broker: Broker,
+        address: Address,
+        peer: str,
+        *,
+        client: Client,
+        stranger: Stranger,
     ) -> ClientConnection:
         if isinstance(stream, TlsStream) and stream.peer_subject:
             _log.debug("%s is %s", peer, stream.peer_subject)
+            client.requester = client.requester._replace(principal=f"User:{stream.peer_subject}")
         if not self._offered:
-            return ClientConnection(stream, broker, address, peer)
+            stranger.known()
+            return ClientConnection(stream, broker, address, peer, client=client)
         settings = broker.settings
         authority, max_reauth_ms = self._authority, settings.connections_max_reauth_ms
         session = SaslSession(authority, self._offered, max_reauth_ms, broker.clock, authority.aside)
-        return SessionConnection(stream, broker, address, peer, session)
+        return SessionConnection(
+            stream, broker, address, peer, session=session, client=client, stranger=stranger
+        )
 
 
 def tls_context(settings: SecuritySettings) -> SSLContext:

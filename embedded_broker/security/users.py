@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -95,6 +95,24 @@ class UserStore:
         made = {each: make_credential(each, password, iterations) for each in mechanisms}
         with self._changing():
             self._write({**self._read(), name: made})
+
+    def change(self, changes: Mapping[str, Mapping[str, ScramCredential | None]]) -> None:
+        """Sets credentials by user and mechanism, and takes away those that are None; all of them or none.
+
+        Raises:
+            IllegalArgumentError: a new name is a text that clients may send in several forms.
+            KafkaStorageError: as ``add``.
+        """
+        with self._changing():
+            users = dict(self._read())
+            for name, credentials in changes.items():
+                if name not in users:
+                    _check_text("user name", name)
+                changed = {**users.pop(name, {}), **credentials}
+                kept = {mechanism: each for mechanism, each in changed.items() if each is not None}
+                if kept:
+                    users[name] = kept
+            self._write(users)
 
     def delete(self, name: str) -> bool:
         """Removes a user; whether there was one."""

@@ -126,7 +126,7 @@ class TransactionCoordinator:
                 CONCURRENT_TRANSACTIONS (51) while a transaction is being completed, or what ``put`` raises.
         """
         settings, now_ms = self._broker.settings, self._broker.clock.wall_ms()
-        self._check_id(transactional_id)
+        self.check_id(transactional_id)
         if not 0 < timeout_ms <= settings.transaction_max_timeout_ms:
             raise error_for(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         return prepared.identity
 
     def _known(self, transactional_id: str) -> TransactionMetadata:
-        self._check_id(transactional_id)
+        self.check_id(transactional_id)
         metadata = self._states.get(transactional_id)
         if metadata is None:
             raise error_for(
@@ -225,7 +225,13 @@ class TransactionCoordinator:
             )
         return metadata
 
-    def _check_id(self, transactional_id: str) -> None:
+    def check_id(self, transactional_id: str) -> None:
+        """Looks at a transactional id.
+
+        Raises:
+            InvalidRequestError: it is empty.
+            CoordinatorNotAvailableError: what is known of it could not be read.
+        """
         if not transactional_id:
             raise InvalidRequestError("the transactional id is empty")
         if self._topic.partition_for(transactional_id) in self._unreadable:

@@ -20,6 +20,11 @@ class TransactionState(Stage):
     DEAD = 6  # expired; never written, a tombstone is
     PREPARE_EPOCH_FENCE = 7  # on the way from ONGOING to PREPARE_ABORT; never written
 
+    @property
+    def kafka_name(self) -> str:
+        """As Kafka's clients are told it: ``PrepareCommit``."""
+        return self.name.title().replace("_", "")
+
 
 class TransactionEvent(Stage):
     """What happens to a transactional id."""

@@ -51,7 +51,11 @@ def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATI
 
 def credential_with(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
     """As ``make_credential``, with a given salt."""
-    salted = _salted(mechanism, password, salt, iterations)
+    return credential_of_salted(mechanism, _salted(mechanism, password, salt, iterations), salt, iterations)
+
+
+def credential_of_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """As ``make_credential``, of a password that somebody else has hashed."""
     stored_key = _hash(mechanism, _hmac(mechanism, salted, b"Client Key"))
     return ScramCredential(salt, iterations, stored_key, _hmac(mechanism, salted, b"Server Key"))
 

@@ -1,0 +1,93 @@
+"""AlterUserScramCredentials 0: sets and deletes SCRAM credentials. Clients hash passwords themselves.
+
+A change counts at once. As in Kafka a user is named once in a request, to be changed or not as a whole; what
+is wrong with one user does not keep the others from being changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, IllegalArgumentError
+from splashdam.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+if TYPE_CHECKING:
+    from splashdam.net.sasl.mechanisms import ScramCredential
+
+
+@handles(AlterUserScramCredentialsRequest, versions=range(1))
+def alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    """One result for each user."""
+    asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
+        *request.deletions,
+        *request.upsertions,
+    ]
+    times = Counter(each.name for each in asked)
+    results = []
+    for name, change in {each.name: each for each in asked}.items():
+        result = AlterUserScramCredentialsResult(user=name, error_message=None)
+        try:
+            if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
+                raise ClusterAuthorizationFailedError
+            if times[name] > 1:
+                raise error_for(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            _change(change, context)
+        except BrokerResponseError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _change(asked: ScramCredentialDeletion | ScramCredentialUpsertion, context: RequestContext) -> None:
+    from splashdam.embedded_broker.security.scram_codes import MECHANISMS
+
+    users = context.broker.access.users
+    if not asked.name:
+        raise _unacceptable("Username must not be empty")
+    mechanism = MECHANISMS.get(asked.mechanism)
+    if mechanism is None:
+        raise error_for(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    credential = None
+    if isinstance(asked, ScramCredentialUpsertion):
+        credential = _credential(asked, mechanism)
+    elif mechanism not in users.credentials_of(asked.name):
+        raise error_for(
+            ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+        )
+    try:
+        users.change({asked.name: {mechanism: credential}})
+    except IllegalArgumentError as error:
+        raise _unacceptable(str(error)) from None
+
+
+def _credential(asked: ScramCredentialUpsertion, mechanism: str) -> ScramCredential:
+    from splashdam.embedded_broker.security.scram_codes import MOST_ITERATIONS
+    from splashdam.net.sasl.scram import MIN_ITERATIONS, credential_of_salted
+
+    if asked.iterations < MIN_ITERATIONS:
+        raise _unacceptable("Too few iterations")
+    if asked.iterations > MOST_ITERATIONS:
+        raise _unacceptable("Too many iterations")
+    if not asked.salt or not asked.salted_password:
+        raise _unacceptable("salt and salted password must not be empty")
+    return credential_of_salted(mechanism, bytes(asked.salted_password), bytes(asked.salt), asked.iterations)
+
+
+def _unacceptable(message: str) -> BrokerResponseError:
+    return error_for(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)

@@ -1,0 +1,48 @@
+"""CreateAcls 1–3: adds ACLs, each answered by itself; 54 where the broker has no authorizer."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+
+@handles(CreateAclsRequest, versions=range(1, 4))
+def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """Those that are legal are there when this is answered; nothing is, where the disk refuses."""
+    try:
+        _check_may_alter(context)
+    except BrokerResponseError as error:
+        return CreateAclsResponse(results=[_refused(error)] * len(request.creations))
+    from splashdam.embedded_broker.security.acl_messages import acl_of
+    from splashdam.embedded_broker.security.acls import check_acl
+
+    results: list[AclCreationResult] = []
+    made = []
+    for asked in request.creations:
+        try:
+            acl = acl_of(asked)
+            check_acl(acl)
+            made.append(acl)
+            results.append(AclCreationResult(error_message=None))
+        except BrokerResponseError as error:
+            results.append(_refused(error))
+    try:
+        context.broker.access.acls.add(made)
+    except BrokerResponseError as error:
+        results = [_refused(error) if not each.error_code else each for each in results]
+    return CreateAclsResponse(results=results)
+
+
+def _check_may_alter(context: RequestContext) -> None:
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
+        raise ClusterAuthorizationFailedError
+    if context.broker.authorizer is None:
+        raise error_for(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def _refused(error: BrokerResponseError) -> AclCreationResult:
+    return AclCreationResult(error_code=error.code, error_message=error.message)

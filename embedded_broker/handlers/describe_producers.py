@@ -1,0 +1,61 @@
+"""DescribeProducers 0: the idempotent producers that a leader remembers, and what they have left open."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.model.broker_errors import TopicAuthorizationFailedError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+@handles(DescribeProducersRequest, versions=range(1))
+def describe_producers(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """One answer for each partition."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    _described(TopicPartition(topic.name, number), context)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _described(topic_partition: TopicPartition, context: RequestContext) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=topic_partition.partition)
+    try:
+        check_topic_name(topic_partition.topic)
+        if not context.authorize(Operation.READ, ResourceType.TOPIC, topic_partition.topic):
+            raise TopicAuthorizationFailedError
+        log = leader_log(context.broker, topic_partition)
+    except BrokerResponseError as error:
+        answer.error_code, answer.error_message = error.code, error.message
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.timestamp_ms,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=each.transaction_first_offset,
+        )
+        for each in log.producers
+    ]
+    return answer

@@ -1,0 +1,57 @@
+"""DescribeUserScramCredentials 0: which SCRAM credentials users have, and with how many iterations."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+@handles(DescribeUserScramCredentialsRequest, versions=range(1))
+def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Of those asked for, or of all; 91 for a user that does not exist, 92 for one named twice."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
+        )
+    users = context.broker.access.users
+    asked = Counter(each.name for each in request.users or ()) or Counter(users.names())
+    return DescribeUserScramCredentialsResponse(
+        error_message=None, results=[_described(name, count, context) for name, count in asked.items()]
+    )
+
+
+def _described(name: str, count: int, context: RequestContext) -> DescribeUserScramCredentialsResult:
+    from splashdam.embedded_broker.security.scram_codes import CODES
+
+    if count > 1:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message=f"Cannot describe SCRAM credentials for the same user twice in one request: {name}",
+        )
+    credentials = context.broker.access.users.credentials_of(name)
+    if not credentials:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"Attempt to describe a user credential that does not exist: {name}",
+        )
+    return DescribeUserScramCredentialsResult(
+        user=name,
+        error_message=None,
+        credential_infos=[
+            CredentialInfo(mechanism=CODES[mechanism], iterations=credential.iterations)
+            for mechanism, credential in sorted(credentials.items())
+        ],
+    )

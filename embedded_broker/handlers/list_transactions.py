@@ -1,0 +1,67 @@
+"""ListTransactions 0–2: the transactional ids that this broker coordinates, by producer, state, age and name.
+
+Version 2 (KIP-1152) has a regular expression that ids must match as a whole; what backtracking could make
+endless is refused with 128, since Kafka's own expressions (RE2) know no backtracking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.embedded_broker.transactions.states import TransactionState as State
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+
+@handles(ListTransactionsRequest, versions=range(3))
+def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    """Those that pass every filter, and that the client may describe."""
+    by_name = {state.kafka_name: state for state in State}
+    try:
+        matches = _matcher(request.transactional_id_pattern)
+    except ValueError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    states = {by_name[name] for name in request.state_filters if name in by_name}
+    now_ms = context.broker.clock.wall_ms()
+
+    def passes(metadata: TransactionMetadata) -> bool:
+        return (
+            (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
+            and (not request.state_filters or metadata.state in states)
+            and (request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter)
+            and matches(metadata.transactional_id)
+        )
+
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in by_name],
+        transaction_states=[
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.kafka_name,
+            )
+            for each in context.broker.transactions.states.values()
+            if passes(each)
+            and context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        ],
+    )
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    """Whether a name matches.
+
+    Raises:
+        ValueError: it is no regular expression, or could take for ever.
+    """
+    if not pattern:
+        return lambda _: True
+    from splashdam.embedded_broker.patterns import full_matcher
+
+    return full_matcher(pattern)
