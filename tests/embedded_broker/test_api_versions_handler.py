@@ -65,7 +65,7 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
     ("version", "supported"), [(3, []), (4, [("group.version", 0, 1), ("transaction.version", 0, 2)])]
 )
 async def test_features_are_in_use(talk: Talk, version: int, supported: list[tuple[str, int, int]]) -> None:
-    """Clients use KIP-890 and KIP-848 because they are finalized; below version 4 a minimum of 0 is left out (B4)."""
+    """Clients use KIP-890 and KIP-848 because they are; below version 4 a minimum of 0 is left out (B4)."""
     request = ApiVersionsRequest(client_software_name="talk", client_software_version="1.0")
     answer = await talk.ask(request, version)
     assert [
