@@ -1,0 +1,296 @@
+"""confluent-kafka under contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from splashdam.testing.contract.clients.in_process import (
+    API_TIMEOUT_MS,
+    CLIENT_ID,
+    InProcessClient,
+    name_of_code,
+)
+from splashdam.testing.contract.vocabulary import Read, Refused, decoded, read_args
+
+_SECONDS = API_TIMEOUT_MS / 1000
+
+
+class ConfluentClient(InProcessClient):
+    """librdkafka through confluent-kafka's producer, consumer and admin client."""
+
+    name = "confluent-kafka"
+    version = confluent_kafka.__version__
+
+    def _settings(self, **options: Any) -> dict[str, Any]:
+        names = {name.replace("_", "."): value for name, value in options.items()}
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": CLIENT_ID,
+            "log_level": 0,
+            "allow.auto.create.topics": False,
+            **names,
+        }
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._settings())
+
+    def name_of(self, error: BaseException) -> str:
+        if isinstance(error, KafkaException):
+            code = error.args[0].code()
+            return str(error.args[0].name()).lstrip("_") if code < 0 else name_of_code(code)
+        return super().name_of(error)
+
+    def do_produce(
+        self,
+        topic: str,
+        records: Sequence[dict[str, Any]],
+        acks: str,
+        idempotent: bool,
+        compression: str,
+        transactional_id: str | None,
+        commit: bool,
+        create: bool,
+    ) -> list[dict[str, Any]]:
+        """Through its Producer."""
+        settings = self._settings(
+            acks=acks,
+            enable_idempotence=idempotent or transactional_id is not None,
+            compression_type=compression,
+            linger_ms=20,
+            allow_auto_create_topics=create,
+            message_timeout_ms=API_TIMEOUT_MS // 2,
+            topic_metadata_propagation_max_ms=1000,
+        )
+        if transactional_id is not None:
+            settings["transactional.id"] = transactional_id
+        producer = Producer(settings)
+        if transactional_id is not None:
+            producer.init_transactions(_SECONDS)
+            producer.begin_transaction()
+        outcomes: list[dict[str, Any]] = [{} for _ in records]
+        for index, each in enumerate(records):
+            producer.produce(topic, **_message(each), on_delivery=_teller(outcomes, index))
+        producer.flush(_SECONDS)
+        if transactional_id is not None:
+            end = producer.commit_transaction if commit else producer.abort_transaction
+            end(_SECONDS)
+        return outcomes
+
+    def _consumer(self, isolation: str, group: str, **options: Any) -> Consumer:
+        return Consumer(
+            self._settings(
+                group_id=group,
+                isolation_level=isolation,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_wait_max_ms=100,
+                **options,
+            )
+        )
+
+    def do_fetch(
+        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+    ) -> list[dict[str, Any]]:
+        """Through a Consumer with an assigned partition; its group is never joined."""
+        consumer = self._consumer(isolation, "contract-unused")
+        try:
+            consumer.assign([TopicPartition(topic, partition, offset)])
+            return [read_args(each) for each in _poll(consumer, count, timeout_ms)]
+        finally:
+            consumer.close()
+
+    def do_consume(
+        self, topic: str, group: str, count: int, isolation: str, timeout_ms: int, **options: str
+    ) -> list[dict[str, Any]]:
+        """Through a Consumer that subscribes."""
+        more: dict[str, Any] = {}
+        if "protocol" in options:
+            more["group_protocol"] = options["protocol"]
+        if "assignor" in options:
+            more["partition_assignment_strategy"] = options["assignor"]
+        if "instance_id" in options:
+            more["group_instance_id"] = options["instance_id"]
+        consumer = self._consumer(isolation, group, **more)
+        try:
+            consumer.subscribe([topic])
+            records = _poll(consumer, count, timeout_ms)
+            next_offsets = {each.partition: each.offset + 1 for each in records}
+            if next_offsets:
+                consumer.commit(
+                    offsets=[TopicPartition(topic, *each) for each in next_offsets.items()], asynchronous=False
+                )
+            return [read_args(each) for each in records]
+        finally:
+            consumer.close()
+
+    def do_commit(self, group: str, topic: str, offsets: Mapping[str, Sequence[Any]]) -> None:
+        """Through a Consumer that never joins: its admin client sends no metadata."""
+        consumer = self._consumer("read_uncommitted", group)
+        try:
+            consumer.commit(
+                offsets=[
+                    TopicPartition(topic, int(partition), offset, metadata)
+                    for partition, (offset, metadata) in offsets.items()
+                ],
+                asynchronous=False,
+            )
+        finally:
+            consumer.close()
+
+    def do_committed(self, group: str, topic: str) -> dict[int, Any]:
+        """AdminClient.list_consumer_group_offsets."""
+        asked = ConsumerGroupTopicPartitions(group)
+        found = self._admin.list_consumer_group_offsets([asked])[group].result(_SECONDS)
+        return {
+            each.partition: (each.offset, each.metadata)
+            for each in found.topic_partitions
+            if each.topic == topic and each.offset >= 0
+        }
+
+    def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
+        """AdminClient.list_offsets."""
+        where = TopicPartition(topic, partition)
+        spec = getattr(OffsetSpec, at)() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
+        return int(self._admin.list_offsets({where: spec})[where].result(_SECONDS).offset)
+
+    def do_create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        validate_only: bool,
+    ) -> None:
+        """AdminClient.create_topics."""
+        wanted = NewTopic(topic, partitions, replication_factor, config=configs)
+        self._admin.create_topics([wanted], validate_only=validate_only)[topic].result(_SECONDS)
+
+    def do_delete_topic(self, topic: str) -> None:
+        """AdminClient.delete_topics."""
+        self._admin.delete_topics([topic])[topic].result(_SECONDS)
+
+    def do_list_topics(self) -> list[str]:
+        """AdminClient.list_topics."""
+        return sorted(self._admin.list_topics(timeout=_SECONDS).topics)
+
+    def do_describe_topic(self, topic: str) -> list[dict[str, Any]]:
+        """AdminClient.list_topics of one topic."""
+        found = self._admin.list_topics(topic, timeout=_SECONDS).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return [
+            {"partition": each.id, "leader": each.leader, "replicas": each.replicas, "isr": each.isrs}
+            for _, each in sorted(found.partitions.items())
+        ]
+
+    def do_create_partitions(self, topic: str, count: int) -> None:
+        """AdminClient.create_partitions."""
+        self._admin.create_partitions([NewPartitions(topic, count)])[topic].result(_SECONDS)
+
+    def do_describe_configs(self, kind: str, name: str) -> dict[str, str | None]:
+        """AdminClient.describe_configs."""
+        resource = ConfigResource(kind, name)
+        found = self._admin.describe_configs([resource])[resource].result(_SECONDS)
+        return {key: each.value for key, each in found.items()}
+
+    def do_alter_configs(
+        self, kind: str, name: str, set: dict[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        """AdminClient.incremental_alter_configs."""
+        changes = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in (set or {}).items()
+        ]
+        changes += [ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in delete]
+        resource = ConfigResource(kind, name, incremental_configs=changes)
+        self._admin.incremental_alter_configs([resource])[resource].result(_SECONDS)
+
+    def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """AdminClient.delete_records."""
+        where = TopicPartition(topic, partition, before_offset)
+        (future,) = self._admin.delete_records([where]).values()
+        return int(future.result(_SECONDS).low_watermark)
+
+    def do_list_groups(self) -> list[str]:
+        """AdminClient.list_consumer_groups."""
+        found = self._admin.list_consumer_groups().result(_SECONDS)
+        for error in found.errors:
+            raise error if isinstance(error, KafkaException) else KafkaException(error)
+        return sorted(each.group_id for each in found.valid)
+
+    def do_describe_group(self, group: str) -> dict[str, Any]:
+        """AdminClient.describe_consumer_groups."""
+        found = self._admin.describe_consumer_groups([group])[group].result(_SECONDS)
+        return {"state": found.state.name.title(), "members": len(found.members)}
+
+    def do_delete_group(self, group: str) -> None:
+        """AdminClient.delete_consumer_groups."""
+        self._admin.delete_consumer_groups([group])[group].result(_SECONDS)
+
+    def do_describe_cluster(self) -> dict[str, Any]:
+        """AdminClient.describe_cluster."""
+        found = self._admin.describe_cluster().result(_SECONDS)
+        return {
+            "cluster_id": found.cluster_id,
+            "controller": found.controller.id,
+            "brokers": sorted(each.id for each in found.nodes),
+        }
+
+
+def _message(record: Mapping[str, Any]) -> dict[str, Any]:
+    stamp = record["timestamp_ms"]
+    return {
+        "value": decoded(record["value"]),
+        "key": decoded(record["key"]),
+        "headers": [(name, decoded(value)) for name, value in record["headers"]],
+        "partition": record["partition"],
+        **({} if stamp is None else {"timestamp": stamp}),
+    }
+
+
+def _teller(outcomes: list[dict[str, Any]], index: int) -> Any:
+    def tell(error: Any, message: Any) -> None:
+        if error is not None:
+            outcomes[index] = {"error": _error_name(error), "text": error.str()}
+        else:
+            offset = message.offset()
+            outcomes[index] = {"partition": message.partition(), "offset": -1 if offset is None else offset}
+
+    return tell
+
+
+def _error_name(error: Any) -> str:
+    return str(error.name()).lstrip("_") if error.code() < 0 else name_of_code(error.code())
+
+
+def _poll(consumer: Consumer, count: int, timeout_ms: int) -> list[Read]:
+    until = time.monotonic() + timeout_ms / 1000
+    records: list[Read] = []
+    while len(records) < count and time.monotonic() < until:
+        message = consumer.poll(0.1)
+        if message is None:
+            continue
+        if message.error() is not None:
+            raise Refused(_error_name(message.error()), message.error().str())
+        headers = tuple(message.headers() or ())
+        stamp = message.timestamp()[1]
+        records.append(
+            Read(message.partition(), message.offset(), message.key(), message.value(), stamp, headers)
+        )
+    return records

@@ -1,0 +1,277 @@
+"""kafka-python under contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import kafka
+from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetSpec
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from splashdam.testing.contract.clients.in_process import (
+    API_TIMEOUT_MS,
+    CLIENT_ID,
+    InProcessClient,
+    name_of_code,
+)
+from splashdam.testing.contract.vocabulary import Read, decoded, read_args
+
+_SPECS = {
+    "earliest": OffsetSpec.EARLIEST,
+    "latest": OffsetSpec.LATEST,
+    "max_timestamp": OffsetSpec.MAX_TIMESTAMP,
+}
+
+
+class KafkaPythonClient(InProcessClient):
+    """kafka-python's producer, consumer and admin client."""
+
+    name = "kafka-python"
+    version = kafka.__version__
+
+    @cached_property
+    def _admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID)
+
+    def close(self) -> None:
+        """Closes the admin client, if there is one."""
+        if "_admin" in self.__dict__:
+            self._admin.close()
+
+    def name_of(self, error: BaseException) -> str:
+        code = getattr(error, "errno", None)
+        return super().name_of(error) if code is None else name_of_code(code)
+
+    def do_produce(
+        self,
+        topic: str,
+        records: Sequence[dict[str, Any]],
+        acks: str,
+        idempotent: bool,
+        compression: str,
+        transactional_id: str | None,
+        commit: bool,
+        create: bool,
+    ) -> list[dict[str, Any]]:
+        """Through its KafkaProducer."""
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self.bootstrap_servers,
+            client_id=CLIENT_ID,
+            acks="all" if acks == "all" else int(acks),
+            enable_idempotence=idempotent or transactional_id is not None,
+            compression_type=None if compression == "none" else compression,
+            transactional_id=transactional_id,
+            linger_ms=20,
+            max_block_ms=API_TIMEOUT_MS // 4,
+            request_timeout_ms=API_TIMEOUT_MS // 4,
+            delivery_timeout_ms=API_TIMEOUT_MS // 2,
+            allow_auto_create_topics=create,
+        )
+        try:
+            if transactional_id is not None:
+                producer.init_transactions()
+                producer.begin_transaction()
+            sent = [self._send(producer, topic, each) for each in records]
+            producer.flush(API_TIMEOUT_MS / 1000)
+            outcomes = [self._outcome(each) for each in sent]
+            if transactional_id is not None:
+                end = producer.commit_transaction if commit else producer.abort_transaction
+                end()
+            return outcomes
+        finally:
+            producer.close(timeout=1)
+
+    def _send(self, producer: kafka.KafkaProducer, topic: str, record: dict[str, Any]) -> Any:
+        return producer.send(
+            topic,
+            value=decoded(record["value"]),
+            key=decoded(record["key"]),
+            headers=[(name, decoded(value)) for name, value in record["headers"]],
+            partition=record["partition"],
+            timestamp_ms=record["timestamp_ms"],
+        )
+
+    def _outcome(self, sent: Any) -> dict[str, Any]:
+        try:
+            metadata = sent.get(timeout=API_TIMEOUT_MS / 1000)
+        except Exception as error:  # of any kind: it is this record's outcome
+            return {"error": self.name_of(error), "text": str(error)}
+        return {"partition": metadata.partition, "offset": metadata.offset}
+
+    def _consumer(self, isolation: str, group: str | None = None, **options: Any) -> kafka.KafkaConsumer:
+        return kafka.KafkaConsumer(
+            bootstrap_servers=self.bootstrap_servers,
+            client_id=CLIENT_ID,
+            group_id=group,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=100,
+            allow_auto_create_topics=False,
+            **options,
+        )
+
+    def do_fetch(
+        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+    ) -> list[dict[str, Any]]:
+        """Through a KafkaConsumer with an assigned partition."""
+        consumer = self._consumer(isolation)
+        try:
+            where = TopicPartition(topic, partition)
+            consumer.assign([where])
+            consumer.seek(where, offset)
+            return [read_args(each) for each in _poll(consumer, count, timeout_ms)]
+        finally:
+            consumer.close()
+
+    def do_consume(
+        self, topic: str, group: str, count: int, isolation: str, timeout_ms: int, **options: str
+    ) -> list[dict[str, Any]]:
+        """Through a KafkaConsumer that subscribes."""
+        instance = options.get("instance_id")
+        consumer = self._consumer(isolation, group, group_instance_id=instance)
+        try:
+            consumer.subscribe([topic])
+            records = _poll(consumer, count, timeout_ms)
+            next_offsets = {TopicPartition(topic, each.partition): each.offset + 1 for each in records}
+            if next_offsets:
+                consumer.commit(
+                    {where: OffsetAndMetadata(offset, "", -1) for where, offset in next_offsets.items()}
+                )
+            return [read_args(each) for each in records]
+        finally:
+            consumer.close()
+
+    def do_commit(self, group: str, topic: str, offsets: dict[str, list[Any]]) -> None:
+        """AdminClient.alter_group_offsets."""
+        wanted = {
+            TopicPartition(topic, int(partition)): OffsetAndMetadata(offset, metadata, -1)
+            for partition, (offset, metadata) in offsets.items()
+        }
+        for error in self._admin.alter_group_offsets(group, wanted).values():
+            if error.errno:
+                raise error
+
+    def do_committed(self, group: str, topic: str) -> dict[int, Any]:
+        """AdminClient.list_group_offsets."""
+        found = self._admin.list_group_offsets({group: None})[group]
+        return {
+            where.partition: (each.offset, each.metadata)
+            for where, each in found.items()
+            if where.topic == topic and each.offset >= 0
+        }
+
+    def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
+        """AdminClient.list_partition_offsets."""
+        where = TopicPartition(topic, partition)
+        spec = _SPECS[at] if isinstance(at, str) else at
+        return int(self._admin.list_partition_offsets({where: spec})[where].offset)
+
+    def do_create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        validate_only: bool,
+    ) -> None:
+        """AdminClient.create_topics."""
+        wanted = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": configs}
+        self._admin.create_topics({topic: wanted}, validate_only=validate_only)
+
+    def do_delete_topic(self, topic: str) -> None:
+        """AdminClient.delete_topics."""
+        self._admin.delete_topics([topic])
+
+    def do_list_topics(self) -> list[str]:
+        """AdminClient.list_topics."""
+        return list(self._admin.list_topics())
+
+    def do_describe_topic(self, topic: str) -> list[dict[str, Any]]:
+        """AdminClient.describe_topics."""
+        (found,) = self._admin.describe_topics([topic])
+        if found["error_code"]:
+            raise kafka.errors.for_code(found["error_code"])(topic)
+        return [
+            {
+                "partition": each["partition_index"],
+                "leader": each["leader_id"],
+                "replicas": each["replica_nodes"],
+                "isr": each["isr_nodes"],
+            }
+            for each in sorted(found["partitions"], key=lambda each: each["partition_index"])
+        ]
+
+    def do_create_partitions(self, topic: str, count: int) -> None:
+        """AdminClient.create_partitions."""
+        self._admin.create_partitions({topic: count})
+
+    def do_describe_configs(self, kind: str, name: str) -> dict[str, str | None]:
+        """AdminClient.describe_configs."""
+        found = self._admin.describe_configs([ConfigResource(kind, name)], config_filter="all")
+        (values,) = (each for resources in found.values() for each in resources.values())
+        return {key: each["value"] for key, each in values.items()}
+
+    def do_alter_configs(
+        self, kind: str, name: str, set: dict[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        """AdminClient.alter_configs, incrementally."""
+        changes: dict[str, Any] = {key: (AlterConfigOp.SET, value) for key, value in (set or {}).items()}
+        changes.update({key: (AlterConfigOp.DELETE, None) for key in delete})
+        self._admin.alter_configs([ConfigResource(kind, name, changes)])
+
+    def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """AdminClient.delete_records."""
+        where = TopicPartition(topic, partition)
+        return int(self._admin.delete_records({where: before_offset})[where]["low_watermark"])
+
+    def do_list_groups(self) -> list[str]:
+        """AdminClient.list_groups."""
+        return [each["group_id"] for each in self._admin.list_groups()]
+
+    def do_describe_group(self, group: str) -> dict[str, Any]:
+        """AdminClient.describe_groups."""
+        found = self._admin.describe_groups([group])[group]
+        return {"state": found["group_state"], "members": len(found["members"])}
+
+    def do_delete_group(self, group: str) -> None:
+        """AdminClient.delete_groups."""
+        for error in self._admin.delete_groups([group]).values():
+            _raise(error)
+
+    def do_delete_offsets(self, group: str, topic: str, partition: int) -> None:
+        """AdminClient.delete_group_offsets."""
+        for error in self._admin.delete_group_offsets(group, [TopicPartition(topic, partition)]).values():
+            _raise(error)
+
+    def do_describe_cluster(self) -> dict[str, Any]:
+        """AdminClient.describe_cluster."""
+        found = self._admin.describe_cluster()
+        return {
+            "cluster_id": found["cluster_id"],
+            "controller": found["controller_id"],
+            "brokers": sorted(each["broker_id"] for each in found["brokers"]),
+        }
+
+
+def _raise(error: Any) -> None:
+    """Raises an error that stands in an answer, as class or as text."""
+    if isinstance(error, type) and error.errno:
+        raise error
+    if isinstance(error, str) and error not in ("OK", "NoError"):
+        raise getattr(kafka.errors, error)
+
+
+def _poll(consumer: kafka.KafkaConsumer, count: int, timeout_ms: int) -> list[Read]:
+    until = time.monotonic() + timeout_ms / 1000
+    records: list[Read] = []
+    while len(records) < count and time.monotonic() < until:
+        for found in consumer.poll(timeout_ms=100, max_records=count - len(records)).values():
+            records += (
+                Read(each.partition, each.offset, each.key, each.value, each.timestamp, tuple(each.headers))
+                for each in found
+            )
+    return records
