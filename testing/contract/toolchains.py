@@ -68,7 +68,10 @@ def franz_go(cache: Path) -> Driver:
 
     def build(directory: Path) -> None:
         _run([go, "mod", "init", "splashdam.test/driver"], directory)
-        wanted = (f"github.com/twmb/franz-go@v{FRANZ_GO}", f"github.com/twmb/franz-go/pkg/kadm@v{FRANZ_GO_ADMIN}")
+        wanted = (
+            f"github.com/twmb/franz-go@v{FRANZ_GO}",
+            f"github.com/twmb/franz-go/pkg/kadm@v{FRANZ_GO_ADMIN}",
+        )
         _run([go, "get", *wanted], directory)
         _run([go, "build", "-o", "driver", "."], directory)
 
@@ -87,7 +90,9 @@ def java(cache: Path, jars: Path) -> Driver:
     runtime, compiler = _need("java"), _need("javac")
 
     def build(directory: Path) -> None:
-        _run([compiler, "-nowarn", "-Xlint:none", "-d", ".", "-cp", f"{jars}/*", "JavaDriver.java"], directory)
+        _run(
+            [compiler, "-nowarn", "-Xlint:none", "-d", ".", "-cp", f"{jars}/*", "JavaDriver.java"], directory
+        )
 
     directory = _built(cache / f"java-{jars.name}", [DRIVERS / "JavaDriver.java"], build)
     return Driver((runtime, *JVM, "-cp", f"{jars}/*:{directory}", "JavaDriver"), directory)
@@ -118,7 +123,7 @@ def _run(command: Sequence[str], directory: Path) -> None:
 
 
 def _built(directory: Path, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """The directory in the cache, built if it is missing or its sources have changed; all of it or nothing."""
+    """The directory in the cache, built if it is missing or its sources are newer; all of it or nothing."""
     if all(_is_same(each, directory / each.name) for each in sources):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """What the contract asks of a client, in words that every client has: a record, an outcome, an operation.
 
 A client of another language is a process (``drivers/``) that reads one JSON object a line,
-``{"op": …, "args": {…}}``, and answers ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``; bytes are base64.
+``{"op": …, "args": {…}}``, and answers ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``; bytes are
+base64.
 Python clients answer the same operations with the same values, in this process.
 """
 
@@ -19,7 +20,7 @@ TIMEOUT_MS = 15_000
 """For how long a client looks for the records it is asked for."""
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
+class Refused(Exception):
     """An operation that ended with an error.
 
     Attributes:
@@ -174,7 +175,9 @@ class Client:
             create=create,
         )
         return [
-            Outcome(each.get("partition", -1), each.get("offset", -1), each.get("error"), each.get("text", ""))
+            Outcome(
+                each.get("partition", -1), each.get("offset", -1), each.get("error"), each.get("text", "")
+            )
             for each in answers
         ]
 
@@ -225,7 +228,10 @@ class Client:
     def commit(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
         """Commits offsets with their metadata from outside of the group."""
         self.call(
-            "commit", group=group, topic=topic, offsets={str(key): list(value) for key, value in offsets.items()}
+            "commit",
+            group=group,
+            topic=topic,
+            offsets={str(key): list(value) for key, value in offsets.items()},
         )
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, str]]:

@@ -37,6 +37,7 @@ class AiokafkaClient(InProcessClient):
 
     def do_produce(
         self,
+        *,
         topic: str,
         records: Sequence[dict[str, Any]],
         acks: str,
@@ -48,11 +49,20 @@ class AiokafkaClient(InProcessClient):
     ) -> list[dict[str, Any]]:
         """Through its AIOKafkaProducer."""
         return asyncio.run(
-            self._produce(topic, records, acks, idempotent, compression, transactional_id, commit)
+            self._produce(
+                topic=topic,
+                records=records,
+                acks=acks,
+                idempotent=idempotent,
+                compression=compression,
+                transactional_id=transactional_id,
+                commit=commit,
+            )
         )
 
     async def _produce(
         self,
+        *,
         topic: str,
         records: Sequence[dict[str, Any]],
         acks: str,
@@ -104,7 +114,7 @@ class AiokafkaClient(InProcessClient):
         }
 
     def do_fetch(
-        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
         """Through an AIOKafkaConsumer with an assigned partition."""
 

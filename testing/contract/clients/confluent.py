@@ -9,7 +9,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it re-exports
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -34,7 +34,7 @@ class ConfluentClient(InProcessClient):
     """librdkafka through confluent-kafka's producer, consumer and admin client."""
 
     name = "confluent-kafka"
-    version = confluent_kafka.__version__
+    version = str(confluent_kafka.__version__)
 
     def _settings(self, **options: Any) -> dict[str, Any]:
         names = {name.replace("_", "."): value for name, value in options.items()}
@@ -58,6 +58,7 @@ class ConfluentClient(InProcessClient):
 
     def do_produce(
         self,
+        *,
         topic: str,
         records: Sequence[dict[str, Any]],
         acks: str,
@@ -105,7 +106,7 @@ class ConfluentClient(InProcessClient):
         )
 
     def do_fetch(
-        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
         """Through a Consumer with an assigned partition; its group is never joined."""
         consumer = self._consumer(isolation, "contract-unused")
@@ -133,7 +134,8 @@ class ConfluentClient(InProcessClient):
             next_offsets = {each.partition: each.offset + 1 for each in records}
             if next_offsets:
                 consumer.commit(
-                    offsets=[TopicPartition(topic, *each) for each in next_offsets.items()], asynchronous=False
+                    offsets=[TopicPartition(topic, *each) for each in next_offsets.items()],
+                    asynchronous=False,
                 )
             return [read_args(each) for each in records]
         finally:
@@ -286,11 +288,14 @@ def _poll(consumer: Consumer, count: int, timeout_ms: int) -> list[Read]:
         message = consumer.poll(0.1)
         if message is None:
             continue
-        if message.error() is not None:
-            raise Refused(_error_name(message.error()), message.error().str())
-        headers = tuple(message.headers() or ())
-        stamp = message.timestamp()[1]
-        records.append(
-            Read(message.partition(), message.offset(), message.key(), message.value(), stamp, headers)
-        )
+        error = message.error()
+        if error is not None:
+            raise Refused(_error_name(error), error.str())
+        records.append(_read(message))
     return records
+
+
+def _read(message: Any) -> Read:
+    headers = tuple(message.headers() or ())
+    stamp = message.timestamp()[1]
+    return Read(message.partition(), message.offset(), message.key(), message.value(), stamp, headers)

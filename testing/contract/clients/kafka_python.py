@@ -47,6 +47,7 @@ class KafkaPythonClient(InProcessClient):
 
     def do_produce(
         self,
+        *,
         topic: str,
         records: Sequence[dict[str, Any]],
         acks: str,
@@ -115,7 +116,7 @@ class KafkaPythonClient(InProcessClient):
         )
 
     def do_fetch(
-        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
         """Through a KafkaConsumer with an assigned partition."""
         consumer = self._consumer(isolation)
@@ -220,7 +221,7 @@ class KafkaPythonClient(InProcessClient):
     ) -> None:
         """AdminClient.alter_configs, incrementally."""
         changes: dict[str, Any] = {key: (AlterConfigOp.SET, value) for key, value in (set or {}).items()}
-        changes.update({key: (AlterConfigOp.DELETE, None) for key in delete})
+        changes.update(dict.fromkeys(delete, (AlterConfigOp.DELETE, None)))
         self._admin.alter_configs([ConfigResource(kind, name, changes)])
 
     def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
@@ -259,10 +260,10 @@ class KafkaPythonClient(InProcessClient):
 
 def _raise(error: Any) -> None:
     """Raises an error that stands in an answer, as class or as text."""
-    if isinstance(error, type) and error.errno:
+    if isinstance(error, str):
+        error = getattr(kafka.errors, "NoError" if error == "OK" else error)
+    if error.errno:
         raise error
-    if isinstance(error, str) and error not in ("OK", "NoError"):
-        raise getattr(kafka.errors, error)
 
 
 def _poll(consumer: kafka.KafkaConsumer, count: int, timeout_ms: int) -> list[Read]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import trio
 
@@ -15,6 +15,7 @@ from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import TcpConnect
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
+from splashdam.record.reader import Record
 from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,
     CLIENT_ID,
@@ -24,10 +25,12 @@ from splashdam.testing.contract.clients.in_process import (
 from splashdam.testing.contract.vocabulary import Read, decoded, read_args
 
 T = TypeVar("T")
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 MAX_TIMESTAMP = -3
 """As a timestamp: the offset of the record with the largest one."""
 
+_ACKS: dict[str, Literal[-1, 0, 1]] = {"all": -1, "1": 1, "0": 0}
 _ISOLATION = {
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
     "read_committed": IsolationLevel.READ_COMMITTED,
@@ -50,6 +53,7 @@ class SplashdamClient(InProcessClient):
 
     def do_produce(
         self,
+        *,
         topic: str,
         records: Sequence[dict[str, Any]],
         acks: str,
@@ -63,9 +67,9 @@ class SplashdamClient(InProcessClient):
         producer = KafkaProducer(
             bootstrap_servers=self.bootstrap_servers,
             client_id=CLIENT_ID,
-            acks="all" if acks == "all" else int(acks),
+            acks=_ACKS[acks],
             enable_idempotence=idempotent or transactional_id is not None,
-            compression_type=None if compression == "none" else compression,
+            compression_type=cast("CompressionName", compression),
             transactional_id=transactional_id,
             linger_ms=20,
             max_block_ms=API_TIMEOUT_MS // 2,
@@ -126,7 +130,7 @@ class SplashdamClient(InProcessClient):
         return trio.run(run)
 
     def do_fetch(
-        self, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
+        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
         """Through a FetchClient."""
 
@@ -138,7 +142,14 @@ class SplashdamClient(InProcessClient):
                     for news in await client.fetch(topic, {partition: position}):
                         position = news.next_offset
                         records += (
-                            Read(partition, each.offset, each.key, each.value, each.timestamp_ms, tuple(each.headers))
+                            Read(
+                                partition,
+                                each.offset,
+                                each.key,
+                                each.value,
+                                each.timestamp_ms,
+                                tuple(each.headers),
+                            )
                             for each in news.records
                         )
             return [read_args(each) for each in records[:count]]
@@ -155,3 +166,8 @@ class SplashdamClient(InProcessClient):
 
         return self._reading(offsets)
 
+
+def _read(partition: int, record: Record) -> Read:
+    return Read(
+        partition, record.offset, record.key, record.value, record.timestamp_ms, tuple(record.headers)
+    )
