@@ -67,6 +67,11 @@ class RequestContext(NamedTuple):
     """Who the client is, where the listener asks for that."""
     client: Client = Client()
 
+    @property
+    def client_host(self) -> str:
+        """The client's address, as Kafka writes it where it tells of members of groups."""
+        return f"/{self.client.requester.host}"
+
     def authorize(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this with the resource of this name; yes where nobody asks."""
         authorizer, client = self.broker.authorizer, self.client

@@ -179,6 +179,21 @@ class Group:
         """It has no members."""
         return self.membership is None or self.membership.is_empty
 
+    @property
+    def group_type(self) -> str:
+        """Kafka's name of the protocol; a simple group counts as ``classic``."""
+        return "classic" if self.membership is None else self.membership.group_type
+
+    @property
+    def protocol_type(self) -> str:
+        """What the members call themselves."""
+        return "" if self.membership is None else self.membership.protocol_type
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return "Empty" if self.membership is None else self.membership.state_name
+
     def begin_pending(self, topic_partition: TopicPartition) -> None:
         """A transaction wrote an offset of this partition."""
         self.open_transactions[topic_partition] = self.open_transactions.get(topic_partition, 0) + 1

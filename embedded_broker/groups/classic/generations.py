@@ -6,7 +6,7 @@ Pure: time, timers and the log are its host's. What stands in the log is written
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from splashdam.embedded_broker.groups.classic.members import ClassicMember, JoinResult, SyncResult
@@ -134,8 +134,8 @@ class Generations:
         self._set(self.sync_timer, self.roster.rebalance_timeout_ms, self._expire_syncs)
         for member in list(self.roster.members.values()):
             self.roster.answer_join(member.member_id, self.joined(member))
-            self.keep_alive(member)
             member.is_new = False
+            self.keep_alive(member)
 
     def joined(self, member: ClassicMember) -> JoinResult:
         """What a member of the present generation is told."""
@@ -238,8 +238,8 @@ class Generations:
         self.state = next_state(TRANSITIONS, self.state, event, f"group {self.group_id!r}")
         self.state_since_ms = self.host.wall_ms()
 
-    def write(self) -> None:
-        """Appends the group as it is now.
+    def write(self, owed: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
+        """Appends the group as it is now, behind ``owed``.
 
         Raises:
             BrokerResponseError: the log refuses.
@@ -252,7 +252,7 @@ class Generations:
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
             members=[to_record(each, self.protocol_name) for each in self.roster.members.values()],
         )
-        self.host.append(self.group_id, [(encode_key(self.group_id), encode_value(value))])
+        self.host.append(self.group_id, [*owed, (encode_key(self.group_id), encode_value(value))])
 
     def _write_or_warn(self) -> None:
         """An empty generation that is not in the log costs nothing: the members of before time out again."""

@@ -31,14 +31,21 @@ class ClassicMembership(Generations):
     group_type = "classic"
 
     @classmethod
-    def found(cls, group_id: str, host: GroupHost) -> ClassicMembership:
+    def found(
+        cls, group_id: str, host: GroupHost, owed: Sequence[tuple[bytes, bytes | None]] = ()
+    ) -> ClassicMembership:
         """Begins the membership of a group that nobody has joined yet, and says so in the log.
+
+        Args:
+            group_id: the group.
+            host: time, timers and the log.
+            owed: records that belong before its first one, in the same batch.
 
         Raises:
             BrokerResponseError: the log refuses.
         """
         membership = cls(group_id, host)
-        membership.write()
+        membership.write(owed)
         return membership
 
     @classmethod

@@ -1,0 +1,74 @@
+"""From a group's id to its classic membership, for the requests of members."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.group import Group, GroupHost
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+
+
+class GroupTable(GroupHost, Protocol):
+    """The table of groups, which hosts their memberships."""
+
+    def find(self, group_id: str) -> Group | None:
+        """The group, if it is known."""
+        ...
+
+    def find_or_make(self, group_id: str) -> Group:
+        """The group, made where it is not."""
+        ...
+
+    def drop_if_gone(self, group_id: str) -> None:
+        """Forgets a group of which nothing is known."""
+        ...
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises INVALID_GROUP_ID (24) where it is empty."""
+    if not group_id:
+        raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
+
+
+def membership_of(groups: GroupTable, group_id: str) -> ClassicMembership:
+    """The membership that a member speaks of.
+
+    Raises:
+        BrokerResponseError: INVALID_GROUP_ID; UNKNOWN_MEMBER_ID: there is none; what ``find`` raises.
+    """
+    check_group_id(group_id)
+    group = groups.find(group_id)
+    if group is None or not isinstance(group.membership, ClassicMembership):
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has no such member")
+    return group.membership
+
+
+def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> ClassicMembership:
+    """The membership that somebody joins; made, with its record, for a group that has none.
+
+    An empty group of the other protocol goes on with this one.
+
+    Raises:
+        BrokerResponseError: UNKNOWN_MEMBER_ID: who has an id joins a group that is not there;
+            INCONSISTENT_GROUP_PROTOCOL: members of the other protocol are in; the log refuses.
+    """
+    check_group_id(group_id)
+    group = groups.find(group_id)
+    membership = None if group is None else group.membership
+    if isinstance(membership, ClassicMembership):
+        return membership
+    if group is None and member_id:
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+    if membership is not None and not membership.is_empty:
+        raise error_for(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the members of {group_id!r} use the {membership.group_type} protocol",
+        )
+    owed = [] if membership is None else [(key, None) for key in membership.record_keys]
+    founded = ClassicMembership.found(group_id, groups, owed)
+    if membership is not None:
+        membership.dismiss(ErrorCode.UNKNOWN_MEMBER_ID)
+    groups.find_or_make(group_id).membership = founded
+    return founded

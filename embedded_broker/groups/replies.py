@@ -1,0 +1,81 @@
+"""Answers that memberships give now or later, and the requests that wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import trio
+
+from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.registry import Answer, Parked
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.message import Response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.storage.log import Log
+
+
+class Result(Protocol):
+    """What a membership answers."""
+
+    @property
+    def error_code(self) -> int:
+        """0, or why not."""
+        ...
+
+
+T = TypeVar("T", bound=Result)
+
+
+class Reply(Generic[T]):
+    """What a membership answers one request; to be called once."""
+
+    def __init__(self) -> None:
+        self._result: T | None = None
+        self._given = trio.Event()
+
+    def __call__(self, result: T) -> None:
+        self._result = result
+        self._given.set()
+
+    @property
+    def result(self) -> T | None:
+        """The answer; None while there is none."""
+        return self._result
+
+    async def wait(self) -> T:
+        """The answer, once it is there."""
+        await self._given.wait()
+        assert self._result is not None
+        return self._result
+
+
+def answer_to(
+    reply: Reply[T],
+    respond: Callable[[T], Response],
+    log_of: Callable[[], Log],
+    refuse: Callable[[BrokerResponseError], Response],
+) -> Answer:
+    """The answer, once the membership gives it and the group's record is as safe as its topic wants it.
+
+    Args:
+        reply: what the membership was given.
+        respond: makes a response of it.
+        log_of: where the record is.
+        refuse: makes the answer where the disk failed, or the log has gone.
+    """
+
+    def answer(result: T) -> Answer:
+        if result.error_code:
+            return respond(result)
+        try:
+            return answer_when_safe(log_of(), respond(result), refuse)
+        except BrokerResponseError as error:
+            return refuse(error)
+
+    async def wait() -> Response | None:
+        found = answer(await reply.wait())
+        return await found.wait() if isinstance(found, Parked) else found
+
+    return Parked(wait) if reply.result is None else answer(reply.result)

@@ -1,0 +1,46 @@
+"""DeleteGroups 0–2: forgets groups without members, and all they have committed."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.internal_topics import answer_when_all_safe
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+@handles(DeleteGroupsRequest, versions=range(3))
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Answer:
+    """Each group has its own code: 69 where it is not there, 68 where it has members."""
+    answer, logs = DeleteGroupsResponse(), []
+    for group_id in dict.fromkeys(request.groups_names):
+        code: int = ErrorCode.NONE
+        try:
+            logs.append(_delete(group_id, context))
+        except BrokerResponseError as error:
+            code = error.code
+        answer.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+    return answer_when_all_safe(logs, answer, lambda _: _not_kept(answer))
+
+
+def _delete(group_id: str, context: RequestContext) -> Log:
+    groups = context.broker.groups
+    group = groups.find(group_id)
+    if group is None:
+        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    if not group.is_empty:
+        raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+    groups.offsets.bury_group(group_id)
+    return groups.log_of(group_id)
+
+
+def _not_kept(answer: DeleteGroupsResponse) -> DeleteGroupsResponse:
+    for result in answer.results:
+        result.error_code = result.error_code or ErrorCode.NOT_COORDINATOR
+    return answer

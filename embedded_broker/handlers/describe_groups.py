@@ -1,0 +1,74 @@
+"""DescribeGroups 0–6: state and members of classic groups.
+
+A group that is not there is ``Dead``, and 69 from version 6 on; so is one of KIP-848, which
+ConsumerGroupDescribe tells of.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.groups.classic.members import ClassicMember
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.classic.states import GroupState
+from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+_FIRST_NOT_FOUND_VERSION = 6
+
+
+@handles(DescribeGroupsRequest, versions=range(7))
+def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Every group asked for."""
+    return DescribeGroupsResponse(groups=[_described(group_id, context) for group_id in request.groups])
+
+
+def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    try:
+        group = context.broker.groups.find(group_id)
+    except BrokerResponseError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code)
+    if group is None:
+        return _not_found(group_id, f"Group {group_id} not found.", context.version)
+    if group.membership is not None and not isinstance(group.membership, ClassicMembership):
+        return _not_found(group_id, f"Group {group_id} is not a classic group.", context.version)
+    return _of(group_id, group, group.membership)
+
+
+def _not_found(group_id: str, message: str, version: int) -> DescribedGroup:
+    answer = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if version >= _FIRST_NOT_FOUND_VERSION:
+        answer.error_code, answer.error_message = ErrorCode.GROUP_ID_NOT_FOUND, message
+    return answer
+
+
+def _of(group_id: str, group: Group, membership: ClassicMembership | None) -> DescribedGroup:
+    if membership is None:
+        return DescribedGroup(group_id=group_id, group_state=group.state_name)
+    is_stable = membership.state is GroupState.STABLE
+    protocol = membership.protocol_name if is_stable else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=membership.protocol_type,
+        protocol_data=protocol or "",
+        members=[_member(each, protocol) for each in membership.roster.members.values()],
+    )
+
+
+def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
+    """Without subscription and assignment while the group rebalances."""
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(protocol) if protocol is not None else b"",
+        member_assignment=member.assignment if protocol is not None else b"",
+    )

@@ -1,0 +1,19 @@
+"""Heartbeat 0–4: a member is alive; it is told to join again where that is due (facts section 5.1)."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.groups.classic.requests import membership_of
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@handles(HeartbeatRequest, versions=range(5))
+def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Begins the member's session anew."""
+    try:
+        membership = membership_of(context.broker.groups, request.group_id)
+        membership.heartbeat(request.generation_id, request.member_id, request.group_instance_id)
+    except BrokerResponseError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse()

@@ -1,0 +1,62 @@
+"""SyncGroup 0–5: the leader tells who reads what, and every member hears its share (facts section 5.1)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from splashdam.embedded_broker.groups.classic.members import SyncResult
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.classic.requests import membership_of
+from splashdam.embedded_broker.groups.replies import Reply, answer_to
+from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_FIRST_PROTOCOL_VERSION = 5
+
+
+@handles(SyncGroupRequest, versions=range(6))
+def sync_group(request: SyncGroupRequest, context: RequestContext) -> Answer:
+    """The member's share; parked until the leader has assigned."""
+    groups, reply = context.broker.groups, Reply[SyncResult]()
+    try:
+        if context.version >= _FIRST_PROTOCOL_VERSION and None in (
+            request.protocol_type,
+            request.protocol_name,
+        ):
+            raise _inconsistent("the request names no protocol")
+        membership = membership_of(groups, request.group_id)
+        membership.validate(request.generation_id, request.member_id, request.group_instance_id)
+        _check_protocol(request, membership)
+        assignments = {each.member_id: each.assignment for each in request.assignments}
+        membership.sync(request.member_id, assignments, reply)
+    except BrokerResponseError as error:
+        return _response(SyncResult(error.code))
+    return answer_to(
+        reply,
+        _response,
+        partial(groups.log_of, request.group_id),
+        lambda _: _response(SyncResult(ErrorCode.NOT_COORDINATOR)),
+    )
+
+
+def _check_protocol(request: SyncGroupRequest, membership: ClassicMembership) -> None:
+    if request.protocol_type not in (None, membership.protocol_type):
+        raise _inconsistent(f"the group's members are of type {membership.protocol_type!r}")
+    if request.protocol_name not in (None, membership.protocol_name):
+        raise _inconsistent(f"the group uses {membership.protocol_name!r}")
+
+
+def _inconsistent(what: str) -> BrokerResponseError:
+    return error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error_code,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
