@@ -1,0 +1,227 @@
+"""Questions to the right broker of a cluster: any, the controller, a partition's leader, a coordinator.
+
+For commands and tests that administer a cluster. The sender's questions are few and never wait: they are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import attrs
+import trio
+
+from splashdam.model.broker_errors import LeaderNotAvailableError, error_for
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    RetriableError,
+)
+from splashdam.model.values import TopicPartition
+from splashdam.net.authentication import Authenticator
+from splashdam.net.clock import Clock
+from splashdam.net.cluster_connections import ClusterConnections
+from splashdam.net.connect import Connect
+from splashdam.net.connection import Connection
+from splashdam.net.metadata_reading import read_cluster
+from splashdam.net.nursery import open_plain_nursery
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+GROUP = 0
+TRANSACTION = 1
+"""What a coordinator is asked for."""
+
+_FIRST_WITH_KEYS = 4
+
+
+@attrs.frozen(kw_only=True)
+class ClusterClientSettings:
+    """How to ask.
+
+    Attributes:
+        client_id: sent with each request.
+        request_timeout_ms: how long one answer may take.
+        timeout_ms: how long a question is asked again after failures that may pass.
+        retry_backoff_ms: pause after such a failure.
+    """
+
+    client_id: str = "splashdam"
+    request_timeout_ms: float = 30_000
+    timeout_ms: float = 30_000
+    retry_backoff_ms: float = 100
+
+
+@asynccontextmanager
+async def open_cluster_client(
+    bootstrap: Sequence[tuple[str, int]],
+    *,
+    connect: Connect,
+    clock: Clock,
+    settings: ClusterClientSettings | None = None,
+    authenticator: Authenticator | None = None,
+) -> AsyncIterator[ClusterClient]:
+    """A `ClusterClient` for as long as the block lasts. Nothing is connected before the first question.
+
+    Args:
+        bootstrap: addresses to start from, see `splashdam.net.addresses.parse_bootstrap_servers`.
+        connect: makes streams, for example `splashdam.net.connect.TcpConnect`.
+        clock: for deadlines.
+        settings: see `ClusterClientSettings`.
+        authenticator: see `ClusterConnections`.
+    """
+    settings = settings or ClusterClientSettings()
+    async with open_plain_nursery() as nursery:
+        connections = ClusterConnections(
+            nursery,
+            bootstrap,
+            connect=connect,
+            clock=clock,
+            client_id=settings.client_id,
+            request_timeout_ms=settings.request_timeout_ms,
+            authenticator=authenticator,
+        )
+        yield ClusterClient(connections, bootstrap, clock, settings)
+        nursery.cancel_scope.cancel()
+
+
+class ClusterClient:
+    """Asks brokers; made by `open_cluster_client`. One task at a time may use it.
+
+    A question is a request, or a function that makes one for the version that both sides speak, and ``read``,
+    which makes something of the answer, and raises what it refuses. Errors that may pass (a leader moves, a
+    coordinator loads, a connection breaks) are met by asking again for ``timeout_ms``; then
+    ``KafkaTimeoutError`` is raised.
+    """
+
+    def __init__(
+        self,
+        connections: ClusterConnections,
+        bootstrap: Sequence[tuple[str, int]],
+        clock: Clock,
+        settings: ClusterClientSettings,
+    ) -> None:
+        self._connections = connections
+        self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
+        self._clock = clock
+        self._settings = settings
+
+    async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
+        """What the first broker that can be reached says."""
+        return await self._ask("a broker", self._reachable, request, read)
+
+    async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
+        """What the controller says."""
+        return await self._ask("the controller", self._controller, request, read)
+
+    async def leader(
+        self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
+    ) -> T:
+        """What the partition's leader says."""
+
+        async def find() -> Connection:
+            return await self._leader(topic_partition)
+
+        return await self._ask(f"the leader of {topic_partition}", find, request, read)
+
+    async def coordinator(
+        self, key: str, request: Question[R], read: Callable[[R], T], *, key_type: int = GROUP
+    ) -> T:
+        """What the coordinator of a group, or of a transactional id, says."""
+
+        async def find() -> Connection:
+            return await self._coordinator(key, key_type)
+
+        return await self._ask(f"the coordinator of {key!r}", find, request, read)
+
+    async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
+        """What one broker says."""
+
+        async def find() -> Connection:
+            return await self._connections.to(node)
+
+        return await self._ask(str(node), find, request, read)
+
+    async def cluster(self, topics: Sequence[str] | None = ()) -> ClusterMetadata:
+        """Brokers and controller, and these topics, None for all; nothing is created."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        return await self.any(MetadataRequest(topics=asked, allow_auto_topic_creation=False), read_cluster)
+
+    async def _ask(
+        self,
+        whom: str,
+        find: Callable[[], Awaitable[Connection]],
+        question: Question[R],
+        read: Callable[[R], T],
+    ) -> T:
+        give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
+        while True:
+            try:
+                connection = await find()
+                request = question if isinstance(question, Request) else question(connection)
+                return read(await connection.request(request))
+            except UnknownTopicOrPartitionError:
+                raise  # who administers wants to hear that at once
+            except RetriableError as error:
+                if self._clock.now_ms() >= give_up_at_ms:
+                    text = f"{whom}: no success in {self._settings.timeout_ms:g} ms; last: {error}"
+                    raise KafkaTimeoutError(text) from error
+            await trio.sleep(self._settings.retry_backoff_ms / 1000)
+
+    async def _reachable(self) -> Connection:
+        failures: list[str] = []
+        for seed in self._seeds:
+            try:
+                return await self._connections.to(seed)
+            except KafkaError as error:
+                failures.append(str(error))
+        raise KafkaConnectionError("no broker can be reached: " + "; ".join(dict.fromkeys(failures)))
+
+    async def _controller(self) -> Connection:
+        cluster = await self._cluster_now([])
+        node = cluster.nodes.get(cluster.controller_id)
+        if node is None:
+            raise ProtocolError(f"MetadataResponse: controller {cluster.controller_id} is no broker")
+        return await self._connections.to(node)
+
+    async def _leader(self, topic_partition: TopicPartition) -> Connection:
+        cluster = await self._cluster_now([topic_partition.topic])
+        if cluster.topics[topic_partition.topic].error_code:
+            raise error_for(cluster.topics[topic_partition.topic].error_code, str(topic_partition))
+        info = cluster.partition(topic_partition)
+        if info is None:
+            raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+        node = cluster.nodes.get(info.leader)
+        if node is None:
+            raise LeaderNotAvailableError(f"{topic_partition} has no leader")
+        return await self._connections.to(node)
+
+    async def _cluster_now(self, topics: Sequence[str]) -> ClusterMetadata:
+        asked = [MetadataRequestTopic(name=name) for name in topics]
+        connection = await self._reachable()
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return read_cluster(await connection.request(request))
+
+    async def _coordinator(self, key: str, key_type: int) -> Connection:
+        connection = await self._reachable()
+        has_keys = connection.version_for(FindCoordinatorRequest) >= _FIRST_WITH_KEYS
+        request = FindCoordinatorRequest(
+            key="" if has_keys else key, key_type=key_type, coordinator_keys=[key] if has_keys else []
+        )
+        answer = await connection.request(request)
+        found = answer.coordinators[0] if has_keys and answer.coordinators else answer
+        if found.error_code:
+            raise error_for(found.error_code, f"the coordinator of {key!r}")
+        return await self._connections.to(Node(found.node_id, found.host, found.port))
+
+
+Question = Request[R] | Callable[[Connection], Request[R]]
+"""A request, or what makes one for a connection, whose versions it may ask for."""

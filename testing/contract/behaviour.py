@@ -1,0 +1,126 @@
+"""A behaviour: something that a cluster does, as a client sees it, and a function that looks whether it does.
+
+A behaviour is a function of a `Run`; its docstring says what clients may rely on, and it fails with an
+``AssertionError`` or a `Refused`. `behaviour` names the operations it needs, and clients that lack one are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from inspect import cleandoc
+from typing import NamedTuple
+
+from splashdam.testing.contract.vocabulary import Client, Refused
+
+PREFIX = "splashdam-contract-"
+"""Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
+
+
+class Behaviour(NamedTuple):
+    """One of them.
+
+    Attributes:
+        area: the module it stands in.
+        name: of the function.
+        text: what it promises.
+        needs: the operations a client must have.
+        check: looks whether it holds.
+    """
+
+    area: str
+    name: str
+    text: str
+    needs: frozenset[str]
+    check: Callable[[Run], None]
+
+    @property
+    def title(self) -> str:
+        """The name as words."""
+        return self.name.replace("_", " ")
+
+
+BEHAVIOURS: list[Behaviour] = []
+"""All that are imported, in the order in which they are written; `behaviours.all_behaviours` imports them."""
+
+
+def behaviour(*needs: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Declares a function to be a behaviour.
+
+    Args:
+        needs: the operations of `Client` it uses.
+    """
+
+    def declare(check: Callable[[Run], None]) -> Callable[[Run], None]:
+        area = check.__module__.rpartition(".")[2]
+        text = cleandoc(check.__doc__ or "")
+        BEHAVIOURS.append(Behaviour(area, check.__name__, text, frozenset(needs), check))
+        return check
+
+    return declare
+
+
+class Run:
+    """One behaviour through one client.
+
+    Args:
+        client: the client under contract.
+        helper: a client that creates and deletes what the run needs.
+        bootstrap_servers: of the cluster, for what speaks the protocol itself.
+
+    Attributes:
+        client, helper, bootstrap_servers: as given.
+    """
+
+    def __init__(self, client: Client, helper: Client, bootstrap_servers: str) -> None:
+        self.client = client
+        self.helper = helper
+        self.bootstrap_servers = bootstrap_servers
+        self._prefix = f"{PREFIX}{secrets.token_hex(4)}-"
+        self._numbers = itertools.count()
+        self._topics: list[str] = []
+        self._groups: list[str] = []
+
+    def name(self) -> str:
+        """A name that nobody else has."""
+        return f"{self._prefix}{next(self._numbers)}"
+
+    def new_topic(self) -> str:
+        """The name of a topic that does not exist, and is deleted at the end if it does by then."""
+        name = self.name()
+        self._topics.append(name)
+        return name
+
+    def topic(self, partitions: int = 1, **configs: str) -> str:
+        """A topic; configurations by their names with ``_`` for ``.``."""
+        name = self.new_topic()
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        self.helper.create_topic(name, partitions, configs=dotted)
+        return name
+
+    def group(self) -> str:
+        """The name of a group, deleted at the end."""
+        name = self.name()
+        self._groups.append(name)
+        return name
+
+    @contextmanager
+    def refused(self, *names: str) -> Iterator[None]:
+        """A block that has to end with one of these errors."""
+        try:
+            yield
+        except Refused as error:
+            assert error.name in names, f"refused with {error}, and not with {' or '.join(names)}"
+        else:
+            raise AssertionError(f"it was not refused with {' or '.join(names)}")
+
+    def clean_up(self) -> None:
+        """Deletes its topics and groups, as far as the cluster lets it."""
+        for group in self._groups:
+            with suppress(Refused):
+                self.helper.call("delete_group", group=group)
+        for topic in self._topics:
+            with suppress(Refused):
+                self.helper.call("delete_topic", topic=topic)
