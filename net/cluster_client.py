@@ -1,6 +1,6 @@
 """Questions to the right broker of a cluster: any, the controller, a partition's leader, a coordinator.
 
-For commands and tests that administer a cluster. The sender's questions are few and never wait: they are its own.
+For commands and tests that administer a cluster. The sender has its own: those never wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from splashdam.model.broker_errors import LeaderNotAvailableError, error_for
+from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import (
     KafkaConnectionError,
