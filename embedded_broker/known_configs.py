@@ -22,9 +22,7 @@ _REASONS = {
         controlled.shutdown.enable auto.leader.rebalance.enable leader.imbalance.check.interval.seconds
         leader.imbalance.per.broker.percentage inter.broker.protocol.version""",
     "there is one broker, so nothing is replicated": """
-        default.replication.factor replica.lag.time.max.ms replica.fetch.max.bytes replica.fetch.min.bytes
-        replica.fetch.wait.max.ms replica.fetch.backoff.ms replica.fetch.response.max.bytes
-        replica.socket.timeout.ms replica.socket.receive.buffer.bytes num.replica.fetchers
+        default.replication.factor
         transaction.state.log.replication.factor transaction.state.log.min.isr
         num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
     "one event loop does the work of all threads": """
@@ -32,7 +30,8 @@ _REASONS = {
         group.coordinator.threads
         queued.max.requests""",
     "the system's own buffers and limits serve": """
-        socket.send.buffer.bytes socket.receive.buffer.bytes socket.listen.backlog.size""",
+        socket.send.buffer.bytes socket.receive.buffer.bytes replica.socket.receive.buffer.bytes
+        socket.listen.backlog.size""",
     "group.version says which protocols groups have": "group.coordinator.rebalance.protocols",
     "assignments are computed, and patterns matched, as soon as something changes": """
         group.consumer.assignment.interval.ms group.consumer.min.assignment.interval.ms
@@ -44,6 +43,7 @@ _REASONS = {
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr
         share.coordinator.state.topic.num.partitions""",
     "the log is read as it is": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
+    "one task fetches what one leader has": "num.replica.fetchers",
     "nothing is measured for others": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level
         auto.include.jmx.reporter""",

@@ -54,7 +54,7 @@ def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
     """
     for topic_partition, log in logs.logs.items():
         leader = leadership.leader_of(topic_partition)
-        if leader is not None:
+        if leader is not None and leader.node_id == logs.identity.node_id:
             log.begin_leader_epoch(leader.leader_epoch)
 
 

@@ -6,10 +6,17 @@ section 8).
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from splashdam.embedded_broker.cluster.state import PartitionState
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.replication.partition import Partition
 
 
 class ReplicaFetch(NamedTuple):
@@ -32,6 +39,12 @@ class ReplicaFetch(NamedTuple):
     leader_end_offset: int
 
 
+def not_a_replica(topic_partition: TopicPartition, fetch: ReplicaFetch) -> BrokerResponseError:
+    """What a node is answered that is no follower; if it names a leader epoch, this broker may be behind."""
+    kind = NotLeaderOrFollowerError if fetch.leader_epoch < 0 else UnknownLeaderEpochError
+    return kind(f"node {fetch.replica_id} is no replica of {topic_partition}")
+
+
 class TakesReplicaFetches(Protocol):
     """What the fetch handler asks of replication."""
 
@@ -40,6 +53,18 @@ class TakesReplicaFetches(Protocol):
 
         Raises:
             BrokerResponseError: what the partition is answered with, such as that the node is no replica.
+        """
+        ...
+
+    def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+        """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
+        ...
+
+    def leader(self, topic_partition: TopicPartition) -> Partition:
+        """A partition with several replicas that this broker leads.
+
+        Raises:
+            NotLeaderOrFollowerError: another broker leads it, or nobody does.
         """
         ...
 
@@ -54,5 +79,15 @@ class NoReplicas:
             UnknownLeaderEpochError: the fetch names a leader epoch: perhaps this broker is behind.
             NotLeaderOrFollowerError: it names none.
         """
-        kind = NotLeaderOrFollowerError if fetch.leader_epoch < 0 else UnknownLeaderEpochError
-        raise kind(f"node {fetch.replica_id} is no replica of {log.topic_partition}")
+        raise not_a_replica(log.topic_partition, fetch)
+
+    def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+        """Nothing follows from it."""
+
+    def leader(self, topic_partition: TopicPartition) -> Partition:
+        """Refuses.
+
+        Raises:
+            NotLeaderOrFollowerError: no partition has replicas here.
+        """
+        raise NotLeaderOrFollowerError(f"{topic_partition} has no replicas here")

@@ -79,7 +79,7 @@ class StraightProduce:
         self._is_known = True
         batch = form.records_of(frame)
         log = self._broker.logs.logs.get(form.topic_partition)
-        if batch is None or log is None or options_of(log).flush_messages != MAX_LONG:
+        if batch is None or log is None or log.is_replicated or options_of(log).flush_messages != MAX_LONG:
             return None
         try:
             check_attributes(batch, version)

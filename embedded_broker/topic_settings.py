@@ -52,8 +52,7 @@ class TopicSettings(LogSettings):
         1,
         "min.insync.replicas",
         check=whole_number(1, MAX_INT),
-        doc="Replicas that must have a write before acks=all is answered",
-        without_effect=_ONE_BROKER,
+        doc="Replicas that must have a write before acks=all is answered; not more than there are",
     )
     preallocate: bool = topic_option(
         False,

@@ -8,6 +8,8 @@ Where ``flush.messages`` makes a sync due, the answer waits for it: the batches 
 other clients that come while a sync runs, share the next one (``Log.sync``). A transaction's state is synced
 before the first batch of such a log: a power cut may keep what was not synced, too, and a batch without its
 transaction is nobody's to end.
+
+With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import logging
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+import trio
 
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.partitions import leader_elsewhere, leader_log
@@ -31,6 +35,7 @@ from splashdam.model.broker_errors import (
     InvalidRequiredAcksError,
     InvalidTopicError,
     KafkaStorageError,
+    RequestTimedOutError,
     UnsupportedCompressionTypeError,
 )
 from splashdam.model.error_codes import ErrorCode
@@ -52,6 +57,7 @@ from splashdam.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.replication.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +65,7 @@ ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_VERSION = 10
 _ZSTD = int(Codec.ZSTD)
+_ALL = -1  # acks
 
 
 @handles(ProduceRequest, versions=range(3, 13), advertised_from=0)
@@ -88,8 +95,8 @@ def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResp
     ]
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
-        flushed = partial(_answer_when_flushed, request.acks, responses, endpoints, due)
-        return Parked(flushed, lets_others_begin=True)
+        safe = partial(_answer_when_safe, request, responses, endpoints, due)
+        return Parked(safe, lets_others_begin=True)
     return _answer(request.acks, responses, endpoints)
 
 
@@ -139,11 +146,15 @@ def refuse(
 
 
 class _Due(NamedTuple):
-    """A batch whose answer waits until the log is on stable storage up to ``end_offset``."""
+    """A batch whose answer waits until the log is safe up to ``end_offset``.
+
+    That is: on stable storage, or, where a partition is named, on its replicas in sync.
+    """
 
     answer: PartitionProduceResponse
     log: Log
     end_offset: int
+    partition: Partition | None = None
 
 
 def _append(
@@ -156,13 +167,29 @@ def _append(
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
         batch, log, state_log = _admit(topic_partition, data, request, context)
+        partition = _replicated(log, request.acks, context.broker)
         appended = append_batch(log, batch, context.broker)
     except BrokerResponseError as error:
         refuse(answer, topic_partition, error)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
     due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
+    if partition is not None:
+        due.append(_Due(answer, log, appended.last_offset + 1, partition))
     return answer
+
+
+def _replicated(log: Log, acks: int, broker: Broker) -> Partition | None:
+    """The partition whose replicas ``acks=all`` waits for; None where there is nobody to wait for.
+
+    Raises:
+        NotEnoughReplicasError: fewer are in sync than ``min.insync.replicas`` wants.
+    """
+    if acks != _ALL or not log.is_replicated:
+        return None
+    partition = broker.replicas.leader(log.topic_partition)
+    partition.leading().check_enough_in_sync()
+    return partition
 
 
 def _admit(
@@ -243,16 +270,30 @@ def _named_leaders(responses: list[TopicProduceResponse], context: RequestContex
     return list(endpoints.values())
 
 
-async def _answer_when_flushed(
-    acks: int, responses: list[TopicProduceResponse], endpoints: list[NodeEndpoint], due: list[_Due]
+async def _answer_when_safe(
+    request: ProduceRequest,
+    responses: list[TopicProduceResponse],
+    endpoints: list[NodeEndpoint],
+    due: list[_Due],
 ) -> ProduceResponse | None:
-    for answer, log, end_offset in due:
+    deadline = trio.current_time() + request.timeout_ms / 1000
+    for answer, log, end_offset, partition in due:
         try:
-            if log.recovery_point < end_offset:
+            if partition is not None:
+                await _wait_replicated(partition, end_offset, deadline)
+            elif log.recovery_point < end_offset:
                 await log.sync()
-        except KafkaStorageError as error:
+        except BrokerResponseError as error:
             refuse(answer, log.topic_partition, error)
-    return _answer(acks, responses, endpoints)
+    return _answer(request.acks, responses, endpoints)
+
+
+async def _wait_replicated(partition: Partition, end_offset: int, deadline: float) -> None:
+    """As ``Partition.wait_replicated``, for as long as the producer waits; the batch stays in any case."""
+    with trio.move_on_at(deadline):
+        await partition.wait_replicated(end_offset)
+        return
+    raise RequestTimedOutError(f"not all replicas in sync have it yet; the log has, up to {end_offset}")
 
 
 def _answer(

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
+from splashdam.embedded_broker.replication.settings import ReplicationSettings
 from splashdam.embedded_broker.security.listeners import Listener, parse_listeners, parse_protocol_map
-from splashdam.embedded_broker.storage.settings import DirectorySettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
 from splashdam.model.secrets import Secret
@@ -58,7 +58,7 @@ def _listed(value: Any) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class SecuritySettings(DirectorySettings):
+class SecuritySettings(ReplicationSettings):
     """The part of ``BrokerSettings`` that says who may talk to the broker, and how."""
 
     listeners: str = option(

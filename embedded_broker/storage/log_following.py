@@ -124,6 +124,7 @@ class FollowingLog(AppendableLog):
         if self.state is not LogState.OPEN:
             self._refuse("truncation")
         if offset >= self.log_end_offset:
+            self._epochs.cut(self.log_start_offset, self.log_end_offset)  # one that wrote nothing may differ
             return
         segments = self._segments.all
         if offset < segments[0].base_offset:

@@ -1,0 +1,353 @@
+"""A follower at work: one task for each leader, which fetches what is followed there, over the protocol.
+
+What is fetched is appended as it is. The leader says where the logs diverge, then this one is cut; where it
+has nothing any more of what this one needs next, this one begins anew. The high watermark comes with the next
+fetch. Whatever fails is tried again after ``replica.fetch.backoff.ms``, a partition by itself where it alone
+fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+from splashdam.embedded_broker.replication.divergence import truncation_offset
+from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
+from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.leader_epochs import EpochEnd
+from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, Log
+from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError, message_of
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import Clock
+from splashdam.net.connection import Connection
+from splashdam.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
+from splashdam.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.settings import BrokerSettings
+
+_log = logging.getLogger(__name__)
+
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class Follower(Protocol):
+    """What a fetcher asks of its broker."""
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+        ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """What the controller gave it at its start."""
+        ...
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """At present."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """For deadlines and timestamps."""
+        ...
+
+    async def connect(self, node_id: int) -> trio.abc.Stream:
+        """A stream to another broker.
+
+        Raises:
+            KafkaConnectionError: it is not reached.
+        """
+        ...
+
+    def truncated(self, log: Log) -> None:
+        """A log ends earlier now; that must be on disk before it grows again.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        ...
+
+
+@attrs.define(eq=False)
+class Followed:
+    """One partition that is followed, in one leader epoch.
+
+    Attributes:
+        log: its log.
+        leader_epoch: the leader's.
+        paused_until_ms: nothing is asked before.
+        asked_offset: the log's end at the last request.
+    """
+
+    log: Log
+    leader_epoch: int
+    paused_until_ms: float = 0.0
+    asked_offset: int = -1
+
+
+class LeaderFetcher:
+    """Fetches from one other broker.
+
+    Args:
+        leader_id: its node id.
+        follower: this broker.
+    """
+
+    def __init__(self, leader_id: int, follower: Follower) -> None:
+        self._leader_id = leader_id
+        self._follower = follower
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._changed = trio.Event()
+        self._session = FetchSession()
+
+    def follow(self, log: Log, leader_epoch: int) -> None:
+        """Follows a partition, in this epoch from now on."""
+        before = self._followed.get(log.topic_partition)
+        if before is None or before.log is not log or before.leader_epoch != leader_epoch:
+            self._followed[log.topic_partition] = Followed(log, leader_epoch)
+            self._changed.set()
+
+    def unfollow(self, topic_partition: TopicPartition) -> None:
+        """Follows it no more: what is still under way is not taken."""
+        self._followed.pop(topic_partition, None)
+
+    @property
+    def _backoff_ms(self) -> int:
+        return self._follower.settings.replica_fetch_backoff_ms
+
+    async def run(self) -> None:
+        """Fetches for ever; with nothing to follow there is no connection."""
+        while True:
+            self._changed = trio.Event()
+            if not self._followed:
+                await self._changed.wait()
+            try:
+                await self._fetch_from_leader()
+            except KafkaError as error:
+                _log.info("following node %d: %s", self._leader_id, message_of(error))
+            except Exception:
+                _log.exception("following node %d failed", self._leader_id)
+            if self._followed:
+                await trio.sleep(self._backoff_ms / 1000)
+
+    async def _fetch_from_leader(self) -> None:
+        """Until nothing is followed any more, or something fails."""
+        follower, settings = self._follower, self._follower.settings
+        connection = Connection(
+            await follower.connect(self._leader_id),
+            clock=follower.clock,
+            client_id=f"broker-{follower.node_id}-fetcher-{self._leader_id}",
+            request_timeout_ms=settings.replica_socket_timeout_ms,
+            max_in_flight_requests=1,
+            max_response_bytes=settings.replica_fetch_response_max_bytes + settings.socket_request_max_bytes,
+            peer=f"node {self._leader_id}",
+        )
+        self._session = FetchSession()
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            await nursery.start(connection.run)
+            try:
+                await connection.negotiate("splashdam-broker", version("splashdam"))
+                while self._followed:
+                    await self.step(connection)
+            except Exception as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def step(self, connection: Connection) -> None:
+        """One request and what is to be done with its answer, or a pause where nothing is to be asked now.
+
+        Raises:
+            KafkaError: the connection is of no more use, or the leader refuses the whole request.
+        """
+        asked = self._next()
+        if not asked:
+            self._changed = trio.Event()
+            now_ms = self._follower.clock.now_ms()
+            pause_ms = min(each.paused_until_ms for each in self._followed.values()) - now_ms
+            with trio.move_on_after(max(0.0, pause_ms) / 1000):
+                await self._changed.wait()
+            return
+        request = self._request()
+        self._session.fill(request, {each: self._wanted(followed) for each, followed in asked.items()})
+        response = await connection.request(request)
+        if response.error_code in _SESSION_ERRORS:
+            self._session.lost()
+            return
+        if response.error_code:
+            raise error_for(response.error_code, "fetch")
+        self._session.answered(response.session_id)
+        for topic_partition, data in _partitions_of(response, asked):
+            await self._take(connection, topic_partition, asked[topic_partition], data)
+
+    def _next(self) -> dict[TopicPartition, Followed]:
+        now_ms = self._follower.clock.now_ms()
+        for each, followed in list(self._followed.items()):
+            if followed.log.state is LogState.CLOSED:  # deleted
+                del self._followed[each]
+        return {
+            each: followed for each, followed in self._followed.items() if followed.paused_until_ms <= now_ms
+        }
+
+    def _request(self) -> FetchRequest:
+        settings = self._follower.settings
+        return FetchRequest(
+            replica_state=ReplicaState(
+                replica_id=self._follower.node_id, replica_epoch=self._follower.broker_epoch
+            ),
+            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            topics=[],
+        )
+
+    def _wanted(self, followed: Followed) -> Wanted:
+        log = followed.log
+        followed.asked_offset = log.log_end_offset
+        return Wanted(
+            log.topic_id,
+            FetchPartition(
+                partition=log.topic_partition.partition,
+                current_leader_epoch=followed.leader_epoch,
+                fetch_offset=log.log_end_offset,
+                last_fetched_epoch=log.last_epoch,
+                log_start_offset=log.log_start_offset,
+                partition_max_bytes=self._follower.settings.replica_fetch_max_bytes,
+                high_watermark=log.high_watermark,
+            ),
+        )
+
+    # --- answers --------------------------------------------------------------------------------------------
+
+    async def _take(
+        self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
+    ) -> None:
+        if not self._is_current(where, followed):
+            return
+        try:
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._find_a_place(connection, where, followed)
+            elif data.error_code:
+                raise error_for(data.error_code, f"fetch from offset {followed.asked_offset}")
+            elif data.diverging_epoch.end_offset >= 0 or data.diverging_epoch.epoch >= 0:
+                leader = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                log = followed.log
+                await self._truncate(where, followed, _cut_of(log, leader))
+            else:
+                self._append(followed.log, data)
+        except (BrokerResponseError, ProtocolError) as error:
+            if self._is_current(where, followed):
+                level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
+                _log.log(level, "following %s at node %d: %s", where, self._leader_id, message_of(error))
+                followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+
+    def _is_current(self, where: TopicPartition, followed: Followed) -> bool:
+        """Whether the partition is still followed as it was when the request was made."""
+        return (
+            self._followed.get(where) is followed
+            and followed.log.state is not LogState.CLOSED
+            and followed.log.log_end_offset == followed.asked_offset
+        )
+
+    def _append(self, log: Log, data: PartitionData) -> None:
+        if isinstance(data.records, memoryview) and data.records:
+            taken = log.append_as_follower(data.records, now_ms=self._follower.clock.wall_ms())
+            if taken:  # in the order of the requests: others have their turn where not all fits
+                self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
+        log.advance_high_watermark(data.high_watermark)
+        start_offset = min(data.log_start_offset, log.high_watermark)
+        if start_offset > log.log_start_offset:
+            log.advance_log_start(start_offset)
+
+    async def _truncate(self, where: TopicPartition, followed: Followed, offset: int) -> None:
+        """Cuts the log; where it is not followed any more when the disk has time for that, it stays."""
+        await followed.log.wait_for_sync()
+        if self._is_current(where, followed):
+            followed.log.truncate_to(offset, now_ms=self._follower.clock.wall_ms())
+            self._follower.truncated(followed.log)
+
+    async def _find_a_place(self, connection: Connection, where: TopicPartition, followed: Followed) -> None:
+        """The leader has nothing at our end: its log ends before, or starts behind it."""
+        log = followed.log
+        latest = await self._offset(connection, where, followed, LATEST)
+        if latest < followed.asked_offset:
+            await self._truncate(where, followed, latest)
+            return
+        earliest = await self._offset(connection, where, followed, EARLIEST)
+        if earliest <= followed.asked_offset:
+            raise OffsetOutOfRangeError(
+                f"the leader has {earliest} to {latest}, and not what follows {followed.asked_offset}"
+            )
+        await log.wait_for_sync()
+        if self._is_current(where, followed):
+            log.start_anew_at(earliest, now_ms=self._follower.clock.wall_ms())
+            self._follower.truncated(log)
+
+    async def _offset(
+        self, connection: Connection, where: TopicPartition, followed: Followed, timestamp: int
+    ) -> int:
+        asked = ListOffsetsPartition(
+            partition_index=where.partition,
+            current_leader_epoch=followed.leader_epoch,
+            timestamp=timestamp,
+        )
+        response = await connection.request(
+            ListOffsetsRequest(
+                replica_id=self._follower.node_id,
+                topics=[ListOffsetsTopic(name=where.topic, partitions=[asked])],
+            )
+        )
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code:
+                    raise error_for(answer.error_code, "offsets")
+                return answer.offset
+        raise ProtocolError("the leader answered nothing about its offsets")
+
+
+def _cut_of(log: Log, leader: EpochEnd) -> int:
+    return truncation_offset(
+        leader, log.end_of_epoch, log_end_offset=log.log_end_offset, high_watermark=log.high_watermark
+    )
+
+
+def _partitions_of(
+    response: FetchResponse, asked: dict[TopicPartition, Followed]
+) -> list[tuple[TopicPartition, PartitionData]]:
+    """The partitions of an answer, by their topics' names; what was not asked for is left out."""
+    names = {followed.log.topic_id: each.topic for each, followed in asked.items()}
+    found = []
+    for topic in response.responses:
+        name = names.get(bytes(topic.topic_id), topic.topic)
+        for data in topic.partitions:
+            where = TopicPartition(name, data.partition_index)
+            if where in asked:
+                found.append((where, data))
+    return found

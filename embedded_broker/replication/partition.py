@@ -1,0 +1,245 @@
+"""One partition of which this broker keeps a replica beside others: its log, and what it means to lead it.
+
+While it leads, appends move the high watermark as far as the followers' fetches allow, and whoever waits for
+an offset hears of it, or that somebody else leads now. It stays one object while leaders change.
+"""
+
+from __future__ import annotations
+
+import logging
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+from splashdam.embedded_broker.replica_fetches import not_a_replica
+from splashdam.embedded_broker.replication.leader_state import LeaderState
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.model.broker_errors import (
+    NetworkExceptionError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+)
+from splashdam.model.errors import BrokerResponseError
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.cluster.state import PartitionState
+    from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+    from splashdam.model.values import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_UNCERTAIN = (RequestTimedOutError, NetworkExceptionError)
+"""What leaves open whether the controller has agreed: the proposal stands until it says something newer."""
+
+
+class Surroundings(Protocol):
+    """What a partition asks of its broker."""
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+        ...
+
+    @property
+    def lag_time_max_ms(self) -> float:
+        """``replica.lag.time.max.ms``."""
+        ...
+
+    def now_ms(self) -> float:
+        """The time."""
+        ...
+
+    def is_eligible(self, node_id: int) -> bool:
+        """Whether a broker may join an ISR."""
+        ...
+
+    def propose(
+        self, topic_partition: TopicPartition, isr: tuple[int, ...], state: PartitionState
+    ) -> PartitionState:
+        """Asks the controller for another ISR.
+
+        Raises:
+            BrokerResponseError: why not.
+        """
+        ...
+
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """Readers may go on."""
+        ...
+
+
+@attrs.define(eq=False)
+class _Waiter:
+    """Somebody who waits for the high watermark; ``is_lost``: in vain, somebody else leads."""
+
+    offset: int
+    event: trio.Event = attrs.field(factory=trio.Event)
+    is_lost: bool = False
+
+    def __lt__(self, other: _Waiter) -> bool:
+        return self.offset < other.offset
+
+
+class Partition:
+    """One partition of this broker.
+
+    Args:
+        log: its log; replicated from now on.
+        state: what the controller says.
+        surroundings: its broker.
+
+    Attributes:
+        log: as given.
+        state: the newest that the controller has told, as far as it was taken in.
+        leader: what it knows of the others; None while it does not lead.
+    """
+
+    def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
+        log.begin_replication()
+        log.on_growth = self.advance
+        self.log = log
+        self.state = state
+        self.leader: LeaderState | None = None
+        self._surroundings = surroundings
+        self._waiting: list[_Waiter] = []  # a heap
+
+    # --- roles ----------------------------------------------------------------------------------------------
+
+    def lead(self, state: PartitionState) -> None:
+        """Leads from now on, or goes on leading with another ISR or other replicas.
+
+        Raises:
+            KafkaStorageError: the epoch cannot be written; it does not lead.
+        """
+        around, before = self._surroundings, self.leader
+        self.state = state
+        if before is not None and before.state.leader_epoch == state.leader_epoch:
+            before.apply(state, around.now_ms())
+        else:
+            self.log.begin_leader_epoch(state.leader_epoch)
+            self.leader = LeaderState(
+                around.node_id,
+                state,
+                epoch_start_offset=self._epoch_start(state.leader_epoch),
+                min_isr=lambda: options_of(self.log).min_insync_replicas,
+                is_eligible=around.is_eligible,
+                now_ms=around.now_ms(),
+                lag_time_max_ms=around.lag_time_max_ms,
+            )
+            _log.info("%s: led here, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
+        self.advance()
+
+    def _epoch_start(self, leader_epoch: int) -> int:
+        """Where the epoch begins, also after a restart within it."""
+        began = self.log.last_epoch == leader_epoch
+        return self.log.leader_epoch_start if began else self.log.log_end_offset
+
+    def resign(self, state: PartitionState) -> None:
+        """Somebody else leads, or nobody; who waits for acknowledgements hears that."""
+        self.state = state
+        self.leader = None
+        for waiter in self._waiting:
+            waiter.is_lost = True
+            waiter.event.set()
+        self._waiting = []
+
+    @property
+    def _name(self) -> TopicPartition:
+        return self.log.topic_partition
+
+    def leading(self) -> LeaderState:
+        """What it knows as leader.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+        """
+        if self.leader is None:
+            raise NotLeaderOrFollowerError(f"{self._name} is led by node {self.state.leader} (-1: nobody)")
+        return self.leader
+
+    # --- as leader ------------------------------------------------------------------------------------------
+
+    def fetched(self, fetch: ReplicaFetch) -> None:
+        """A follower has everything below its fetch offset: that moves the high watermark, and the ISR grows.
+
+        Raises:
+            NotLeaderOrFollowerError: this broker does not lead; or the node is no replica, and the fetch
+                names no leader epoch.
+            UnknownLeaderEpochError: it is no replica here; perhaps this broker is behind.
+        """
+        leader = self.leading()
+        follower = leader.followers.get(fetch.replica_id)
+        if follower is None:
+            raise not_a_replica(self._name, fetch)
+        follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._surroundings.now_ms())
+        isr = leader.growth(fetch.replica_id, self.log.high_watermark)
+        if isr is not None:
+            self._propose(leader, isr)
+        self.advance()
+
+    def look_at_isr(self) -> None:
+        """Proposes an ISR without those who have fallen behind, and again what was not answered."""
+        leader = self.leader
+        if leader is None:
+            return
+        proposed = leader.proposed
+        if proposed is not None:
+            leader.proposed = None
+            self._propose(leader, tuple(node for node in leader.state.replicas if node in proposed))
+        isr = leader.shrinkage(self.log.log_end_offset, self._surroundings.now_ms())
+        if isr is not None:
+            self._propose(leader, isr)
+        self.advance()
+
+    def _propose(self, leader: LeaderState, isr: tuple[int, ...]) -> None:
+        leader.proposed = frozenset(isr)
+        before = leader.state
+        try:
+            after = self._surroundings.propose(self._name, isr, before)
+        except _UNCERTAIN as error:
+            _log.info("%s: nobody knows whether the ISR is %s: %s", self._name, isr, error.message)
+        except BrokerResponseError as error:
+            _log.info("%s: the ISR stays %s, not %s: %s", self._name, before.isr, isr, error.message)
+            leader.proposed = None
+        else:
+            _log.info("%s: the ISR is %s, was %s", self._name, after.isr, before.isr)
+            if self.leader is leader and after.partition_epoch > leader.state.partition_epoch:
+                self.lead(after)
+
+    def advance(self) -> None:
+        """Moves the high watermark as far as it may go."""
+        leader, log = self.leader, self.log
+        if leader is None:
+            return
+        now_ms = self._surroundings.now_ms()
+        if log.advance_high_watermark(leader.high_watermark(log.high_watermark, log.log_end_offset, now_ms)):
+            while self._waiting and self._waiting[0].offset <= log.high_watermark:
+                heappop(self._waiting).event.set()
+            self._surroundings.high_watermark_moved(self._name)
+
+    async def wait_replicated(self, offset: int) -> None:
+        """Returns when everything below ``offset`` is on all replicas in sync.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads; it may or may not have it.
+            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+        """
+        self.leading()
+        if self.log.high_watermark < offset:
+            waiter = _Waiter(offset)
+            heappush(self._waiting, waiter)
+            try:
+                await waiter.event.wait()
+            except trio.Cancelled:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                    heapify(self._waiting)
+                raise
+            if waiter.is_lost:
+                raise NotLeaderOrFollowerError(f"{self._name} has another leader than when it was appended")
+        failure = self.leading().failure_of(offset, self.log.high_watermark)
+        if failure is not None:
+            raise failure

@@ -1,0 +1,260 @@
+"""The replicas of one broker: which it leads and which it follows, as the controller says.
+
+A partition with a single replica has no part in this: its log is alone, and costs what it cost before. The
+others have a `Partition` each, and for every other broker that leads one of them there is a `LeaderFetcher`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.embedded_broker.storage.housekeeping import logged
+from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
+    from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+    from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
+    from splashdam.embedded_broker.settings import BrokerSettings
+    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.model.values import TopicPartition
+    from splashdam.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+ConnectToBroker = Callable[[int], Awaitable[trio.abc.Stream]]
+"""Opens a stream to another broker of the cluster, by node id; raises KafkaConnectionError."""
+
+
+class ControlsPartitions(Protocol):
+    """What the replicas of a broker ask the controller."""
+
+    @property
+    def state(self) -> ClusterState:
+        """What is the case."""
+        ...
+
+    def alter_partition(
+        self,
+        node_id: int,
+        broker_epoch: int,
+        topic_partition: TopicPartition,
+        new_isr: tuple[int, ...],
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+    ) -> PartitionState:
+        """A leader says who is in sync; raises BrokerResponseError."""
+        ...
+
+
+class ReplicaManager:
+    """The replicas of one broker.
+
+    Args:
+        broker: the broker.
+        controller: of its cluster.
+        connect: how other brokers are reached.
+        start_soon: begins a task of the broker's own.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        controller: ControlsPartitions,
+        connect: ConnectToBroker,
+        start_soon: Callable[[Callable[[], Awaitable[object]]], object],
+    ) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._broker = broker
+        self._controller = controller
+        self._connect = connect
+        self._start_soon = start_soon
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._is_watching = False
+
+    # --- for partitions and fetchers ------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+        return self._broker.node_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """What the controller gave the broker at its start; -1 before it has registered."""
+        known = self._controller.state.brokers.get(self.node_id)
+        return -1 if known is None else known.epoch
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's at present."""
+        return self._broker.settings
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's."""
+        return self._broker.clock
+
+    @property
+    def lag_time_max_ms(self) -> float:
+        """``replica.lag.time.max.ms``."""
+        return self._broker.settings.replica_lag_time_max_ms
+
+    def now_ms(self) -> float:
+        """The time."""
+        return self._broker.clock.now_ms()
+
+    def is_eligible(self, node_id: int) -> bool:
+        """Whether a broker may join an ISR."""
+        return self._controller.state.is_eligible(node_id)
+
+    def propose(
+        self, topic_partition: TopicPartition, isr: tuple[int, ...], state: PartitionState
+    ) -> PartitionState:
+        """Asks the controller for another ISR; raises BrokerResponseError."""
+        return self._controller.alter_partition(
+            self.node_id,
+            self.broker_epoch,
+            topic_partition,
+            isr,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+        )
+
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """Readers may go on."""
+        self._broker.parking.high_watermark_moved(topic_partition)
+
+    async def connect(self, node_id: int) -> trio.abc.Stream:
+        """A stream to another broker; raises KafkaConnectionError."""
+        return await self._connect(node_id)
+
+    def truncated(self, log: Log) -> None:
+        """Keeps what a shorter log promises; raises KafkaStorageError."""
+        self._broker.logs.checkpoints.truncated(log.topic_partition, self._broker.logs.logs)
+
+    # --- what the controller says ---------------------------------------------------------------------------
+
+    def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+        """Leads, follows or lets go of partitions of known topics; what the disk refuses is logged."""
+        for topic_partition, state in partitions.items():
+            with logged(f"node {self.node_id}: what the controller says of {topic_partition}"):
+                self._apply(topic_partition, state)
+
+    def _apply(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        known = self.partitions.get(topic_partition)
+        if known is not None:
+            if known.log is not self._broker.logs.logs.get(topic_partition):
+                self.stop(topic_partition)  # another topic of this name
+                known = None
+            elif known.state.partition_epoch >= state.partition_epoch:
+                return
+        if self.node_id not in state.replicas:
+            self.stop(topic_partition)
+            if topic_partition in self._broker.logs.logs:
+                self._broker.logs.remove_replica(topic_partition)
+            return
+        log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
+        if state.replicas == (state.leader,):
+            self.stop(topic_partition)
+            log.begin_leader_epoch(state.leader_epoch)
+            log.stand_alone()
+            self._broker.parking.high_watermark_moved(topic_partition)
+            return
+        if known is None:
+            known = self.partitions[topic_partition] = Partition(log, state, self)
+            self._watch()
+        if state.leader == self.node_id:
+            self._unfollow(topic_partition)
+            known.lead(state)
+        else:
+            self._follow(known, state)
+
+    def _follow(self, partition: Partition, state: PartitionState) -> None:
+        topic_partition = partition.log.topic_partition
+        partition.resign(state)
+        self._broker.parking.changed(topic_partition)
+        for leader_id, fetcher in self._fetchers.items():
+            if leader_id != state.leader:
+                fetcher.unfollow(topic_partition)
+        if state.leader != NOBODY:
+            self._fetcher(state.leader).follow(partition.log, state.leader_epoch)
+
+    def _fetcher(self, leader_id: int) -> LeaderFetcher:
+        from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
+
+        if leader_id not in self._fetchers:
+            fetcher = self._fetchers[leader_id] = LeaderFetcher(leader_id, self)
+            self._start_soon(fetcher.run)
+        return self._fetchers[leader_id]
+
+    def _unfollow(self, topic_partition: TopicPartition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.unfollow(topic_partition)
+
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """Has no part in a partition any more; its log is somebody else's business."""
+        partition = self.partitions.pop(topic_partition, None)
+        if partition is not None:
+            self._unfollow(topic_partition)
+            partition.resign(partition.state)
+            self._broker.parking.changed(topic_partition)
+
+    # --- as leader ------------------------------------------------------------------------------------------
+
+    def leader(self, topic_partition: TopicPartition) -> Partition:
+        """A replicated partition that this broker leads.
+
+        Raises:
+            NotLeaderOrFollowerError: another broker leads it, or nobody does.
+            UnknownTopicOrPartitionError: it is not one of them.
+        """
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(f"no replica of {topic_partition} is here")
+        partition.leading()
+        return partition
+
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
+        """A follower has everything below its fetch offset.
+
+        Raises:
+            NotLeaderOrFollowerError: this broker does not lead; the follower is no replica, or is one that
+                has been started again since.
+            UnknownLeaderEpochError: see `Partition.fetched`.
+        """
+        from splashdam.embedded_broker.replica_fetches import not_a_replica
+
+        partition = self.partitions.get(log.topic_partition)
+        if partition is None:
+            raise not_a_replica(log.topic_partition, fetch)
+        known = self._controller.state.brokers.get(fetch.replica_id)
+        if known is not None and -1 < fetch.replica_epoch < known.epoch:
+            raise NotLeaderOrFollowerError(
+                f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, now is {known.epoch}"
+            )
+        partition.fetched(fetch)
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._start_soon(self._keep_isrs)
+
+    async def _keep_isrs(self) -> None:
+        """Looks for followers that have fallen behind, every half of the time that they may."""
+        while True:
+            await trio.sleep(self.lag_time_max_ms / 2000)
+            self.look_at_isrs()
+
+    def look_at_isrs(self) -> None:
+        """One look at all partitions that are led here."""
+        for partition in list(self.partitions.values()):
+            partition.look_at_isr()

@@ -1,0 +1,43 @@
+"""How a broker replicates; names, defaults and units are Kafka's."""
+
+from __future__ import annotations
+
+import attrs
+
+from splashdam.embedded_broker.storage.settings import DirectorySettings
+from splashdam.model.options import MAX_INT, option, whole_number
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationSettings(DirectorySettings):
+    """The part of ``BrokerSettings`` that is about brokers of one cluster."""
+
+    replica_lag_time_max_ms: int = option(
+        30_000,
+        check=whole_number(1),
+        doc="Milliseconds a follower may lag behind before it is not in sync any more",
+    )
+    replica_fetch_wait_max_ms: int = option(
+        500,
+        check=whole_number(0, MAX_INT),
+        doc="Milliseconds a leader may let a follower's fetch wait for data",
+    )
+    replica_fetch_min_bytes: int = option(
+        1, check=whole_number(0, MAX_INT), doc="Bytes that a leader waits for before it answers a follower"
+    )
+    replica_fetch_max_bytes: int = option(
+        1_048_576,
+        check=whole_number(0, MAX_INT),
+        doc="Most bytes of one partition in one answer to a follower; a larger batch comes whole",
+    )
+    replica_fetch_response_max_bytes: int = option(
+        10_485_760,
+        check=whole_number(0, MAX_INT),
+        doc="Most bytes of one answer to a follower; a larger first batch comes whole",
+    )
+    replica_fetch_backoff_ms: int = option(
+        1_000, check=whole_number(0, MAX_INT), doc="Milliseconds a follower rests after a failure"
+    )
+    replica_socket_timeout_ms: int = option(
+        30_000, check=whole_number(1, MAX_INT), doc="Milliseconds a leader may take to answer a follower"
+    )

@@ -1,0 +1,254 @@
+"""Three brokers: what is acknowledged, by whom it is kept, and what becomes of it when leaders move."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from cluster_kit import T0, Cluster, open_cluster
+from trio.testing import MockClock
+
+from splashdam.model.error_codes import ErrorCode
+
+NONE = 0
+
+
+async def test_followers_have_what_the_leader_has_and_learn_the_high_watermark(
+    autojump_clock: MockClock,
+) -> None:
+    """The same bytes; the high watermark comes with the next fetch."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        assert await cluster.produce(b"a", b"b") == NONE
+        assert await cluster.produce(b"c") == NONE
+        assert cluster.nodes[1].log.high_watermark == 3
+        await cluster.settle()
+        for node in cluster.nodes.values():
+            assert node.log.high_watermark == node.log.log_end_offset == 3
+            assert cluster.values(node.node_id) == [b"a", b"b", b"c"]
+        assert cluster.state.isr == (1, 2, 3)
+
+
+async def test_only_the_leader_takes_records(autojump_clock: MockClock) -> None:
+    """Others answer 6, also those that have the log."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        for node_id in (2, 3):
+            code = await cluster.produce(b"x", node_id=node_id)
+            assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_what_is_acknowledged_by_all_survives_a_failover(autojump_clock: MockClock) -> None:
+    """The leader is killed; the next one has every record, and takes more; the old one comes back."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3, min_insync_replicas="2")
+        for number in range(20):
+            assert await cluster.produce(b"%d" % number) == NONE
+        await cluster.nodes[1].end(kill=True)
+        assert (cluster.state.leader, cluster.state.isr) == (2, (2, 3))
+        assert cluster.values(2) == [b"%d" % number for number in range(20)]
+        assert await cluster.produce(b"20") == NONE
+        await cluster.start(1)
+        await cluster.settle()
+        assert cluster.state.isr == (1, 2, 3)
+        for node_id in cluster.nodes:
+            assert cluster.values(node_id) == [b"%d" % number for number in range(21)]
+
+
+async def test_what_the_leader_alone_acknowledged_may_be_lost(autojump_clock: MockClock) -> None:
+    """acks=1: the followers had no line to the leader; its own tail goes when it follows another."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        assert await cluster.produce(b"safe") == NONE
+        cluster.cut(1, 2)
+        cluster.cut(1, 3)
+        assert await cluster.produce(b"lost", acks=1) == NONE
+        await cluster.nodes[1].end(kill=True)
+        assert await cluster.produce(b"other") == NONE
+        cluster.join()
+        await cluster.start(1)
+        await cluster.settle()
+        for node_id in cluster.nodes:
+            assert cluster.values(node_id) == [b"safe", b"other"]
+
+
+async def test_too_few_in_sync(autojump_clock: MockClock) -> None:
+    """acks=all is refused with 19 and nothing is written; acks=1 is taken, and not read by anybody yet."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3, min_insync_replicas="2")
+        assert await cluster.produce(b"a") == NONE
+        for node_id in (2, 3):
+            await cluster.nodes[node_id].end()
+        assert await cluster.produce(b"b") == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await cluster.produce(b"c", acks=1) == NONE
+        assert cluster.values(1) == [b"a", b"c"]
+        assert cluster.values(1, up_to_high_watermark=True) == [b"a"]
+        await cluster.start(3)
+        await cluster.settle()
+        assert cluster.state.isr == (1, 3)
+        assert cluster.values(1, up_to_high_watermark=True) == [b"a", b"c"]
+        assert await cluster.produce(b"d") == NONE
+
+
+async def test_a_slow_follower_makes_producers_wait_and_then_leaves(autojump_clock: MockClock) -> None:
+    """7 when the producer's time is up, and the record stays; after replica.lag.time.max.ms it goes on."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        assert await cluster.produce(b"a") == NONE
+        cluster.cut(1, 3)
+        assert await cluster.produce(b"b") == ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.values(1) == [b"a", b"b"]
+        assert cluster.values(1, up_to_high_watermark=True) == [b"a"]
+        await cluster.settle(50)
+        assert cluster.state.isr == (1, 2)
+        assert cluster.values(1, up_to_high_watermark=True) == [b"a", b"b"]
+        assert await cluster.produce(b"c") == NONE
+        cluster.join()
+        await cluster.settle()
+        assert cluster.state.isr == (1, 2, 3)
+        assert cluster.values(3) == [b"a", b"b", b"c"]
+
+
+async def test_the_isr_shrank_after_the_append(autojump_clock: MockClock) -> None:
+    """KIP-966: the high watermark stands still, and the answer is 7; one that had passed it answers 20."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, min_insync_replicas="2")
+        assert await cluster.produce(b"a") == NONE
+        cluster.cut(1, 2)
+        codes = []
+
+        async def send() -> None:
+            codes.append(await cluster.produce(b"b"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await trio.sleep(0.1)
+            await cluster.nodes[2].end(kill=True)
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT]
+        assert cluster.nodes[1].log.high_watermark == 1
+
+
+async def test_producers_that_wait_hear_that_another_leads(autojump_clock: MockClock) -> None:
+    """6 at once, not after their time."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        assert await cluster.produce(b"a") == NONE
+        cluster.cut(1, 2)
+        codes = []
+
+        async def send() -> None:
+            codes.append(await cluster.produce(b"b"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await trio.sleep(0.1)
+            began = trio.current_time()
+            cluster.controller.change_partitions(
+                {T0: cluster.state._replace(leader=3, leader_epoch=1, partition_epoch=1)}
+            )
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert trio.current_time() - began < 0.5
+
+
+@pytest.mark.parametrize("unclean", ["false", "true"])
+async def test_logs_that_parted_become_one(autojump_clock: MockClock, unclean: str) -> None:
+    """Several epochs on either side: each is cut to the end of the last common one."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3, unclean_leader_election_enable=unclean)
+        assert await cluster.produce(b"common") == NONE
+        await cluster.settle()
+        for node_id in (2, 3):
+            cluster.cut(1, node_id)
+        for number in range(3):
+            assert await cluster.produce(b"own %d" % number, acks=1) == NONE
+        await cluster.nodes[1].end(kill=True)
+        assert await cluster.produce(b"theirs 1") == NONE
+        await cluster.nodes[2].end(kill=True)
+        assert await cluster.produce(b"theirs 2") == NONE
+        cluster.join()
+        await cluster.start(1, 2)
+        await cluster.settle()
+        for node_id in cluster.nodes:
+            assert cluster.values(node_id) == [b"common", b"theirs 1", b"theirs 2"]
+            assert [cluster.nodes[node_id].log.end_of_epoch(epoch) for epoch in (0, 1, 2)] == [
+                (0, 1),
+                (1, 2),
+                (2, 3),
+            ]
+
+
+async def test_a_log_below_the_leaders_start_begins_anew(autojump_clock: MockClock) -> None:
+    """What was deleted meanwhile is not fetched."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3, segment_bytes="100")
+        await cluster.nodes[3].end()
+        for number in range(6):
+            assert await cluster.produce(b"%d" % number) == NONE
+        log = cluster.nodes[1].log
+        log.advance_log_start(4)
+        log.delete_old_segments(wall_ms=0, now_ms=0)
+        await cluster.start(3)
+        await cluster.settle()
+        assert cluster.state.isr == (1, 2, 3)
+        assert cluster.nodes[3].log.log_start_offset == 4
+        assert cluster.values(3) == [b"4", b"5"]
+        assert cluster.nodes[2].log.log_start_offset == 4
+
+
+async def test_a_restart_goes_on_from_the_checkpoint(autojump_clock: MockClock) -> None:
+    """All brokers end; nothing that was acknowledged is missing, and the high watermark is found again."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        assert await cluster.produce(b"a") == NONE
+        await cluster.settle(60)
+        for node in cluster.nodes.values():
+            await node.end()
+        await cluster.start()
+        await cluster.settle()
+        assert cluster.state.isr == (1, 2, 3)
+        assert await cluster.produce(b"b") == NONE
+        await cluster.settle()
+        for node_id in cluster.nodes:
+            assert cluster.values(node_id, up_to_high_watermark=True) == [b"a", b"b"]
+
+
+async def test_replicas_that_are_added_catch_up_and_those_that_go_are_removed(
+    autojump_clock: MockClock,
+) -> None:
+    """A reassignment: one replica becomes two others."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1)
+        assert await cluster.produce(b"a") == NONE
+        assert not cluster.nodes[1].log.is_replicated
+        cluster.controller.change_partitions(
+            {
+                T0: cluster.state._replace(
+                    replicas=(2, 3, 1), adding_replicas=(2, 3), removing_replicas=(1,), partition_epoch=1
+                )
+            }
+        )
+        assert await cluster.produce(b"b") == NONE
+        await cluster.settle(60)
+        assert set(cluster.state.replicas) == {2, 3}
+        assert T0 not in cluster.nodes[1].broker.logs.logs
+        assert not [e for e in cluster.nodes[1].files.list_directory("/data") if e.name.startswith("t-0")]
+        assert await cluster.produce(b"c") == NONE
+        await cluster.settle()
+        for node_id in (2, 3):
+            assert cluster.values(node_id, up_to_high_watermark=True) == [b"a", b"b", b"c"]
+
+
+async def test_a_lost_answer_of_the_controller_is_asked_again(autojump_clock: MockClock) -> None:
+    """Until then the one that may be in sync counts."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        await cluster.nodes[2].end()
+        cluster.lines[1].is_cut = True
+        await cluster.start(2)
+        await cluster.settle()
+        assert cluster.state.isr == (1,)
+        partition = cluster.nodes[1].broker.replicas.leader(T0)
+        assert partition.leading().proposed == {1, 2}
+        cluster.lines[1].is_cut = False
+        await cluster.settle(20)
+        assert cluster.state.isr == (1, 2)
+        assert partition.leading().proposed is None
