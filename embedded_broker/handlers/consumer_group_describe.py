@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
+from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.topics import Topics
 from splashdam.model.broker_errors import error_for
@@ -27,18 +28,26 @@ _CLASSIC, _CONSUMER = 0, 1
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Answer:
     """Each group has its own code; a classic one is said to be no consumer group (69)."""
-    return ConsumerGroupDescribeResponse(groups=[_described(each, context) for each in request.group_ids])
+    groups = [_described(each, context) for each in request.group_ids]
+    if request.include_authorized_operations:
+        for each in groups:
+            if not each.error_code:
+                each.authorized_operations = context.authorized_operations(ResourceType.GROUP, each.group_id)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:
     broker = context.broker
     try:
+        if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describing this group is not allowed")
         if not group_id:
             raise error_for(ErrorCode.INVALID_GROUP_ID, "a group's id is not empty")
         group = broker.groups.find(group_id)
         if group is None or not isinstance(group.membership, ConsumerMembership):
             what = "not found" if group is None else "is not a consumer group"
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        _authorize_topics(group.membership, context)
     except BrokerResponseError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     found = group.membership.group
@@ -52,6 +61,20 @@ def _described(group_id: str, context: RequestContext) -> DescribedGroup:
             _member(each, found.share_of(each.member_id), broker.topics) for each in found.members.values()
         ],
     )
+
+
+def _authorize_topics(membership: ConsumerMembership, context: RequestContext) -> None:
+    """Who may not know of a topic does not hear of it from a group.
+
+    Raises:
+        BrokerResponseError: TOPIC_AUTHORIZATION_FAILED (29).
+    """
+    for name in membership.group.subscribed_names():
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise error_for(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "the group reads topics that the client may not describe",
+            )
 
 
 def _member(member: ConsumerMember, share: Iterable[TopicIdPartition], topics: Topics) -> Member:

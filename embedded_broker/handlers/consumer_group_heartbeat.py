@@ -17,6 +17,7 @@ from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
 from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.groups.consumer.settings import assignor_names
 from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import error_for
@@ -38,6 +39,7 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, context: Re
     """Takes a heartbeat; what it changes is in the log before the answer goes."""
     broker = context.broker
     try:
+        _authorize(request, context)
         _check(request, context.version, broker.settings)
         asked = _asked(request, context, request.member_id or broker.groups.new_id())
         reply = heartbeat_of(broker.groups, request.group_id, asked)
@@ -60,6 +62,7 @@ def _asked(request: ConsumerGroupHeartbeatRequest, context: RequestContext, memb
         server_assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else _share(request.topic_partitions),
         client_id=context.client_id or "",
+        client_host=context.client_host,
     )
 
 
@@ -67,6 +70,19 @@ def _share(topics: Iterable[TopicPartitions]) -> Share:
     return frozenset(
         TopicIdPartition(bytes(each.topic_id), number) for each in topics for number in each.partitions
     )
+
+
+def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
+    """Refuses who may not read with the group, or not know of the topics.
+
+    Raises:
+        BrokerResponseError: GROUP_AUTHORIZATION_FAILED (30), TOPIC_AUTHORIZATION_FAILED (29).
+    """
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "reading with this group is not allowed")
+    for name in request.subscribed_topic_names or ():
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "describing these topics is not allowed")
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int, settings: BrokerSettings) -> None:
