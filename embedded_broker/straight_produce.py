@@ -79,7 +79,13 @@ class StraightProduce:
         self._is_known = True
         batch = form.records_of(frame)
         log = self._broker.logs.logs.get(form.topic_partition)
-        if batch is None or log is None or log.is_replicated or options_of(log).flush_messages != MAX_LONG:
+        if (
+            batch is None
+            or log is None
+            or log.is_replicated
+            or form.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
+            or options_of(log).flush_messages != MAX_LONG
+        ):
             return None
         try:
             check_attributes(batch, version)
@@ -96,7 +102,7 @@ class StraightProduce:
         if self._is_known or not self._failures_left or not isinstance(request, ProduceRequest):
             return
         form = form_of(frame, request, dispatched.version)
-        if form is None or form.topic_partition.topic in INTERNAL_TOPICS:
+        if form is None or not form.topic_partition.topic or form.topic_partition.topic in INTERNAL_TOPICS:
             self._failures_left -= 1
             return
         if form.end not in self._ends:
@@ -113,5 +119,8 @@ def _refusal(form: ProduceForm, error: BrokerResponseError, correlation_id: int)
     topic, partition = form.topic_partition
     answer = PartitionProduceResponse(index=partition)
     refuse(answer, form.topic_partition, error)
-    response = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[answer])])
+    topic_response = TopicProduceResponse(
+        name=topic, topic_id=form.topic_id or bytes(16), partition_responses=[answer]
+    )
+    response = ProduceResponse(responses=[topic_response])
     return encode_response(response, version=form.version, correlation_id=correlation_id)

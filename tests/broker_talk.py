@@ -104,15 +104,18 @@ def produce_request(
     partition: int = 0,
     acks: int = -1,
     transactional_id: str | None = None,
+    topic_id: bytes = bytes(16),
 ) -> ProduceRequest:
-    """A Produce request with one batch."""
+    """A Produce request with one batch; from version 13 on it names the topic by its id."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=1000,
         topic_data=[
             TopicProduceData(
-                name=topic, partition_data=[PartitionProduceData(index=partition, records=records)]
+                name=topic,
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=partition, records=records)],
             )
         ],
     )

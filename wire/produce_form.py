@@ -35,7 +35,8 @@ _INT32 = struct.Struct(">i")
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 _PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)  # bytes that no topic name has
 _FIRST_LOG_START_VERSION = 5
-_LAST_WITH_NAMES = 12
+_FIRST_TOPIC_ID_VERSION = 13
+_NO_TOPIC_ID = bytes(16)
 
 
 class ProduceForm:
@@ -46,6 +47,7 @@ class ProduceForm:
         key: the bytes that make the form, from ``FORM_AT`` to ``end``.
         end: where the batch's length stands.
         topic_partition: where the batch goes.
+        topic_id: the topic's id where the request names no topic, else None.
     """
 
     __slots__ = (
@@ -56,15 +58,19 @@ class ProduceForm:
         "_tail",
         "end",
         "key",
+        "topic_id",
         "topic_partition",
         "version",
     )
 
-    def __init__(self, version: int, key: bytes, topic_partition: TopicPartition) -> None:
+    def __init__(
+        self, version: int, key: bytes, topic_partition: TopicPartition, topic_id: bytes | None
+    ) -> None:
         self.version = version
         self.key = key
         self.end = FORM_AT + len(key)
         self.topic_partition = topic_partition
+        self.topic_id = topic_id
         self._flexible = ProduceRequest.is_flexible(version)
         self._compile_answer()
 
@@ -115,7 +121,11 @@ class ProduceForm:
             log_append_time_ms=_PROBE[1],
             log_start_offset=_PROBE[2],
         )
-        topic = TopicProduceResponse(name=self.topic_partition.topic, partition_responses=[partition])
+        topic = TopicProduceResponse(
+            name=self.topic_partition.topic,
+            topic_id=self.topic_id or _NO_TOPIC_ID,
+            partition_responses=[partition],
+        )
         parts = encode_response(ProduceResponse(responses=[topic]), version=self.version, correlation_id=0)
         frame = b"".join(part for part in parts if isinstance(part, bytes))
         layout = struct.Struct(f">{len(numbers)}q")
@@ -129,13 +139,11 @@ class ProduceForm:
 
 
 def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm | None:
-    """The form of a request that was decoded from ``frame``.
+    """The form of a request that was decoded from ``frame``; one with topic ids has got its names since then.
 
     None where it is not one batch for one partition, wants no answer or an unheard-of one, belongs to a
-    transaction, names its topic by id, or has bytes that the schema does not explain.
+    transaction, or has bytes that the schema does not explain.
     """
-    if version > _LAST_WITH_NAMES:
-        return None
     if len(request.topic_data) != 1 or request.acks not in (1, -1) or request.transactional_id is not None:
         return None
     (topic,) = request.topic_data
@@ -149,7 +157,8 @@ def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm
     start = bytes(memoryview(frame)[:end])
     if not _leads_to_records(start, request, version):
         return None
-    return ProduceForm(version, start[FORM_AT:], TopicPartition(topic.name, data.index))
+    topic_id = topic.topic_id if version >= _FIRST_TOPIC_ID_VERSION else None
+    return ProduceForm(version, start[FORM_AT:], TopicPartition(topic.name, data.index), topic_id)
 
 
 def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bool:
@@ -162,7 +171,9 @@ def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bo
         timeout_ms=request.timeout_ms,
         topic_data=[
             TopicProduceData(
-                name=topic.name, partition_data=[PartitionProduceData(index=data.index, records=b"")]
+                name="" if version >= _FIRST_TOPIC_ID_VERSION else topic.name,
+                topic_id=topic.topic_id,
+                partition_data=[PartitionProduceData(index=data.index, records=b"")],
             )
         ],
     )

@@ -1,17 +1,29 @@
-"""ListOffsets 1–10: offsets by timestamp, and the special ones (facts B26).
+"""ListOffsets 1–11: offsets by timestamp, and the special ones (facts B26).
 
 -1 latest (high watermark), -2 earliest, -3 the record with the largest timestamp (v7+), -4 earliest on this
-disk (v8+), -5 latest in tiered storage (v9+; always -1 here). With read_committed the latest is the last
-stable offset, and a record by time that is not below it counts as not there.
+disk (v8+), -5 latest in tiered storage (v9+) and -6 earliest that is to go there (v11+), both always -1 here.
+With read_committed the latest is the last stable offset, for other brokers the end of the log; a record by
+time that is not below it counts as not there.
+
+After an election consumers hear nothing of the log's end until the high watermark has reached what the
+leader found there (78): what they heard before may be above it.
 """
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
+from collections import Counter
+
+from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
 from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset
-from splashdam.model.broker_errors import UnsupportedVersionError
+from splashdam.model.broker_errors import (
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    UnsupportedVersionError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.list_offsets import (
@@ -22,23 +34,40 @@ from splashdam.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
-_SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+_EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
+_SPECIAL_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_CONSUMER, _DEBUGGER = -1, -2
+"""Replica ids that are no broker's; a debugger may ask any replica."""
+_NOT_FOUND = TimestampOffset(-1, -1, -1)
 _NEVER = 1 << 15
 _FIRST_EPOCH_VERSION = 4
+_FIRST_NOT_AVAILABLE_VERSION = 5
 
 
-@handles(ListOffsetsRequest, versions=range(1, 11))
+@handles(ListOffsetsRequest, versions=range(1, 12))
 def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """One offset for each partition asked about; errors stand beside the partition."""
-    read_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    times = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
                     _partition(
-                        TopicPartition(topic.name, asked.partition_index), asked, read_committed, context
+                        TopicPartition(topic.name, asked.partition_index),
+                        asked,
+                        request,
+                        context,
+                        is_repeated=times[topic.name, asked.partition_index] > 1,
                     )
                     for asked in topic.partitions
                 ],
@@ -51,14 +80,19 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOf
 def _partition(
     topic_partition: TopicPartition,
     asked: ListOffsetsPartition,
-    read_committed: bool,
+    request: ListOffsetsRequest,
     context: RequestContext,
+    *,
+    is_repeated: bool,
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
-        log = leader_log(context.broker, topic_partition)
+        if is_repeated:
+            raise InvalidRequestError(f"{topic_partition} is asked about more than once")
+        find_log = hosted_log if request.replica_id == _DEBUGGER else leader_log
+        log = find_log(context.broker, topic_partition)
         check_leader_epoch(log, asked.current_leader_epoch)
-        found = _find(log, asked.timestamp, read_committed, context.version)
+        found = _find(log, asked.timestamp, request, context.version)
     except BrokerResponseError as error:
         answer.error_code = error.code
         return answer
@@ -68,16 +102,24 @@ def _partition(
     return answer
 
 
-def _find(log: Log, timestamp_ms: int, read_committed: bool, version: int) -> TimestampOffset:
+def _find(log: Log, timestamp_ms: int, request: ListOffsetsRequest, version: int) -> TimestampOffset:
     if timestamp_ms < 0 and version < _SPECIAL_SINCE.get(timestamp_ms, _NEVER):
         raise UnsupportedVersionError(f"timestamp {timestamp_ms} has no meaning in version {version}")
-    if timestamp_ms == _LATEST_TIERED:
-        return TimestampOffset(-1, -1, -1)
-    if timestamp_ms == _EARLIEST_LOCAL:
-        timestamp_ms = EARLIEST
-    found = log.offset_for_timestamp(timestamp_ms)
-    if not read_committed or timestamp_ms == EARLIEST:
-        return found
-    if timestamp_ms == LATEST:
-        return found._replace(offset=log.last_stable_offset)
-    return found if found.offset < log.last_stable_offset else TimestampOffset(-1, -1, -1)
+    if timestamp_ms in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return _NOT_FOUND
+    if timestamp_ms in (EARLIEST, _EARLIEST_LOCAL):
+        return log.offset_for_timestamp(EARLIEST)
+    is_consumer = request.replica_id == _CONSUMER
+    if not is_consumer:
+        up_to = log.log_end_offset
+    elif request.isolation_level == IsolationLevel.READ_COMMITTED:
+        up_to = log.last_stable_offset
+    else:
+        up_to = log.high_watermark
+    found = log.offset_for_timestamp(timestamp_ms, up_to=up_to)
+    is_at_end = timestamp_ms == LATEST or found == _NOT_FOUND
+    if is_consumer and is_at_end and log.leader_epoch_start > log.high_watermark:
+        if version < _FIRST_NOT_AVAILABLE_VERSION:
+            raise LeaderNotAvailableError
+        raise error_for(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return found

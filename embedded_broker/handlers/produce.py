@@ -1,4 +1,4 @@
-"""Produce 3–12: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
+"""Produce 3–13: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
 (apache/kafka#18727); a request below 3 closes the connection. Transactional batches are enrolled
@@ -36,6 +36,7 @@ from splashdam.model.broker_errors import (
     InvalidTopicError,
     KafkaStorageError,
     RequestTimedOutError,
+    UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
 from splashdam.model.error_codes import ErrorCode
@@ -64,17 +65,20 @@ _log = logging.getLogger(__name__)
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_VERSION = 10
+_FIRST_TOPIC_ID_VERSION = 13
 _ZSTD = int(Codec.ZSTD)
 _ALL = -1  # acks
 
 
-@handles(ProduceRequest, versions=range(3, 13), advertised_from=0)
+@handles(ProduceRequest, versions=range(3, 14), advertised_from=0)
 def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
 
     Raises:
         CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
     """
+    if context.version >= _FIRST_TOPIC_ID_VERSION:
+        _name_topics(request, context.broker)
     state_log = _state_to_sync(request, context)
     if state_log is not None:
         return Parked(partial(_append_behind, state_log, request, context))
@@ -86,6 +90,7 @@ def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResp
     responses = [
         TopicProduceResponse(
             name=topic.name,
+            topic_id=topic.topic_id,
             partition_responses=[
                 _append(TopicPartition(topic.name, data.index), data, request, context, due)
                 for data in topic.partition_data
@@ -98,6 +103,13 @@ def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResp
         safe = partial(_answer_when_safe, request, responses, endpoints, due)
         return Parked(safe, lets_others_begin=True)
     return _answer(request.acks, responses, endpoints)
+
+
+def _name_topics(request: ProduceRequest, broker: Broker) -> None:
+    """Puts names where the request has ids; the name of an id that nobody has stays empty (facts B24)."""
+    for topic in request.topic_data:
+        known = broker.topics.by_id(topic.topic_id)
+        topic.name = "" if known is None else known.name
 
 
 def check_attributes(batch: Buffer | None, version: int) -> Buffer:
@@ -200,6 +212,8 @@ def _admit(
 ) -> tuple[Buffer, Log, Log | None]:
     """The batch, its log, and the one that its transaction's state was added to."""
     _check_request(request)
+    if not topic_partition.topic and context.version >= _FIRST_TOPIC_ID_VERSION:
+        raise UnknownTopicIdError
     if topic_partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicError(
             f"{topic_partition.topic} is the broker's own topic; nobody else writes to it"
@@ -233,6 +247,7 @@ async def _append_behind(state_log: Log, request: ProduceRequest, context: Reque
         responses = [
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(index=data.index) for data in topic.partition_data
                 ],

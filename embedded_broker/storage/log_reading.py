@@ -196,25 +196,26 @@ class ReadableLog:
         head = segment.find(limit)
         return segment.size_bytes if head is None else head.position
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset:
+    def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int | None = None) -> TimestampOffset:
         """The first offset, in offset order, of a record at least as late as ``timestamp_ms``.
 
-        -1 (``LATEST``) gives the high watermark, -2 (``EARLIEST``) the start of the log, -3
-        (``MAX_TIMESTAMP``) the first record with the largest timestamp. Offset and timestamp are -1 where no
-        record fits.
+        -1 (``LATEST``) gives ``up_to``, -2 (``EARLIEST``) the start of the log, -3 (``MAX_TIMESTAMP``) the
+        first record with the largest timestamp. Offset and timestamp are -1 where no record fits, or where it
+        is not below ``up_to``, by default the high watermark.
 
         Raises:
             KafkaStorageError: the log cannot be read.
         """
         if self.state is LogState.CLOSED:
             self._refuse("read")
+        up_to = self.high_watermark if up_to is None else up_to
         if timestamp_ms == LATEST:
-            return TimestampOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
+            return TimestampOffset(up_to, NO_TIMESTAMP, self.leader_epoch)
         if timestamp_ms == EARLIEST:
             start = self.log_start_offset
             return TimestampOffset(start, NO_TIMESTAMP, self._epochs.epoch_of(start))
         wanted = None if timestamp_ms == MAX_TIMESTAMP else timestamp_ms
-        found = find_timestamp(self._segments, wanted, self.log_start_offset, self.high_watermark)
+        found = find_timestamp(self._segments, wanted, self.log_start_offset, up_to)
         if found is None:
             return TimestampOffset(-1, NO_TIMESTAMP, -1)
         return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))

@@ -27,9 +27,9 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
     answer = await talk.ask(request, version)
     assert answer.error_code == 0
     assert ranges(answer) == {
-        0: (0, 12),
+        0: (0, 13),
         1: (4, 18),
-        2: (1, 10),
+        2: (1, 11),
         3: (0, 13),
         8: (2, 9),
         9: (1, 9),
@@ -46,6 +46,7 @@ async def test_every_registered_key_is_named(talk: Talk, version: int) -> None:
         20: (1, 6),
         21: (0, 2),
         22: (0, 5),
+        23: (2, 4),
         24: (0, 5),
         25: (0, 4),
         26: (0, 5),

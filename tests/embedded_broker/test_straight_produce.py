@@ -109,6 +109,37 @@ async def test_mixed_with_slow_requests(talk: Talk, broker: Broker, decoded: lis
     assert answers[7].brokers
 
 
+async def test_topic_ids(talk: Talk, broker: Broker, decoded: list[int]) -> None:
+    """Produce 13: a form holds for one topic's id; for an id that nobody has any more the answer is 100."""
+    for code in (0, 100):
+        topic = broker.topics.create("t")
+        if code == 0:
+            topic_id = topic.topic_id
+        for offset in range(3):
+            answer = await talk.ask(produce_request("t", batch(b"v"), topic_id=topic_id), 13)
+            (found,) = answer.responses
+            (part,) = found.partition_responses
+            assert (found.topic_id, part.error_code) == (topic_id, code)
+            assert part.base_offset == (-1 if code else offset)
+        topic = broker.topics.get("t")
+        assert topic is not None
+        broker.topics.delete(topic)
+    assert decoded == [0, 0, 0, 0]
+    answer = await talk.ask(produce_request("t", batch(b"v"), topic_id=topic_id), 13)
+    assert answer.responses[0].partition_responses[0].error_code == 100
+
+
+async def test_refusals_by_id(talk: Talk, broker: Broker, decoded: list[int]) -> None:
+    """What the log refuses names the topic by its id, too."""
+    topic_id = broker.topics.create("t").topic_id
+    rotten = bytearray(batch(b"v"))
+    rotten[-1] ^= 1
+    for records, code in ((batch(b"v"), 0), (bytes(rotten), 2)):
+        (found,) = (await talk.ask(produce_request("t", records, topic_id=topic_id), 13)).responses
+        assert (found.topic_id, found.partition_responses[0].error_code) == (topic_id, code)
+    assert decoded == [0]
+
+
 async def test_topic_that_goes_and_comes_back(talk: Talk, broker: Broker) -> None:
     """A form names a topic, not a log that may be gone."""
     codes = []

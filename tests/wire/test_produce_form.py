@@ -20,7 +20,8 @@ from splashdam.wire.messages.produce import (
 )
 from splashdam.wire.produce_form import FORM_AT, ProduceForm, form_of
 
-VERSIONS = st.sampled_from(range(3, 13))  # with names
+VERSIONS = st.sampled_from(range(3, 14))  # from 13 on with ids
+TOPIC_ID = bytes(range(16))
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=249)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -31,7 +32,7 @@ def request_of(
     data = PartitionProduceData(index=partition, records=records)
     return ProduceRequest(
         **{"acks": -1, "timeout_ms": 30_000, **fields},
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        topic_data=[TopicProduceData(name=topic, topic_id=TOPIC_ID, partition_data=[data])],
     )
 
 
@@ -40,9 +41,12 @@ def frame_of(request: ProduceRequest, version: int, client_id: str | None = "c",
     return b"".join(parts)[4:]
 
 
-def learned(frame: bytes) -> ProduceForm | None:
+def learned(frame: bytes, topic: str = "t") -> ProduceForm | None:
     header, request = decode_request(frame)
     assert isinstance(request, ProduceRequest)
+    for each in request.topic_data if header.api_version >= 13 else ():
+        assert (each.name, each.topic_id) == ("", TOPIC_ID)
+        each.name = topic  # as the handler does
     return form_of(frame, request, header.api_version)
 
 
@@ -58,9 +62,10 @@ def test_later_requests_of_a_form(
 ) -> None:
     """Whatever the lengths of the batches, the second one is found where it is."""
     first, second = (request_of(*where, records, acks=acks) for records in batches)
-    form = learned(frame_of(first, version, client_id))
+    form = learned(frame_of(first, version, client_id), where[0])
     assert form is not None
     assert form.topic_partition == where
+    assert form.topic_id == (TOPIC_ID if version >= 13 else None)
     later = frame_of(second, version, client_id, 7)
     assert later[FORM_AT : form.end] == form.key
     assert form.records_of(memoryview(later)) == batches[1]
@@ -73,13 +78,14 @@ def test_answer_equals_the_encoders(
     version: int, topic: str, number: int, offsets: tuple[int, int, int]
 ) -> None:
     """One pack gives the bytes that the declared encoder gives."""
-    form = learned(frame_of(request_of(topic, 5), version))
+    form = learned(frame_of(request_of(topic, 5), version), topic)
     assert form is not None
     base_offset, appended_ms, start_offset = offsets
     partition = PartitionProduceResponse(
         index=5, base_offset=base_offset, log_append_time_ms=appended_ms, log_start_offset=start_offset
     )
-    response = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])])
+    answered = TopicProduceResponse(name=topic, topic_id=TOPIC_ID, partition_responses=[partition])
+    response = ProduceResponse(responses=[answered])
     expected = b"".join(encode_response(response, version=version, correlation_id=number))  # type: ignore[arg-type]  # all in memory
     assert form.answer(number, *offsets) == expected
 
@@ -105,7 +111,7 @@ def test_altered_frames_are_read_as_the_decoder_reads_them(
         assert found is None or found == decoded
 
 
-@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("version", [3, 9, 13])
 def test_what_has_no_form(version: int) -> None:
     """Requests for no answer, or one nobody gives, of transactions, not of one batch for one partition."""
     two = request_of()

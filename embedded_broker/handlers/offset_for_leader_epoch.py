@@ -1,0 +1,47 @@
+"""OffsetForLeaderEpoch 2–4: where leader epochs end in the leader's log (facts, section 8).
+
+The answer names the largest epoch known that is not above the one asked for; -1 and -1, without an error,
+where the leader knows none. Followers ask where to cut their logs, consumers whether theirs was cut.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+@handles(OffsetForLeaderEpochRequest, versions=range(2, 5))
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """One end for each partition asked about; errors stand beside the partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_partition(topic.topic, asked, context) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=asked.partition)
+    try:
+        log = leader_log(context.broker, TopicPartition(topic, asked.partition))
+        check_leader_epoch(log, asked.current_leader_epoch)
+    except BrokerResponseError as error:
+        answer.error_code = error.code
+        return answer
+    answer.leader_epoch, answer.end_offset = log.end_of_epoch(asked.leader_epoch)
+    return answer
