@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,19 +14,18 @@ import trio
 
 from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.attention import Attention
+from splashdam.embedded_broker.cluster.member import ClusterMember
+from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.connections import Connections
 from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.interception import Interception
-from splashdam.embedded_broker.leadership import (
-    Leadership,
-    OwnLeadership,
-    begin_leader_epochs,
-)
-from splashdam.embedded_broker.listening import make_gates, open_listeners
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from splashdam.embedded_broker.leadership import Leadership
+from splashdam.embedded_broker.listening import OpenListener, make_gates, open_listeners
+from splashdam.embedded_broker.opening import open_directory
 from splashdam.embedded_broker.parking import FetchParking
-from splashdam.embedded_broker.producer_ids import HandsOutIds, ProducerIds
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.request_memory import RequestMemory
@@ -34,7 +33,6 @@ from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.telemetry import ClientTelemetry
-from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.model.broker_errors import KafkaStorageError
@@ -44,6 +42,7 @@ from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.cluster.controller import Controller
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
@@ -75,6 +74,8 @@ class Broker:
         attention: when the loop may stand still for one client.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
+        controller: of the cluster; its own where it is alone.
+        member: its side of the cluster.
         replicas: hears how far followers have fetched.
         groups: coordinates consumer groups.
         offsets: what groups have committed.
@@ -87,6 +88,7 @@ class Broker:
         authorizer: decides what clients may do; None: everything.
         connections: the clients that are there.
         request_memory: holds requests that are being received.
+        is_killed: it is to end as by ``kill -9``: nothing is told or closed in order.
     """
 
     authorizer: StandardAuthorizer | None = None
@@ -96,10 +98,10 @@ class Broker:
         settings: BrokerSettings,
         clock: Clock,
         logs: LogManager,
-        producer_ids: HandsOutIds,
+        controller: Controller,
         nursery: trio.Nursery,
         *,
-        leadership: Leadership,
+        leadership: Leadership | None,
         own_loop: bool,
     ) -> None:
         self.settings = settings
@@ -108,13 +110,17 @@ class Broker:
         self.parking = FetchParking()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.attention = Attention(self.parking, own_loop)
-        self.topics = Topics(logs, settings, self.parking, clock)
-        self.leadership = leadership
+        self.controller = controller
+        self.topics = Topics(controller, logs, settings, self.parking, clock)
+        self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         self.replicas: TakesReplicaFetches = NoReplicas()
-        self.producer_ids = producer_ids
+        self.producer_ids = self.leadership.producer_ids
         self.groups = GroupCoordinator(self)
         self.offsets = self.groups.offsets
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
+        self.member = ClusterMember(
+            self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
+        )
         self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
         self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
@@ -122,6 +128,7 @@ class Broker:
         self.access = AccessControl(logs.files, logs.root)
         self.connections = Connections(self)
         self.request_memory = RequestMemory(settings.request_bytes)
+        self.is_killed = False
         self._nursery = nursery
         self._sockets: set[trio.socket.SocketType] = set()
         guard(self)
@@ -224,19 +231,25 @@ class Broker:
         serve = partial(self.serve_stream, address=address, gate=gate, advertised=advertised)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
-    def begin(self) -> None:
-        """Reads what the broker's own topics say, and begins the work in the background.
+    def begin(self, opened: Iterable[OpenListener], gates: Mapping[str, Gate]) -> None:
+        """Joins the cluster, reads what the broker's own topics say, and begins to serve clients.
+
+        Args:
+            opened: where it listens.
+            gates: who lets its clients in, by listener.
 
         Raises:
-            KafkaStorageError: the ACLs or quotas cannot be read, so nobody knows who may do what.
+            KafkaStorageError: the disk refuses, or nobody can say who may do what.
         """
+        for endpoint, listener in opened:  # nobody is let in before this task waits for something
+            self.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
         if self.settings.authorizer_class_name:
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)
         for log in self.logs.logs.values():
             log.stand_alone()
-        self.groups.load_all()
-        self.transactions.load()
+        self.member.join()
+        self.transactions.settle()
         self._nursery.start_soon(self.keep_house)
         self._nursery.start_soon(self.transactions.keep_house)
         self._nursery.start_soon(self.offsets.keep_house)
@@ -276,35 +289,6 @@ def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, Address |
     return Address(*ours[:2]), Address(*theirs[:2])
 
 
-def _own_producer_ids(files: Files, logs: LogManager) -> ProducerIds:
-    """Ids that this directory alone vouches for."""
-    known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
-    return ProducerIds(files, logs.root, above=max(known_ids, default=-1))
-
-
-def _open_logs(
-    path: str | os.PathLike[str],
-    files: Files,
-    clock: Clock,
-    settings: BrokerSettings,
-    leadership: Leadership | None,
-) -> LogManager:
-    return LogManager.open(
-        files,
-        os.path.abspath(path),
-        now_ms=clock.wall_ms(),
-        settings_for=partial(topic_settings, settings),
-        node_id=settings.node_id,
-        settings=settings,
-        hosts=partial(leadership.hosts, settings.node_id) if leadership else lambda _: True,
-    )
-
-
-def _warn_of_idle(settings: BrokerSettings) -> None:
-    for name, reason in settings.without_effect().items():
-        _log.warning("%s has no effect here: %s", name, reason)
-
-
 @asynccontextmanager
 async def open_broker(
     path: str | os.PathLike[str],
@@ -317,6 +301,7 @@ async def open_broker(
     settings: BrokerSettings | None = None,
     config: Mapping[str, Any] | None = None,
     own_loop: bool = False,
+    controller: Controller | None = None,
     leadership: Leadership | None = None,
     token_validator: TokenValidator | None = None,
     access: AccessControl | None = None,
@@ -334,7 +319,8 @@ async def open_broker(
         settings: the broker's settings, or
         config: the same by Kafka's dotted names, as in ``server.properties``, and
         own_loop: nothing else runs in this trio loop, so it may stand still, 0.1 ms, for a client in a hurry.
-        leadership: who leads which partition, where several brokers share that; by default this broker does.
+        controller: of the cluster that the broker belongs to; by default it is alone.
+        leadership: who leads which partition, where that is not for the controller to say.
         token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, without waiting;
             by default tokens without a signature are believed, as Kafka does.
         access: users, ACLs and quotas, where several brokers share them; by default those of ``path``.
@@ -347,32 +333,29 @@ async def open_broker(
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options, config)
-    _warn_of_idle(settings)
     clock, files = clock or SystemClock(), files or DiskFiles()
-    logs = _open_logs(path, files, clock, settings, leadership)
+    logs, controller = open_directory(path, files, clock, settings, of=controller, leadership=leadership)
     failure: BaseException | None = None
+    broker: Broker | None = None
     try:
-        leadership = leadership or OwnLeadership(logs)
-        begin_leader_epochs(leadership, logs)
-        ids = leadership.producer_ids or _own_producer_ids(files, logs)
         access = access or AccessControl(files, logs.root)
         gates = make_gates(settings, files, access, clock, token_validator)
         opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
-            broker = Broker(settings, clock, logs, ids, nursery, leadership=leadership, own_loop=own_loop)
+            parts = settings, clock, logs, controller, nursery
+            broker = Broker(*parts, leadership=leadership, own_loop=own_loop)
             broker.access = access
             try:
-                broker.begin()
-                for endpoint, listener in opened:
-                    broker.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
+                broker.begin(opened, gates)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
+            broker.member.leave(orderly=not (failure or broker.failure or broker.is_killed))
             nursery.cancel_scope.cancel()
-        for _, listener in opened:  # of which some are not served, where the broker could not begin
-            await trio.aclose_forcefully(listener)
+        for _, each in opened:  # of which some are not served, where the broker could not begin
+            await trio.aclose_forcefully(each)
     finally:
-        unclean = logs.close()
+        unclean = logs.close(orderly=broker is None or not broker.is_killed)
     failure = broker.failure or failure or unclean
     if failure is not None:
         raise failure

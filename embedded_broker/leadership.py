@@ -1,21 +1,23 @@
 """Who leads which partition, in which leader epoch, and where the brokers of the cluster are reached.
 
-A broker that is alone leads whatever it hosts (`OwnLeadership`). Brokers of one process that form a cluster
-share one `LeadershipMap`, which takes the place of Kafka's controller: it alone says who leads, whoever asks.
-Replication is not known here.
+The controller says so (`ClusterView`). Brokers that keep one copy of each partition and hand it over, as
+those of the simulator do, share a `LeadershipMap` instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
 
+from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
 from splashdam.embedded_broker.producer_ids import HandsOutIds
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.storage.log_manager import LogManager
 
 
 class Leader(NamedTuple):
@@ -29,8 +31,13 @@ class Leadership(Protocol):
     """What handlers ask about the cluster."""
 
     @property
-    def producer_ids(self) -> HandsOutIds | None:
-        """Where ids come from that are unique in the cluster; None: from the broker's own directory."""
+    def producer_ids(self) -> HandsOutIds:
+        """Where ids come from that are unique in the cluster."""
+        ...
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that answers name as controller."""
         ...
 
     def brokers(self, reached_at: Address) -> Mapping[int, Address]:
@@ -39,6 +46,10 @@ class Leadership(Protocol):
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
         """Who leads the partition; None where there is no such partition."""
+        ...
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Who keeps and leads the partition; None where there is no such partition."""
         ...
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
@@ -58,28 +69,6 @@ def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
             log.begin_leader_epoch(leader.leader_epoch)
 
 
-class OwnLeadership:
-    """A broker that is alone leads every partition it hosts, in the newest epoch of its log."""
-
-    producer_ids: HandsOutIds | None = None
-
-    def __init__(self, logs: LogManager) -> None:
-        self._logs = logs
-
-    def brokers(self, reached_at: Address) -> Mapping[int, Address]:
-        """The one broker; the address is the one the client came by."""
-        return {self._logs.identity.node_id: reached_at}
-
-    def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """This broker."""
-        log = self._logs.logs.get(topic_partition)
-        return None if log is None else Leader(self._logs.identity.node_id, log.leader_epoch)
-
-    def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """Yes."""
-        return True
-
-
 @attrs.define
 class LeadershipMap:
     """The leaders of a cluster whose brokers live in one process.
@@ -90,7 +79,7 @@ class LeadershipMap:
         leaders: of every partition.
     """
 
-    producer_ids: HandsOutIds | None
+    producer_ids: HandsOutIds
     addresses: dict[int, Address] = attrs.field(factory=dict)
     leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
 
@@ -101,6 +90,19 @@ class LeadershipMap:
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
         """Who leads the partition."""
         return self.leaders.get(topic_partition)
+
+    @property
+    def controller_id(self) -> int:
+        """The first broker."""
+        return min(self.addresses, default=NOBODY)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Its leader keeps it, and nobody else."""
+        leader = self.leaders.get(topic_partition)
+        if leader is None:
+            return None
+        nodes = () if leader.node_id == NOBODY else (leader.node_id,)
+        return PartitionState(nodes, nodes, *leader)
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
         """The leader hosts it, and nobody else."""

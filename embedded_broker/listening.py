@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
@@ -16,6 +16,10 @@ from splashdam.net.listen import Listen
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.gate import Gate
+
+
+OpenListener: TypeAlias = "tuple[Listener | None, trio.abc.Listener[Any]]"
+"""One that clients may come to, and what ``listeners`` says of it, if that is where it comes from."""
 
 
 def make_gates(
@@ -43,7 +47,7 @@ def make_gates(
 
 async def open_listeners(
     settings: BrokerSettings, host: str, port: int, listen: Listen
-) -> list[tuple[Listener | None, trio.abc.Listener[Any]]]:
+) -> list[OpenListener]:
     """Opens what ``listeners`` says, or where that says nothing ``host`` and ``port``.
 
     Raises:
@@ -53,7 +57,7 @@ async def open_listeners(
     endpoints = settings.endpoints_on(host, port)
     if not endpoints:
         return [(None, each) for each in await listen(host, port)]
-    opened: list[tuple[Listener | None, trio.abc.Listener[Any]]] = []
+    opened: list[OpenListener] = []
     try:
         for endpoint in endpoints:
             opened += [(endpoint, each) for each in await listen(endpoint.host, endpoint.port)]

@@ -44,6 +44,11 @@ def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicS
         raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
+def allows_unclean_election(broker: BrokerSettings, configs: Mapping[str, str]) -> bool:
+    """Whether a replica that is not in sync may lead a topic with these options, which have been checked."""
+    return topic_settings(broker, configs).unclean_leader_election_enable
+
+
 def options_of(log: Log) -> TopicSettings:
     """The options of a log's topic: the broker opens every log with ``topic_settings``."""
     return cast("TopicSettings", log.settings)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.internal_topics import new_internal_topic
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.topic_changes import change_topics
 from splashdam.embedded_broker.storage.topic_names import check_topic_name
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import topic_settings
@@ -15,13 +18,23 @@ from splashdam.model.broker_errors import TopicAlreadyExistsError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.cluster.controller import Controller
+    from splashdam.embedded_broker.cluster.state import ClusterChange
+
 
 class Topics:
-    """Topics by name and by id, over the log manager that keeps them."""
+    """Topics by name and by id: asked for here, made by the controller, kept by the log manager."""
 
     def __init__(
-        self, logs: LogManager, settings: BrokerSettings, parking: FetchParking, clock: Clock
+        self,
+        controller: Controller,
+        logs: LogManager,
+        settings: BrokerSettings,
+        parking: FetchParking,
+        clock: Clock,
     ) -> None:
+        self._controller = controller
         self._logs = logs
         self._settings = settings
         self._parking = parking
@@ -77,23 +90,67 @@ class Topics:
         self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
 
     def add(self, wanted: list[NewTopic]) -> None:
-        """Creates topics as given, all or none; brokers of one cluster give them the same ids.
+        """Creates topics as given, all or none, in the whole cluster.
 
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
         """
-        self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
-        for new in wanted:
-            topic = self._logs.topics[new.name]
-            self._by_id[topic.topic_id] = topic
+        self._controller.create_topics(wanted, partial(topic_settings, self._settings))
 
     def delete(self, topic: Topic) -> None:
-        """Deletes a topic; fetches that wait for it are answered.
+        """Deletes a topic in the whole cluster; fetches that wait for it are answered.
 
         Raises:
             BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was
                 begun.
         """
+        self._controller.delete_topic(topic.name)
+
+    # --- what the controller says ---------------------------------------------------------------------------
+
+    def apply(self, change: ClusterChange) -> None:
+        """Makes and deletes topics here, as the controller has decided.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for topic in change.deleted:
+            if topic.name in self._logs.topics:
+                self._delete(topic)
+        changed = [each for name, each in change.topics.items() if self._differs(name, each)]
+        if changed:
+            change_topics(self._logs, *changed, now_ms=self._clock.wall_ms())
+        missing = [topic for topic in change.topics.values() if self._needs(topic)]
+        if missing:
+            wanted = [
+                NewTopic(each.name, len(each.partitions), each.configs, each.topic_id) for each in missing
+            ]
+            self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
+            self._by_id.update((topic.topic_id, self._logs.topics[topic.name]) for topic in missing)
+
+    def _differs(self, name: str, topic: Topic) -> bool:
+        """Whether a topic that is here has other partitions or options now."""
+        here = self._logs.topics.get(name)
+        return here is not None and here.topic_id == topic.topic_id and here != topic
+
+    def delete_unknown(self, known: Mapping[str, Topic]) -> None:
+        """Deletes what was deleted in the cluster while this broker was down.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for topic in [topic for name, topic in self._logs.topics.items() if name not in known]:
+            self._delete(topic)
+
+    def _needs(self, topic: Topic) -> bool:
+        """Whether a topic is not here yet; one of the same name that is not in the cluster any more goes."""
+        here = self._logs.topics.get(topic.name)
+        if here is not None and here.topic_id != topic.topic_id:
+            self._delete(here)
+            here = None
+        return here is None
+
+    def _delete(self, topic: Topic) -> None:
         try:
             self._logs.delete_topic(topic.name)
         finally:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
+import attrs
+
 from splashdam.embedded_broker.cluster import topic_changes
 from splashdam.embedded_broker.cluster.election import changed, without_broker
-from splashdam.embedded_broker.cluster.journal import Journal
+from splashdam.embedded_broker.cluster.journal import Keeps
 from splashdam.embedded_broker.cluster.reassignment import advanced
 from splashdam.embedded_broker.cluster.state import (
     NOBODY,
@@ -27,6 +29,7 @@ from splashdam.embedded_broker.cluster.state import (
 )
 from splashdam.embedded_broker.producer_ids import HandsOutIds
 from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import (
     FencedLeaderEpochError,
@@ -39,6 +42,8 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)
+
+_CLUSTER = Resource("cluster", "")
 
 IsUnclean = Callable[[Mapping[str, str]], bool]
 """Whether a topic with these options lets a replica lead that is not in sync."""
@@ -72,10 +77,13 @@ class Controller:
     Attributes:
         state: what is the case; everybody may read it.
         producer_ids: as given.
+        is_alone: there is one broker, and what it cannot do does not happen.
     """
 
+    is_alone = False
+
     def __init__(
-        self, journal: Journal, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
+        self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
     ) -> None:
         self.state = ClusterState()
         self.producer_ids = producer_ids
@@ -86,25 +94,35 @@ class Controller:
         self._untold: deque[ClusterChange] = deque()
         self._is_telling = False
 
-    def load(self) -> None:
-        """Reads what was kept; once, before any broker registers. All brokers are down then.
+    def begin(self, kept: ClusterState) -> None:
+        """Begins with what was kept; once, before any broker registers.
+
+        All brokers are down then, and were so together: whoever led before leads again when it registers.
+        When all that are to come have come, ``settle`` finds leaders for the rest.
 
         Raises:
-            KafkaStorageError: it cannot be read.
+            KafkaStorageError: the disk refuses.
         """
-        for change in self._journal.read():
-            self.state.apply(change)
-        self._journal.rewrite(self.kept())
-        for node_id in list(self.state.brokers):
-            self.fence(node_id)
+        self.state = kept
+        if not self.cluster_id:
+            self._commit(ClusterChange(resources={_CLUSTER: {"id": format_uuid(new_uuid())}}))
+        down = {node: attrs.evolve(each, is_fenced=True) for node, each in self.state.brokers.items()}
+        self.state.apply(ClusterChange(brokers=down))
 
-    def kept(self) -> ClusterChange:
-        """All that belongs into the journal."""
-        return self.state.as_change()
+    def settle(self) -> None:
+        """Nobody else is coming: who is not here is down.
 
-    def close(self) -> None:
-        """Gives the journal back."""
-        self._journal.close()
+        Raises:
+            KafkaStorageError: as ``leave``.
+        """
+        for broker in list(self.state.brokers.values()):
+            if broker.is_fenced:
+                self._take_leads(broker)
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster; "" before ``begin``, and where the directory of the only broker has it."""
+        return self.state.resources.get(_CLUSTER, {}).get("id", "")
 
     # --- brokers --------------------------------------------------------------------------------------------
 
@@ -132,11 +150,24 @@ class Controller:
         if node_id in self._members:
             self.leave(node_id, self.state.brokers[node_id].epoch)
         epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
-        self._commit(ClusterChange(brokers={node_id: BrokerState(node_id, epoch, dict(listeners))}))
+        broker = BrokerState(node_id, epoch, dict(listeners))
+        self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._led_again_by(node_id)))
         self._members[node_id] = member
         member.apply(self.state.as_change())
         self._commit(self._elections(self._leaderless_of(node_id)))
         return epoch
+
+    def _led_again_by(self, node_id: int) -> dict[TopicPartition, PartitionState]:
+        """What a broker led when all went down it leads in the next epoch."""
+        if self.is_alone:
+            return {}
+        return {
+            each: before._replace(
+                leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1
+            )
+            for each, before in self.state.partitions.items()
+            if before.leader == node_id
+        }
 
     def leave(self, node_id: int, broker_epoch: int) -> None:
         """A broker has ended, however: it is told nothing any more, and others lead what it led.
@@ -157,7 +188,7 @@ class Controller:
         """
         broker = self.state.brokers[node_id]
         if not broker.is_fenced:
-            self._take_leads(BrokerState(node_id, broker.epoch, broker.listeners, is_fenced=True))
+            self._take_leads(attrs.evolve(broker, is_fenced=True, is_shutting_down=False))
 
     def begin_shutdown(self, node_id: int, broker_epoch: int) -> bool:
         """A broker is about to end in order: its leads move first, where others are in sync.
@@ -169,7 +200,7 @@ class Controller:
             BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError.
         """
         broker = self._registered(node_id, broker_epoch)
-        self._take_leads(BrokerState(node_id, broker.epoch, broker.listeners, is_shutting_down=True))
+        self._take_leads(attrs.evolve(broker, is_shutting_down=True))
         return all(each.leader != node_id for each in self.state.partitions.values())
 
     def _take_leads(self, broker: BrokerState) -> None:
@@ -349,8 +380,8 @@ class Controller:
         """
         self._commit(topic_changes.deleted(self.state, name))
 
-    def put_resources(self, resources: Mapping[Resource, str | None]) -> None:
-        """Keeps texts that all brokers share (options of brokers, users, quotas…); None takes one away.
+    def put_resources(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Replaces options that all brokers share (of brokers, users, quotas…); none at all: nothing is kept.
 
         Raises:
             KafkaStorageError: nothing has changed.
@@ -370,7 +401,7 @@ class Controller:
 
     def _keep(self, change: ClusterChange) -> None:
         try:
-            self._journal.keep(change, self.kept())
+            self._journal.keep(change, self.state)
         except KafkaStorageError as error:
             if not any(broker.is_fenced for broker in change.brokers.values()):
                 raise

@@ -1,111 +1,112 @@
-"""What a controller must not forget, on disk: one line for each change, each synced before it counts.
-
-A line is the CRC-32C of a JSON object, and the object. At the start, when there are many more lines than it
-takes, the file is replaced by one line that says it all. A last line that is torn was never acknowledged.
-"""
+"""What a controller must not forget: the whole as a JSON object, and a line for each change since."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Protocol
 
-from splashdam.embedded_broker.cluster.state import BrokerState, ClusterChange, PartitionState, Resource
+from splashdam.embedded_broker.cluster.state import (
+    BrokerState,
+    ClusterChange,
+    ClusterState,
+    PartitionState,
+    Resource,
+)
 from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.storage.change_log import ChangeLog
 from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.log_file import LogFile, unusable_file
+from splashdam.embedded_broker.storage.log_file import unusable_file
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
 from splashdam.embedded_broker.storage.topic_registry import Topic
-from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.record.checksum import crc32c
 
-_log = logging.getLogger(__name__)
+FILE_NAME = "splashdam-cluster.json"
+CHANGES_NAME = "splashdam-cluster.changes"
+_VERSION = 1
+_MOST_CHANGES = 10_000
+"""Then the whole is written anew."""
 
 
-class Journal:
-    """The changes of a cluster in a file.
+class Keeps(Protocol):
+    """Where changes go before they count."""
 
-    Args:
-        files: the file system.
-        path: of the file; its directory exists. It is made with the first change.
-    """
-
-    def __init__(self, files: Files, path: str) -> None:
-        self._files = files
-        self._path = path
-        self._file: LogFile | None = None
-        self._is_doubtful = False
-
-    def read(self) -> Iterator[ClusterChange]:
-        """Every change that was kept, in order.
-
-        Raises:
-            KafkaStorageError: the file cannot be read or understood.
-        """
-        data = self._files.read_bytes(self._path) or b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            _log.warning("%s ends in the middle of a line, which is left out", self._path)
-            self._files.write_atomic(self._path, whole)
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                yield _change_of(line)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise unusable_file(self._path, f"makes no sense in line {number} ({error!r})") from error
-
-    def keep(self, change: ClusterChange, everything: ClusterChange) -> None:
+    def keep(self, change: ClusterChange, before: ClusterState) -> None:
         """Makes a change durable.
 
         Args:
             change: what happens.
-            everything: all that was kept before it; written anew where a failure left the file in doubt.
+            before: all that was kept before it.
 
         Raises:
             KafkaStorageError: the disk refuses; the change has not happened.
         """
-        if self._is_doubtful:
-            self.rewrite(everything)
-        try:
-            if self._file is None:
-                is_new = self._files.size_bytes(self._path) is None
-                self._file = self._files.open_log(self._path, create=True)
-                if is_new:
-                    self._files.sync_directory(self._path.rpartition("/")[0])
-            self._file.append([_line(change)])
-            self._file.sync_now()
-        except KafkaStorageError:
-            self._is_doubtful = True
-            raise
+        ...
 
-    def rewrite(self, everything: ClusterChange) -> None:
-        """Replaces the file by one line.
+
+class Journal:
+    """The changes of a cluster in two files of a directory.
+
+    Args:
+        files: the file system.
+        directory: where; it exists.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._changes_path = f"{directory}/{CHANGES_NAME}"
+        self._changes = ChangeLog(files, self._changes_path)
+        self._generation = 0
+
+    def read(self) -> ClusterState:
+        """What was kept; an empty state where there is nothing.
 
         Raises:
-            KafkaStorageError: the disk refuses; the file is as it was.
+            KafkaStorageError: a file cannot be read or understood.
         """
-        self.close()
-        self._files.write_atomic(self._path, _line(everything) if everything else b"")
-        self._is_doubtful = False
+        state = ClusterState()
+        data = self._files.read_bytes(self._path)
+        if data is not None:
+            with _makes_sense(self._path):
+                content = json.loads(data)
+                if content.pop("version") != _VERSION:
+                    raise unusable_file(self._path, f"is not of version {_VERSION}")
+                self._generation = int(content.pop("generation"))
+                state.apply(decode_change(content))
+        changes = self._changes.read(self._generation)
+        with _makes_sense(self._changes_path):
+            for change in changes:
+                state.apply(decode_change(change))
+        if changes:
+            self._rewrite(state)
+        return state
+
+    def keep(self, change: ClusterChange, before: ClusterState) -> None:
+        """As `Keeps`."""
+        if self._changes.is_doubtful or self._changes.length >= _MOST_CHANGES:
+            self._rewrite(before)
+        self._changes.append(encode_change(change))
+
+    def _rewrite(self, state: ClusterState) -> None:
+        generation = self._generation + 1
+        content = {"version": _VERSION, "generation": generation, **encode_change(state.as_change())}
+        self._files.write_atomic(self._path, (json.dumps(content, sort_keys=True) + "\n").encode())
+        self._generation = generation
+        self._changes.begin(generation)
 
     def close(self) -> None:
-        """Gives the file back; everything in it is synced."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Gives the files back; everything in them is synced."""
+        self._changes.close()
 
 
-def _line(change: ClusterChange) -> bytes:
-    text = json.dumps(encode_change(change), separators=(",", ":"), sort_keys=True).encode()
-    return b"%08x %s\n" % (crc32c(text), text)
-
-
-def _change_of(line: bytes) -> ClusterChange:
-    crc, _, text = line.partition(b" ")
-    if int(crc, 16) != crc32c(text):
-        raise ValueError("its checksum is wrong")
-    return decode_change(json.loads(text))
+@contextmanager
+def _makes_sense(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise unusable_file(path, f"makes no sense ({error!r})") from error
 
 
 def encode_change(change: ClusterChange) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def encode_change(change: ClusterChange) -> dict[str, Any]:
             [each.node_id, each.epoch, each.listeners, each.is_fenced, each.is_shutting_down]
             for each in change.brokers.values()
         ],
-        "resources": [[*resource, text] for resource, text in change.resources.items()],
+        "resources": [[*resource, dict(kept)] for resource, kept in change.resources.items()],
     }
     return {name: part for name, part in parts.items() if part}
 
@@ -142,7 +143,7 @@ def decode_change(content: dict[str, Any]) -> ClusterChange:
             for number, fields in partitions.items()
         },
         brokers={fields[0]: _broker(*fields) for fields in content.get("brokers", ())},
-        resources={Resource(kind, name): text for kind, name, text in content.get("resources", ())},
+        resources={Resource(kind, name): kept for kind, name, kept in content.get("resources", ())},
     )
 
 

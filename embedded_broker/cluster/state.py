@@ -12,6 +12,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.storage.topic_names import folded
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.values import TopicPartition
 
@@ -71,7 +72,7 @@ class BrokerState:
 
 
 class Resource(NamedTuple):
-    """What something is set on that all brokers share: ``kind`` is up to who keeps it there."""
+    """What options are kept for that all brokers share: ``kind`` is up to who keeps them."""
 
     kind: str
     name: str
@@ -86,14 +87,14 @@ class ClusterChange:
         deleted: topics that are gone.
         partitions: new states.
         brokers: registered, fenced, unfenced; by node id.
-        resources: texts that replace what was kept (of options, users, quotas…); None: gone.
+        resources: options that replace those kept (of brokers, users, quotas…); none at all: gone.
     """
 
     topics: Mapping[str, Topic] = attrs.field(factory=dict)
     deleted: tuple[Topic, ...] = ()
     partitions: Mapping[TopicPartition, PartitionState] = attrs.field(factory=dict)
     brokers: Mapping[int, BrokerState] = attrs.field(factory=dict)
-    resources: Mapping[Resource, str | None] = attrs.field(factory=dict)
+    resources: Mapping[Resource, Mapping[str, str]] = attrs.field(factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.topics or self.deleted or self.partitions or self.brokers or self.resources)
@@ -106,29 +107,33 @@ class ClusterState:
         topics: by name.
         partitions: of all topics.
         brokers: that have ever registered, by node id.
-        resources: what all brokers share besides, as text.
+        resources: options that all brokers share besides.
+        names_by_fold: names of topics by what metrics make of them (``folded``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, brokers: Mapping[int, BrokerState] | None = None) -> None:
         self.topics: dict[str, Topic] = {}
         self.partitions: dict[TopicPartition, PartitionState] = {}
-        self.brokers: dict[int, BrokerState] = {}
-        self.resources: dict[Resource, str] = {}
+        self.brokers: dict[int, BrokerState] = dict(brokers or {})
+        self.resources: dict[Resource, Mapping[str, str]] = {}
+        self.names_by_fold: dict[str, str] = {}
 
     def apply(self, change: ClusterChange) -> None:
         """What happened has happened."""
         for topic in change.deleted:
             del self.topics[topic.name]
+            self.names_by_fold.pop(folded(topic.name), None)
             for number in topic.partitions:
                 self.partitions.pop(TopicPartition(topic.name, number), None)
         self.topics.update(change.topics)
+        self.names_by_fold.update((folded(name), name) for name in change.topics)
         self.partitions.update(change.partitions)
         self.brokers.update(change.brokers)
-        for resource, text in change.resources.items():
-            if text is None:
-                self.resources.pop(resource, None)
+        for resource, options in change.resources.items():
+            if options:
+                self.resources[resource] = options
             else:
-                self.resources[resource] = text
+                self.resources.pop(resource, None)
 
     def as_change(self) -> ClusterChange:
         """All of it, for somebody who knows nothing yet."""

@@ -40,7 +40,7 @@ def created(
     Raises:
         BrokerResponseError: as ``new_topics``, ``placed`` and ``new_partition``, for the first one refused.
     """
-    topics = new_topics(wanted, state.topics, check_configs)
+    topics = new_topics(wanted, state.topics, check_configs, state.names_by_fold)
     partitions: dict[TopicPartition, PartitionState] = {}
     for new, topic in zip(wanted, topics, strict=True):
         factor = new.replication_factor if new.replication_factor > 0 else default_replication_factor

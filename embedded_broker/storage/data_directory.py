@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import attrs
@@ -47,7 +48,25 @@ class DirectoryIdentity:
     directory_id: str
 
 
-def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity:
+def claim_directory(files: Files, root: str, node_id: int, cluster_id: str) -> None:
+    """Makes a directory, if it is new, that of one broker of a cluster.
+
+    Raises:
+        KafkaStorageError: it is another broker's, or that of another cluster.
+    """
+    for made in files.make_directory(root):
+        files.sync_directory(os.path.dirname(made))
+    found = load_identity(files, root, node_id=node_id, cluster_id=cluster_id)
+    if (found.node_id, found.cluster_id) != (node_id, cluster_id):
+        raise KafkaStorageError(
+            f"{root} belongs to node {found.node_id} of cluster {found.cluster_id}, and not to node {node_id}"
+            f" of cluster {cluster_id}; start that cluster, or use another directory"
+        )
+
+
+def load_identity(
+    files: Files, root: str, *, node_id: int, cluster_id: str | None = None
+) -> DirectoryIdentity:
     """Reads ``meta.properties``; a directory without one gets a new identity with ``node_id``.
 
     Raises:
@@ -56,7 +75,7 @@ def load_identity(files: Files, root: str, *, node_id: int) -> DirectoryIdentity
     path = f"{root}/{META_NAME}"
     data = files.read_bytes(path)
     if data is None:
-        identity = DirectoryIdentity(format_uuid(new_uuid()), node_id, format_uuid(new_uuid()))
+        identity = DirectoryIdentity(cluster_id or format_uuid(new_uuid()), node_id, format_uuid(new_uuid()))
         files.write_atomic(path, _encode(identity))
         return identity
     values = _parse_properties(data)

@@ -374,22 +374,23 @@ class LogManager:
                 await log.sync()
         self.checkpoints.write_log_starts(self.logs)
 
-    def close(self) -> KafkaStorageError | None:
+    def close(self, *, orderly: bool = True) -> KafkaStorageError | None:
         """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
 
         What fails is logged; the marker is then missing, and the next start recovers. In a forked child
-        nothing happens: the directory is its parent's.
+        nothing happens: it is its parent's. If not ``orderly``, files are left as by ``kill -9``.
 
         Returns:
             Why the directory is not in order, None where it is.
         """
         if self._is_closed or os.getpid() != self._pid:
             return None
-        self._is_closed = True
+        self._is_closed, failed = True, None
         try:
             self.cleaner.close()
-            check_is_there(self.files, self.root)
-            failed = close_all(self.files, self.root, self.logs, self.checkpoints, self.registry)
+            if orderly:
+                check_is_there(self.files, self.root)
+                failed = close_all(self.files, self.root, self.logs, self.checkpoints, self.registry)
         except KafkaStorageError as error:
             failed = error
         finally:

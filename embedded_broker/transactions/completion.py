@@ -90,6 +90,10 @@ class TransactionCompletion:
         self._owed[metadata.transactional_id] = set(metadata.partitions)
         self._go_on(metadata)
 
+    def forget(self, transactional_id: str) -> None:
+        """Another coordinator owes its markers from now on."""
+        self._owed.pop(transactional_id, None)
+
     def retry(self) -> None:
         """Goes on with what was refused."""
         self._refused = trio.Event()

@@ -23,7 +23,8 @@ from splashdam.embedded_broker.transactions.metadata import (
     TransactionMetadata,
     concurrent_transactions,
 )
-from splashdam.embedded_broker.transactions.records import decode_key, decode_value, encode_key, encode_value
+from splashdam.embedded_broker.transactions.reading import read_states
+from splashdam.embedded_broker.transactions.records import encode_key, encode_value
 from splashdam.embedded_broker.transactions.recovery import settle_hanging
 from splashdam.embedded_broker.transactions.states import AT_REST, TransactionState
 from splashdam.model.broker_errors import (
@@ -64,6 +65,7 @@ class TransactionCoordinator:
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
         self._states: dict[str, TransactionMetadata] = {}
         self._unreadable: set[int] = set()
+        self._is_settled = False
         self._completion = TransactionCompletion(broker, self, start_soon)
         self._retry_ms = _RETRY_MS
         self._next_abort_ms: float | None = None
@@ -270,38 +272,47 @@ class TransactionCoordinator:
                 f"the transaction of {transactional_id!r} has too many partitions: {error.message}"
             ) from error
 
-    def load(self) -> None:
-        """Reads the states and finishes what a crash interrupted; once, before the first request.
+    def load(self, partition: int) -> None:
+        """Reads the states of a partition that this broker leads from now on, and finishes what was decided.
 
-        The ids of a damaged partition are answered with 15. Then nothing that is open without an owner is
-        ended, either: what cannot be read may say that it was committed.
+        The ids of a damaged partition are answered with 15.
         """
-        for partition in range(self._topic.partition_count):
-            try:
-                self._states.update(self._read(partition))
-            except (CorruptMessageError, KafkaStorageError) as error:
-                _log.error(
-                    "%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error.message
-                )
-                self._unreadable.add(partition)
-        known_ids = (each.producer_id for each in self._states.values())
+        self._unreadable.discard(partition)
+        try:
+            states = read_states(self._topic, partition)
+        except (CorruptMessageError, KafkaStorageError) as error:
+            _log.error("%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error.message)
+            self._unreadable.add(partition)
+            return
+        self._states.update(states)
+        known_ids = (each.producer_id for each in states.values())
         self._broker.producer_ids.skip(max(known_ids, default=-1))
+        if self._is_settled:
+            self._finish(states.values())
+
+    def resign(self, partition: int) -> None:
+        """Another broker leads a partition: what is known of its ids is forgotten here."""
+        self._unreadable.discard(partition)
+        for transactional_id in list(self._states):
+            if self._topic.partition_for(transactional_id) == partition:
+                del self._states[transactional_id]
+                self._completion.forget(transactional_id)
+
+    def settle(self) -> None:
+        """Finishes what a crash interrupted; once, when the broker has joined, before the first request.
+
+        Where a partition is damaged nothing that is open without an owner is ended: what cannot be read may
+        say that it was committed.
+        """
+        self._is_settled = True
         if not self._unreadable:
             settle_hanging(self._broker, self)
-        for metadata in list(self._states.values()):
-            if metadata.is_prepared:
-                _log.info("%r was being completed when the broker ended; going on", metadata.transactional_id)
-                self._completion.begin(metadata)
+        self._finish(self._states.values())
 
-    def _read(self, partition: int) -> dict[str, TransactionMetadata]:
-        states: dict[str, TransactionMetadata] = {}
-        for stored in self._topic.read_all(partition):
-            for record in () if stored.header.is_control else stored.records:
-                try:
-                    _take(states, bytes(record.key or b""), record.value)
-                except CorruptMessageError as error:
-                    _log.warning("%s: %s; it is left out", self._topic.name, error.message)
-        return states
+    def _finish(self, states: Iterable[TransactionMetadata]) -> None:
+        for metadata in [each for each in states if each.is_prepared]:
+            _log.info("%r was being completed when its broker ended; going on", metadata.transactional_id)
+            self._completion.begin(metadata)
 
     # --- what time brings -----------------------------------------------------------------------------------
 
@@ -363,16 +374,3 @@ class TransactionCoordinator:
                 with logged(f"forgetting {metadata.transactional_id!r}"):
                     self._append(metadata.transactional_id, None)
                     del self._states[metadata.expired().transactional_id]
-
-
-def _take(states: dict[str, TransactionMetadata], key: bytes, value: bytes | None) -> None:
-    """Takes in a record of the log.
-
-    Raises:
-        CorruptMessageError: it is not what its version says.
-    """
-    transactional_id = decode_key(key)
-    if transactional_id is not None:
-        states.pop(transactional_id, None)
-        if value is not None:
-            states[transactional_id] = decode_value(transactional_id, value)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.leadership import OwnLeadership
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.completion import write_marker
@@ -37,7 +36,7 @@ def settle_hanging(broker: Broker, coordinator: TransactionCoordinator) -> None:
     One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
     commit is on record are committed, the rest aborted.
     """
-    if broker.topics.get(TRANSACTION_STATE) is None or not isinstance(broker.leadership, OwnLeadership):
+    if broker.topics.get(TRANSACTION_STATE) is None:
         return
     owners = {each.previous_producer_id: each for each in coordinator.states.values()}
     owners.update({each.producer_id: each for each in coordinator.states.values()})

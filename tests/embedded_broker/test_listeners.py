@@ -7,9 +7,9 @@ from broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import open_broker
-from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.security.listeners import Listener, parse_listeners
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.net.memory import MemoryNetwork
@@ -105,7 +105,7 @@ async def test_a_start_that_fails_gives_its_address_back(
     """The listener was open and nobody served it: the next start in this process met an address in use."""
     network, files, clock = MemoryNetwork(), MemoryFiles(), VirtualClock(autojump_clock)
 
-    def fail(_: GroupCoordinator) -> None:
+    def fail(_: TransactionCoordinator) -> None:
         raise KafkaStorageError("nothing can be read")
 
     async def begin() -> None:
@@ -113,7 +113,7 @@ async def test_a_start_that_fails_gives_its_address_back(
             await network.connect("b", 1)
 
     with monkeypatch.context() as patched:
-        patched.setattr(GroupCoordinator, "load_all", fail)
+        patched.setattr(TransactionCoordinator, "settle", fail)
         with pytest.raises(KafkaStorageError):
             await begin()
     await begin()

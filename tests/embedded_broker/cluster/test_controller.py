@@ -70,8 +70,9 @@ class ControllerMachine(RuleBasedStateMachine):
     def opened(self) -> Controller:
         """A controller on the disk."""
         ids = ProducerIds(self.files, "/c", above=-1)
-        controller = Controller(Journal(self.files, "/c/cluster"), ids, is_unclean, Random(1))
-        controller.load()
+        self.journal = Journal(self.files, "/c")
+        controller = Controller(self.journal, ids, is_unclean, Random(1))
+        controller.begin(self.journal.read())
         return controller
 
     @rule(node=nodes)
@@ -146,7 +147,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def restart_all(self) -> None:
         """All processes are killed and start again."""
         before = self.controller.state
-        self.controller.close()
+        self.journal.close()
         self.controller = self.opened()
         assert self.controller.state.topics == before.topics
         for where, each in self.controller.state.partitions.items():
@@ -155,6 +156,7 @@ class ControllerMachine(RuleBasedStateMachine):
         running, self.members = list(self.members), {}
         for node in running:
             self.start(node)
+        self.controller.settle()
 
     @invariant()
     def holds(self) -> None:

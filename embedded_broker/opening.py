@@ -1,0 +1,75 @@
+"""What there must be before a broker can run: its directory, opened, and a controller."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+
+from splashdam.embedded_broker.cluster.controller import Controller
+from splashdam.embedded_broker.cluster.lone import LoneController
+from splashdam.embedded_broker.cluster.view import ClusterView
+from splashdam.embedded_broker.leadership import Leadership, begin_leader_epochs
+from splashdam.embedded_broker.producer_ids import ProducerIds
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.data_directory import claim_directory
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.topic_configs import allows_unclean_election, topic_settings
+from splashdam.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+def open_directory(
+    path: str | os.PathLike[str],
+    files: Files,
+    clock: Clock,
+    settings: BrokerSettings,
+    *,
+    of: Controller | None,
+    leadership: Leadership | None,
+) -> tuple[LogManager, Controller]:
+    """Opens a data directory for a broker; a controller for it alone where none is given.
+
+    Args:
+        path: the directory.
+        files: the file system.
+        clock: where the broker reads the time.
+        settings: the broker's.
+        of: controller of the cluster that the broker belongs to.
+        leadership: who leads which partition, where that is not for the controller to say.
+
+    Raises:
+        IllegalStateError: the directory is in use.
+        KafkaStorageError: it cannot be used, or belongs to another cluster.
+    """
+    for name, reason in settings.without_effect().items():
+        _log.warning("%s has no effect here: %s", name, reason)
+    path, view = os.path.abspath(path), leadership
+    if of is not None:
+        claim_directory(files, path, settings.node_id, of.cluster_id)
+        view = view or ClusterView(of, settings.node_id)
+    logs = LogManager.open(
+        files,
+        path,
+        now_ms=clock.wall_ms(),
+        settings_for=partial(topic_settings, settings),
+        node_id=settings.node_id,
+        settings=settings,
+        hosts=partial(view.hosts, settings.node_id) if view else lambda _: True,
+    )
+    try:
+        if leadership is not None:
+            begin_leader_epochs(leadership, logs)
+        return logs, of or _own_controller(logs, settings)
+    except BaseException:
+        logs.close()
+        raise
+
+
+def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:
+    """One for the broker of this directory, which alone vouches for its producer ids."""
+    known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
+    ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
+    return LoneController(logs, ids, partial(allows_unclean_election, settings))
