@@ -24,7 +24,7 @@ from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.leadership import Leadership
 from splashdam.embedded_broker.listening import OpenListener, make_gates, open_listeners
-from splashdam.embedded_broker.opening import open_directory
+from splashdam.embedded_broker.opening import open_directory, replicas_of
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
@@ -43,6 +43,7 @@ from splashdam.net.listen import Listen, address_of, tcp_listen
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.controller import Controller
+    from splashdam.embedded_broker.cluster.membership import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
@@ -101,9 +102,11 @@ class Broker:
         controller: Controller,
         nursery: trio.Nursery,
         *,
-        leadership: Leadership | None,
+        access: AccessControl,
+        place: tuple[Membership | None, Leadership | None],
         own_loop: bool,
     ) -> None:
+        membership, leadership = place
         self.settings = settings
         self.clock = clock
         self.logs = logs
@@ -114,6 +117,8 @@ class Broker:
         self.topics = Topics(controller, logs, settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         self.replicas: TakesReplicaFetches = NoReplicas()
+        if membership is not None:
+            self.replicas = replicas_of(self, membership, nursery.start_soon)
         self.producer_ids = self.leadership.producer_ids
         self.groups = GroupCoordinator(self)
         self.offsets = self.groups.offsets
@@ -125,7 +130,7 @@ class Broker:
         self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
-        self.access = AccessControl(logs.files, logs.root)
+        self.access = access
         self.connections = Connections(self)
         self.request_memory = RequestMemory(settings.request_bytes)
         self.is_killed = False
@@ -301,7 +306,7 @@ async def open_broker(
     settings: BrokerSettings | None = None,
     config: Mapping[str, Any] | None = None,
     own_loop: bool = False,
-    controller: Controller | None = None,
+    membership: Membership | None = None,
     leadership: Leadership | None = None,
     token_validator: TokenValidator | None = None,
     access: AccessControl | None = None,
@@ -319,10 +324,10 @@ async def open_broker(
         settings: the broker's settings, or
         config: the same by Kafka's dotted names, as in ``server.properties``, and
         own_loop: nothing else runs in this trio loop, so it may stand still, 0.1 ms, for a client in a hurry.
-        controller: of the cluster that the broker belongs to; by default it is alone.
+        membership: in the cluster that the broker belongs to; by default it is alone.
         leadership: who leads which partition, where that is not for the controller to say.
-        token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, without waiting;
-            by default tokens without a signature are believed, as Kafka does.
+        token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, at once; by
+            default tokens without a signature are believed, as Kafka does.
         access: users, ACLs and quotas, where several brokers share them; by default those of ``path``.
         options: by Python name, as ``BrokerSettings`` has them.
 
@@ -334,7 +339,9 @@ async def open_broker(
     """
     settings = settings or BrokerSettings.from_options(options, config)
     clock, files = clock or SystemClock(), files or DiskFiles()
-    logs, controller = open_directory(path, files, clock, settings, of=controller, leadership=leadership)
+    logs, controller = open_directory(
+        path, files, clock, settings, membership=membership, leadership=leadership
+    )
     failure: BaseException | None = None
     broker: Broker | None = None
     try:
@@ -342,9 +349,8 @@ async def open_broker(
         gates = make_gates(settings, files, access, clock, token_validator)
         opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
-            parts = settings, clock, logs, controller, nursery
-            broker = Broker(*parts, leadership=leadership, own_loop=own_loop)
-            broker.access = access
+            parts, place = (settings, clock, logs, controller, nursery), (membership, leadership)
+            broker = Broker(*parts, access=access, place=place, own_loop=own_loop)
             try:
                 broker.begin(opened, gates)
                 yield broker

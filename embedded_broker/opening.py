@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.lone import LoneController
 from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.leadership import Leadership, begin_leader_epochs
@@ -18,6 +19,12 @@ from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.topic_configs import allows_unclean_election, topic_settings
 from splashdam.net.clock import Clock
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.cluster.controller import Controller
+    from splashdam.embedded_broker.cluster.membership import Membership
+    from splashdam.embedded_broker.replica_fetches import TakesReplicaFetches
+
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +34,7 @@ def open_directory(
     clock: Clock,
     settings: BrokerSettings,
     *,
-    of: Controller | None,
+    membership: Membership | None,
     leadership: Leadership | None,
 ) -> tuple[LogManager, Controller]:
     """Opens a data directory for a broker; a controller for it alone where none is given.
@@ -37,7 +44,7 @@ def open_directory(
         files: the file system.
         clock: where the broker reads the time.
         settings: the broker's.
-        of: controller of the cluster that the broker belongs to.
+        membership: in the cluster that the broker belongs to.
         leadership: who leads which partition, where that is not for the controller to say.
 
     Raises:
@@ -47,9 +54,9 @@ def open_directory(
     for name, reason in settings.without_effect().items():
         _log.warning("%s has no effect here: %s", name, reason)
     path, view = os.path.abspath(path), leadership
-    if of is not None:
-        claim_directory(files, path, settings.node_id, of.cluster_id)
-        view = view or ClusterView(of, settings.node_id)
+    if membership is not None:
+        claim_directory(files, path, settings.node_id, membership.controller.cluster_id)
+        view = view or ClusterView(membership.controller, settings.node_id)
     logs = LogManager.open(
         files,
         path,
@@ -62,10 +69,20 @@ def open_directory(
     try:
         if leadership is not None:
             begin_leader_epochs(leadership, logs)
-        return logs, of or _own_controller(logs, settings)
+        return logs, membership.controller if membership else _own_controller(logs, settings)
     except BaseException:
         logs.close()
         raise
+
+
+def replicas_of(
+    broker: Broker, membership: Membership, start_soon: Callable[..., object]
+) -> TakesReplicaFetches:
+    """What follows other brokers, and is followed by them."""
+    from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
+
+    line = membership.line or membership.controller
+    return ReplicaManager(broker, line, membership.connect, start_soon)
 
 
 def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:

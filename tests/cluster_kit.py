@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -14,11 +14,9 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.journal import Journal
-from splashdam.embedded_broker.cluster.state import ClusterChange, PartitionState
-from splashdam.embedded_broker.leadership import Leader
+from splashdam.embedded_broker.cluster.membership import Membership
+from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
 from splashdam.embedded_broker.producer_ids import ProducerIds
-from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import NetworkExceptionError
@@ -34,12 +32,11 @@ T0 = TopicPartition("t", 0)
 
 
 class Node:
-    """One broker, and what happens to it. It is the controller's `Member`."""
+    """One broker, and what happens to it."""
 
     def __init__(self, node_id: int, cluster: Cluster) -> None:
         self.node_id = node_id
         self.files = MemoryFiles()
-        self.epoch = -1
         self.streams: list[tuple[int, MemoryStream]] = []
         self.life = trio.CancelScope()
         self.ended = trio.Event()
@@ -62,15 +59,6 @@ class Node:
         """Its log of t-0."""
         return self.broker.logs.logs[T0]
 
-    def apply(self, change: ClusterChange) -> None:
-        """What the controller says."""
-        missing = [each for each in change.topics.values() if self.broker.topics.get(each.name) is None]
-        if missing:
-            self.broker.topics.add(
-                [NewTopic(each.name, len(each.partitions), each.configs, each.topic_id) for each in missing]
-            )
-        self.broker.replicas.apply(change.partitions)
-
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Until it is stopped or killed."""
         self.ended = trio.Event()
@@ -80,16 +68,10 @@ class Node:
                 port=None,
                 clock=self._cluster.clock,
                 files=self.files,
-                leadership=View(self._cluster.controller),
+                membership=self._cluster.membership_of(self.node_id),
                 node_id=self.node_id,
                 **self._cluster.settings,
             ) as self._broker:
-                connect = partial(self._cluster.connect, self.node_id)
-                start_soon = self._broker._nursery.start_soon
-                self._broker.replicas = ReplicaManager(
-                    self._broker, self._cluster.view_of_controller(self.node_id), connect, start_soon
-                )
-                self.epoch = self._cluster.controller.register(self, {})
                 task_status.started()
                 await trio.sleep_forever()
         self._broker = None
@@ -101,33 +83,11 @@ class Node:
             self.files.inject(Fault(None))
         broker, self._broker = self._broker, None
         self.life.cancel()
-        self._cluster.controller.leave(self.node_id, self.epoch)
         assert broker is not None
+        broker.member.leave(orderly=False)
         await self.ended.wait()
         if kill:
             self.files.kill()
-
-
-class View:
-    """What handlers ask of the cluster."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-        self.producer_ids = controller.producer_ids
-
-    def brokers(self, reached_at: Address) -> Mapping[int, Address]:
-        """Where they are reached."""
-        return {node: Address(f"node-{node}", 9092) for node in NODES}
-
-    def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """Who leads."""
-        found = self._controller.state.partitions.get(topic_partition)
-        return None if found is None else Leader(found.leader, found.leader_epoch)
-
-    def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """Who keeps it."""
-        found = self._controller.state.partitions.get(topic_partition)
-        return found is not None and node_id in found.replicas
 
 
 class ControllerLine:
@@ -159,14 +119,15 @@ class Cluster:
             ProducerIds(MemoryFiles(), "/", above=-1),
             lambda configs: configs.get("unclean.leader.election.enable") == "true",
         )
+        self.controller.begin(ClusterState())
         self.nodes = {node_id: Node(node_id, self) for node_id in NODES}
         self.lines = {node_id: ControllerLine(self.controller) for node_id in NODES}
         self._nursery = nursery
         self._cut: set[frozenset[int]] = set()
 
-    def view_of_controller(self, node_id: int) -> ControllerLine:
-        """Over which a broker asks it."""
-        return self.lines[node_id]
+    def membership_of(self, node_id: int) -> Membership:
+        """What a broker is given."""
+        return Membership(self.controller, partial(self.connect, node_id), self.lines[node_id])
 
     async def start(self, *node_ids: int) -> None:
         """Starts brokers, or starts them again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from cluster_kit import T0, Cluster, open_cluster
+from cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
 from splashdam.model.error_codes import ErrorCode
