@@ -6,14 +6,26 @@ needed. Clients may read them and may not write to them; the broker appends thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import trio
 
 from splashdam.embedded_broker.registry import Answer, Parked
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
-from splashdam.model.broker_errors import CoordinatorNotAvailableError, KafkaStorageError
+from splashdam.model.broker_errors import (
+    CoordinatorNotAvailableError,
+    KafkaStorageError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, iter_records
@@ -27,6 +39,9 @@ if TYPE_CHECKING:
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+_REPLICATION_TIMEOUT_S = 5.0
+"""How long the broker waits for replicas of its own records: Kafka's offsets.commit.timeout.ms."""
+
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 """Names that Metadata marks as internal, and that clients may not produce to."""
 
@@ -103,6 +118,7 @@ class InternalTopic:
         Raises:
             CoordinatorNotAvailableError: this broker does not have the partition, or the topic cannot be
                 made.
+            BrokerResponseError: NOT_COORDINATOR (16): another broker leads it.
         """
         try:
             if self._broker.topics.get(self.name) is None:
@@ -112,6 +128,9 @@ class InternalTopic:
         log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
         if log is None:
             raise CoordinatorNotAvailableError(f"this broker does not have {self.name}-{partition}")
+        if log.replication is not None:
+            with _as_coordinator():
+                log.replication.check_leading()
         return log
 
     def append(
@@ -124,7 +143,8 @@ class InternalTopic:
     ) -> AppendResult:
         """Appends keys and values as one batch, now; transactional where a producer id is given.
 
-        It is in the log when this returns; ``answer_when_safe`` then waits as the topic's flush options say.
+        It is in the log when this returns; ``answer_when_safe`` then waits for replicas, and for the disk as
+        the topic's flush options say.
 
         Args:
             partition: number of the partition.
@@ -143,6 +163,9 @@ class InternalTopic:
             producer_epoch=producer_epoch,
             transactional=producer_id >= 0,
         )
+        if log.replication is not None:
+            with _as_coordinator():
+                log.replication.check_enough_in_sync()
         appended = log.append_as_coordinator(batch, now_ms=now_ms)
         self._broker.parking.appended(log.topic_partition, len(batch))
         return appended
@@ -160,43 +183,81 @@ class InternalTopic:
                 yield StoredBatch(header, iter_records(batch))
 
 
-def answer_when_safe(log: Log, answer: Response, refuse: Callable[[KafkaStorageError], Response]) -> Answer:
-    """The answer, at once or, where ``flush.messages`` makes a sync due, after it.
+@contextmanager
+def _as_coordinator() -> Iterator[None]:
+    """What may go wrong with a partition, as those hear it who ask its coordinator."""
+    try:
+        yield
+    except NotLeaderOrFollowerError as error:
+        raise error_for(ErrorCode.NOT_COORDINATOR, error.message) from error
+    except (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError) as error:
+        raise CoordinatorNotAvailableError(error.message) from error
+
+
+Refuse: TypeAlias = Callable[[BrokerResponseError], Response]
+"""Makes the answer where the disk failed, or too few replicas have what it speaks of."""
+
+
+def answer_when_safe(log: Log, answer: Response, refuse: Refuse) -> Answer:
+    """The answer, at once or behind what it has to wait for.
+
+    That is a sync where ``flush.messages`` makes one due, and all replicas in sync where there are any.
 
     Args:
         log: what the answer speaks of was just appended to it.
         answer: says that it is done.
-        refuse: makes the answer where the disk failed.
+        refuse: see `Refuse`.
     """
     return answer_when_all_safe([log], answer, refuse)
 
 
 def answer_when_all_safe(
-    logs: Iterable[Log],
-    answer: Response,
-    refuse: Callable[[KafkaStorageError], Response],
-    *,
-    is_promised: bool = False,
+    logs: Iterable[Log], answer: Response, refuse: Refuse, *, is_promised: bool = False
 ) -> Answer:
     """As ``answer_when_safe``, where several logs were appended to.
 
     Args:
         logs: what the answer speaks of was just appended to them.
         answer: says that it is done.
-        refuse: makes the answer where the disk failed.
+        refuse: see `Refuse`.
         is_promised: something that is synced relies on it, so it is synced whatever the logs' options say.
     """
-    due = {log: log.log_end_offset for log in logs if log.must_flush or (is_promised and not log.is_synced)}
-    return Parked(partial(_when_flushed, due, answer, refuse)) if due else answer
+    due = []
+    for log in logs:
+        needs_sync = log.must_flush or (is_promised and not log.is_synced)
+        if needs_sync or log.high_watermark < log.log_end_offset:
+            due.append((log, log.log_end_offset, needs_sync))
+    return Parked(partial(_when_safe, due, answer, refuse)) if due else answer
 
 
-async def _when_flushed(
-    due: Mapping[Log, int], answer: Response, refuse: Callable[[KafkaStorageError], Response]
-) -> Response:
+async def _when_safe(due: Iterable[tuple[Log, int, bool]], answer: Response, refuse: Refuse) -> Response:
     try:
-        for log, end_offset in due.items():
-            if log.recovery_point < end_offset:
-                await log.sync()
-    except KafkaStorageError as error:
+        for log, end_offset, needs_sync in due:
+            await wait_safe(log, end_offset, needs_sync=needs_sync)
+    except BrokerResponseError as error:
         return refuse(error)
     return answer
+
+
+async def wait_safe(log: Log, end_offset: int, *, needs_sync: bool) -> None:
+    """Returns when what the broker appended for itself, up to an offset, is as safe as it has to be.
+
+    Args:
+        log: where.
+        end_offset: the offset behind it.
+        needs_sync: it has to be on stable storage, and not on all replicas in sync alone.
+
+    Raises:
+        KafkaStorageError: the disk failed.
+        CoordinatorNotAvailableError: not enough replicas have it, or not in time; it stays in the log.
+        BrokerResponseError: NOT_COORDINATOR (16): another broker leads now.
+    """
+    if needs_sync and log.recovery_point < end_offset:
+        await log.sync()
+    if log.replication is not None and log.high_watermark < end_offset:
+        with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope, _as_coordinator():
+            await log.replication.wait_replicated(end_offset)
+        if scope.cancelled_caught:
+            raise CoordinatorNotAvailableError(
+                f"not all replicas in sync have {log.topic_partition} up to {end_offset}"
+            )

@@ -40,8 +40,8 @@ def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     """
     log = broker.logs.logs.get(topic_partition)
     if log is not None:
-        if log.is_replicated:
-            broker.replicas.leader(topic_partition)
+        if log.replication is not None:
+            log.replication.check_leading()
         return log
     leader = broker.leadership.leader_of(topic_partition)
     if leader is None:

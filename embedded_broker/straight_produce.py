@@ -82,7 +82,7 @@ class StraightProduce:
         if (
             batch is None
             or log is None
-            or log.is_replicated
+            or log.replication is not None
             or form.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
             or options_of(log).flush_messages != MAX_LONG
         ):

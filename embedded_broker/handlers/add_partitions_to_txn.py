@@ -30,7 +30,6 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log import Log
-    from splashdam.model.broker_errors import KafkaStorageError
 
 _FIRST_FENCED_VERSION, _FIRST_BATCHED_VERSION, _FIRST_ABORTABLE_VERSION = 2, 4, 5
 """From which 90 is understood, several transactions are sent, 120 is understood."""
@@ -50,7 +49,7 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestCo
     logs: list[Log] = []
     results = _results(asked, context, logs)
 
-    def refuse(error: KafkaStorageError) -> AddPartitionsToTxnResponse:
+    def refuse(error: BrokerResponseError) -> AddPartitionsToTxnResponse:
         code = client_code(error, knows_fenced=True)
         refused = _by_topic(asked.topics, dict.fromkeys(_partitions(asked), code))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused)

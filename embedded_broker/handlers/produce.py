@@ -58,7 +58,7 @@ from splashdam.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.replication.partition import Partition
+    from splashdam.embedded_broker.storage.log_reading import Replication
 
 _log = logging.getLogger(__name__)
 
@@ -160,13 +160,13 @@ def refuse(
 class _Due(NamedTuple):
     """A batch whose answer waits until the log is safe up to ``end_offset``.
 
-    That is: on stable storage, or, where a partition is named, on its replicas in sync.
+    That is: on stable storage, or, where replication is named, on the replicas in sync.
     """
 
     answer: PartitionProduceResponse
     log: Log
     end_offset: int
-    partition: Partition | None = None
+    replication: Replication | None = None
 
 
 def _append(
@@ -179,29 +179,18 @@ def _append(
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
         batch, log, state_log = _admit(topic_partition, data, request, context)
-        partition = _replicated(log, request.acks, context.broker)
+        replication = log.replication if request.acks == _ALL else None
+        if replication is not None:
+            replication.check_enough_in_sync()
         appended = append_batch(log, batch, context.broker)
     except BrokerResponseError as error:
         refuse(answer, topic_partition, error)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
     due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
-    if partition is not None:
-        due.append(_Due(answer, log, appended.last_offset + 1, partition))
+    if replication is not None:
+        due.append(_Due(answer, log, appended.last_offset + 1, replication))
     return answer
-
-
-def _replicated(log: Log, acks: int, broker: Broker) -> Partition | None:
-    """The partition whose replicas ``acks=all`` waits for; None where there is nobody to wait for.
-
-    Raises:
-        NotEnoughReplicasError: fewer are in sync than ``min.insync.replicas`` wants.
-    """
-    if acks != _ALL or not log.is_replicated:
-        return None
-    partition = broker.replicas.leader(log.topic_partition)
-    partition.leading().check_enough_in_sync()
-    return partition
 
 
 def _admit(
@@ -292,10 +281,10 @@ async def _answer_when_safe(
     due: list[_Due],
 ) -> ProduceResponse | None:
     deadline = trio.current_time() + request.timeout_ms / 1000
-    for answer, log, end_offset, partition in due:
+    for answer, log, end_offset, replication in due:
         try:
-            if partition is not None:
-                await _wait_replicated(partition, end_offset, deadline)
+            if replication is not None:
+                await _wait_replicated(replication, end_offset, deadline)
             elif log.recovery_point < end_offset:
                 await log.sync()
         except BrokerResponseError as error:
@@ -303,10 +292,10 @@ async def _answer_when_safe(
     return _answer(request.acks, responses, endpoints)
 
 
-async def _wait_replicated(partition: Partition, end_offset: int, deadline: float) -> None:
-    """As ``Partition.wait_replicated``, for as long as the producer waits; the batch stays in any case."""
+async def _wait_replicated(replication: Replication, end_offset: int, deadline: float) -> None:
+    """As ``Replication.wait_replicated``, for as long as the producer waits; the batch stays in any case."""
     with trio.move_on_at(deadline):
-        await partition.wait_replicated(end_offset)
+        await replication.wait_replicated(end_offset)
         return
     raise RequestTimedOutError(f"not all replicas in sync have it yet; the log has, up to {end_offset}")
 

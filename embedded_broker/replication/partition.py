@@ -98,8 +98,7 @@ class Partition:
     """
 
     def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
-        log.begin_replication()
-        log.on_growth = self.advance
+        log.begin_replication(self)
         self.log = log
         self.state = state
         self.leader: LeaderState | None = None
@@ -159,6 +158,19 @@ class Partition:
         if self.leader is None:
             raise NotLeaderOrFollowerError(f"{self._name} is led by node {self.state.leader} (-1: nobody)")
         return self.leader
+
+    def check_leading(self) -> None:
+        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        self.leading()
+
+    def check_enough_in_sync(self) -> None:
+        """Before an append that all replicas in sync are to have.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+            NotEnoughReplicasError: too few are in sync.
+        """
+        self.leading().check_enough_in_sync()
 
     # --- as leader ------------------------------------------------------------------------------------------
 

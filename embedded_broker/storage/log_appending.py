@@ -183,7 +183,7 @@ class AppendableLog(FlushableLog):
 
     def _note_end(self, ended: CompletedTransaction) -> None:
         """Remembers a transaction whose marker was appended just now."""
-        if self.is_replicated:
+        if self.replication is not None:
             self._undecided.append((ended.first_offset, ended.last_offset))
         if ended.is_aborted:
             if self._active.txn_index.file.size_bytes is None:
@@ -213,10 +213,10 @@ class AppendableLog(FlushableLog):
         unchanged = memoryview(batch)[_ASSIGNED.size :]
         self._active.append((assigned, unchanged), last_offset, header.max_timestamp)
         self.log_end_offset = last_offset + 1
-        if self.is_replicated:
-            self.on_growth()
-        else:
+        if self.replication is None:
             self.high_watermark = self.log_end_offset
+        else:
+            self.replication.advance()
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
 

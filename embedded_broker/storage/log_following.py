@@ -10,6 +10,7 @@ from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog
 from splashdam.embedded_broker.storage.log_appending import AppendableLog
+from splashdam.embedded_broker.storage.log_reading import Replication
 from splashdam.embedded_broker.storage.producer_state import ProducerStates
 from splashdam.embedded_broker.storage.replay import producers_at
 from splashdam.embedded_broker.storage.segment import LogSegment
@@ -70,20 +71,18 @@ class FollowingLog(AppendableLog):
 
     def stand_alone(self) -> None:
         """There is no other replica, or none any more: whatever is in the log can be read."""
-        self.is_replicated = False
+        self.replication = None
         self._recovered_high_watermark = None
         self._undecided.clear()
         self.high_watermark = self.log_end_offset
 
-    def begin_replication(self) -> None:
+    def begin_replication(self, replication: Replication) -> None:
         """There are other replicas: the high watermark is as checkpointed, and moves when it is told to.
 
         Raises:
             KafkaStorageError: what is above it cannot be read.
         """
-        if self.is_replicated:
-            return
-        self.is_replicated = True
+        self.replication = replication
         recovered, self._recovered_high_watermark = self._recovered_high_watermark, None
         if recovered is None or recovered >= self.log_end_offset:
             return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
@@ -25,8 +26,29 @@ NO_TIMESTAMP = -1
 _NOTHING = BytesSlice(b"")
 
 
-def _nothing() -> None:
-    """Whoever leads a log may want to know more of it."""
+class Replication(Protocol):
+    """What a log that has other replicas knows of them; see ``embedded_broker/replication``."""
+
+    def check_leading(self) -> None:
+        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        ...
+
+    def check_enough_in_sync(self) -> None:
+        """Before an append that all replicas in sync are to have; raises NotEnoughReplicasError."""
+        ...
+
+    def advance(self) -> None:
+        """The log has grown: the high watermark moves as far as it may."""
+        ...
+
+    async def wait_replicated(self, offset: int) -> None:
+        """Returns when everything below ``offset`` is on all replicas in sync.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads; it may or may not have it.
+            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+        """
+        ...
 
 
 class ReadableLog:
@@ -42,8 +64,7 @@ class ReadableLog:
         log_start_offset: the first offset that may be read.
         log_end_offset: the offset the next record gets.
         high_watermark: readers see what is below; the end of the log, unless it is replicated.
-        is_replicated: others have to have a record before readers see it: ``advance_high_watermark`` says so.
-        on_growth: called when a replicated log has grown at its leader, before that returns.
+        replication: what is known of its other replicas; None where it has none.
     """
 
     def __init__(
@@ -63,8 +84,7 @@ class ReadableLog:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
-        self.is_replicated = False
-        self.on_growth: Callable[[], None] = _nothing
+        self.replication: Replication | None = None
         self._segments = loaded.segments
         self._epochs = loaded.epochs
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers of transactions; see below

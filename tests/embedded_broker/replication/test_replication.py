@@ -218,7 +218,7 @@ async def test_replicas_that_are_added_catch_up_and_those_that_go_are_removed(
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1)
         assert await cluster.produce(b"a") == NONE
-        assert not cluster.nodes[1].log.is_replicated
+        assert cluster.nodes[1].log.replication is None
         cluster.controller.change_partitions(
             {
                 T0: cluster.state._replace(

@@ -19,6 +19,25 @@ SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
 ABORT, COMMIT = TransactionMarker(1, 0, False, 0), TransactionMarker(1, 0, True, 0)
 
 
+class Others:
+    """Replicas that say nothing."""
+
+    advances = 0
+
+    def check_leading(self) -> None:
+        """This one leads."""
+
+    def check_enough_in_sync(self) -> None:
+        """They are."""
+
+    def advance(self) -> None:
+        """Counts."""
+        self.advances += 1
+
+    async def wait_replicated(self, offset: int) -> None:
+        """Nobody asks."""
+
+
 def written_log(files: MemoryFiles, count: int = 20, settings: LogSettings = SMALL) -> Log:
     """A leader's log of single records ``0``, ``1``, …; the leader epoch rises with every fifth."""
     log = open_log(files, settings=settings)
@@ -197,11 +216,10 @@ def test_damage_and_wrong_order_are_refused() -> None:
 def test_the_high_watermark_of_a_replicated_log_moves_only_when_told() -> None:
     """It never moves back nor beyond the end; alone it is the end again."""
     log = open_log(MemoryFiles())
-    log.begin_replication()
-    grown: list[int] = []
-    log.on_growth = lambda: grown.append(log.log_end_offset)
+    others = Others()
+    log.begin_replication(others)
     log.append_as_leader(batch(b"1", b"2"), now_ms=NOW_MS)
-    assert (log.high_watermark, grown, values_of(log)) == (0, [2], [])
+    assert (log.high_watermark, others.advances, values_of(log)) == (0, 1, [])
     assert log.advance_high_watermark(1)
     assert not log.advance_high_watermark(0)
     assert log.advance_high_watermark(5)
@@ -215,7 +233,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     """The last stable offset waits for it, also after a restart from the checkpoint."""
     files = MemoryFiles()
     log = open_log(files)
-    log.begin_replication()
+    log.begin_replication(Others())
     log.append_as_leader(batch(b"a"), now_ms=NOW_MS)
     log.append_as_leader(batch(b"b", producer_id=1, transactional=True), now_ms=NOW_MS)
     log.append_marker(COMMIT, now_ms=NOW_MS)
@@ -224,7 +242,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     log.close()
     again = open_log(files, clean=True, high_watermark=2)
     assert (again.high_watermark_to_keep, again.high_watermark) == (2, 3)
-    again.begin_replication()
+    again.begin_replication(Others())
     assert (again.high_watermark, again.last_stable_offset) == (2, 1)
     again.advance_high_watermark(3)
     assert again.last_stable_offset == 3
