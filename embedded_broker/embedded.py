@@ -18,7 +18,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.fork_guard import check_process
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.files import DiskFiles, Files
+from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
@@ -43,6 +44,7 @@ class _Open(NamedTuple):
     settings: BrokerSettings
     token_validator: TokenValidator | None
     clock: SystemClock
+    files: Files | None
 
 
 class EmbeddedBroker:
@@ -62,6 +64,8 @@ class EmbeddedBroker:
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
         token_validator: for OAUTHBEARER, see ``open_broker``.
+        fsync: False never waits for the disk, whatever the settings say: for tests. A power cut may then cost
+            everything; a killed process loses no more than usual.
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
@@ -78,12 +82,14 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         config: Mapping[str, Any] | None = None,
         token_validator: TokenValidator | None = None,
+        fsync: bool = True,
         **settings: Any,
     ) -> None:
         checked = BrokerSettings.from_options(settings, config)
         self._interception = Interception()
         self._clock = self._CLOCK()
-        self._open = _Open(path, host, port, checked, token_validator, self._clock)
+        files = None if fsync else UnsyncedFiles()
+        self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
         self._running: _BrokerThread | None = None
         self._finalizer: weakref.finalize[..., EmbeddedBroker] | None = None
         self._lock = threading.RLock()  # a signal handler may call stop() while start() waits

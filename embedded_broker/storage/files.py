@@ -180,10 +180,12 @@ class DiskLogFile(LogFile):
 class DiskFiles:
     """The real file system."""
 
+    _LOG_FILE = DiskLogFile
+
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with storage_errors("open", path):
-            return DiskLogFile(os.open(path, flags, 0o644), path)
+            return self._LOG_FILE(os.open(path, flags, 0o644), path)
 
     def read_bytes(self, path: str) -> bytes | None:
         with storage_errors("read", path):
