@@ -1,4 +1,4 @@
-"""The file system without waiting for the disk: for brokers that need not outlive a power cut, those of tests.
+"""The file system without waiting for the disk: for brokers that need not outlive a power cut, as in tests.
 
 What was written is there for every program, and after ``kill -9``; only a machine that goes down loses it.
 """

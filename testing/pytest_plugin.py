@@ -1,0 +1,159 @@
+"""The pytest plugin: ``kafka_broker``, ``kafka_cluster``, ``kafka_topic`` and ``kafka_faults`` as fixtures.
+
+pytest imports this in every suite of an environment that has splashdam, so nothing but pytest is imported
+here; the broker is, by the first test that asks for one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from splashdam import EmbeddedBroker
+    from splashdam.testing.faults.faults import Faults
+
+_KEEP = "--kafka-keep-data"
+_LONGEST_NAME = 60
+_MARKER = (
+    "kafka(brokers=3, partitions=1, config={}): what splashdam's fixtures give this test: how many brokers "
+    "kafka_cluster has, how many partitions kafka_topic has, and settings by Kafka's names. Of several "
+    "markers the nearest counts, setting by setting."
+)
+
+_FOR_TESTS: Mapping[str, Any] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+"""What differs from Kafka's defaults: a group of one does not wait three seconds for others."""
+
+_data_key = pytest.StashKey[list[Path]]()
+_failed_key = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--kafka-keep-data``."""
+    group = parser.getgroup("kafka", "splashdam's Kafka brokers")
+    text = "keep the data directories of failed tests, and say how to look into them"
+    group.addoption(_KEEP, action="store_true", default=False, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker; only a run that keeps data looks at outcomes."""
+    config.addinivalue_line("markers", _MARKER)
+    if config.getoption(_KEEP):
+        config.pluginmanager.register(_Keeper(), "splashdam-keeper")
+
+
+class _Keeper:
+    """Notes which tests failed, and tells in their reports where their data are."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.failed:
+            item.stash[_failed_key] = True
+            for path in item.stash.get(_data_key, []):
+                report.sections.append(("kafka data", _how_to_look(path)))
+        return report
+
+
+def _how_to_look(path: Path) -> str:
+    """The command for each partition that holds something; where there is none, for the directory."""
+    found = sorted(log.parent for log in path.rglob("*.log") if log.stat().st_size)
+    own = [each for each in found if not each.name.startswith("__")]
+    return "\n".join(
+        f"splashdam dump-log --print-data {each}" for each in dict.fromkeys(own or found or [path])
+    )
+
+
+class _Wanted:
+    """What markers ask for, the nearest first."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.brokers = 3
+        self.partitions = 1
+        self.config: dict[str, Any] = dict(_FOR_TESTS)
+        for marker in reversed(list(request.node.iter_markers("kafka"))):
+            unknown = marker.kwargs.keys() - {"brokers", "partitions", "config"}
+            if unknown:
+                pytest.fail(f"@pytest.mark.kafka: {sorted(unknown)}? It is {_MARKER}", pytrace=False)
+            self.brokers = marker.kwargs.get("brokers", self.brokers)
+            self.partitions = marker.kwargs.get("partitions", self.partitions)
+            self.config.update(marker.kwargs.get("config", {}))
+
+
+@pytest.fixture
+def _kafka_directory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    name = re.sub(r"\W+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
+    path = tmp_path_factory.mktemp(f"kafka-{name}-{uuid.uuid4().hex[:8]}", numbered=False)
+    request.node.stash.setdefault(_data_key, []).append(path)
+    yield path
+    if not request.node.stash.get(_failed_key, False):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[EmbeddedBroker]:
+    """A Kafka broker of this test's own, on TCP, for any client: ``kafka_broker.bootstrap_servers``.
+
+    It starts empty within two milliseconds and is gone after the test. Settings come from
+    ``@pytest.mark.kafka(config={"num.partitions": 6})``; faults, request log and clock are its attributes.
+    """
+    from splashdam import EmbeddedBroker
+
+    with EmbeddedBroker(_kafka_directory, fsync=False, config=_Wanted(request).config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[Any]:
+    """Three brokers of this test's own, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
+    import splashdam
+
+    wanted = _Wanted(request)
+    with cast("Any", splashdam).EmbeddedCluster(
+        _kafka_directory, brokers=wanted.brokers, fsync=False, config=wanted.config
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def _kafka(request: pytest.FixtureRequest) -> Any:
+    """The cluster where the test asks for it, else the broker."""
+    asked = "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
+    return request.getfixturevalue(asked)
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, _kafka: Any) -> str:
+    """The name of a new topic, in ``kafka_cluster`` if the test asks for that, else in ``kafka_broker``.
+
+    It has one partition, or as many as ``@pytest.mark.kafka(partitions=4)`` says, and as many replicas as
+    there are brokers, at most three.
+    """
+    from splashdam.testing.topics import create_topic
+
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
+    topic = f"{name}-{uuid.uuid4().hex[:8]}"
+    create_topic(_kafka.bootstrap_servers, topic, _Wanted(request).partitions)
+    return topic
+
+
+@pytest.fixture
+def kafka_faults(_kafka: Any) -> Iterator[Faults]:
+    """What is to go wrong, in ``kafka_cluster`` if the test asks for that, else in ``kafka_broker``."""
+    faults: Faults = _kafka.faults
+    yield faults
+    faults.clear()
