@@ -31,6 +31,9 @@ SHOWN = {
 WARNINGS = ("-W", "error", "-W", "ignore:read_text is:DeprecationWarning", "-W", "ignore:open_text is")
 """All are errors but those of kafka-python, which reads its schemas through a deprecated call."""
 
+SUITES = {"test_with_faults.py": "5 passed"}
+"""Examples that pytest runs."""
+
 HELPERS = {"flights.py", "flights_check.py", "flights_data.py", "flights_report.py"}
 
 
@@ -48,7 +51,7 @@ def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 
 def test_every_example_is_run_here() -> None:
     """A new example needs a line in the table above."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | HELPERS
+    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | SUITES.keys() | HELPERS
 
 
 @pytest.mark.parametrize("example", SHOWN)
@@ -64,6 +67,15 @@ def test_example(example: str, tmp_path: Path) -> None:
     done = run(example, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert SHOWN[example] in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("example", SUITES)
+def test_suite(example: str, tmp_path: Path) -> None:
+    """The example's tests pass where they are somebody else's: no configuration of ours."""
+    quiet = ("-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", *quiet, str(EXAMPLES / example)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert SUITES[example] in done.stdout
 
 
 def test_quickstart_twice(tmp_path: Path) -> None:
