@@ -6,31 +6,39 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from splashdam.embedded_broker import embedded
+from splashdam.net.clock import SystemClock
 from splashdam.testing.steered_clock import SteeredClock
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.interception import Interception
     from splashdam.testing.faults.faults import Faults
     from splashdam.testing.faults.request_log import RequestLog
 
 
-class EmbeddedBroker(embedded.EmbeddedBroker):
-    __doc__ = embedded.EmbeddedBroker.__doc__
+class UnderTest:
+    """What tests do with a broker or a cluster, from any thread, whether it runs or not."""
 
-    _CLOCK = SteeredClock
+    _CLOCK: type[SystemClock] = SteeredClock
+    _clock: SystemClock
+    _interception: Interception
 
     @cached_property
     def faults(self) -> Faults:
-        """What is to go wrong; it outlives restarts. From any thread."""
+        """What is to go wrong; it outlives restarts."""
         from splashdam.testing.faults.faults import Faults
 
         return Faults(self._interception)
 
     @property
     def requests(self) -> RequestLog:
-        """What the broker was asked: ``broker.requests.start()`` begins to log. From any thread."""
+        """What the brokers were asked: ``requests.start()`` begins to log."""
         return self.faults.requests
 
     @property
     def clock(self) -> SteeredClock:
-        """The broker's clock, which can be set, stepped, frozen and advanced. From any thread."""
+        """The brokers' clock, which can be set, stepped, frozen and advanced."""
         return cast("SteeredClock", self._clock)
+
+
+class EmbeddedBroker(UnderTest, embedded.EmbeddedBroker):
+    __doc__ = embedded.EmbeddedBroker.__doc__

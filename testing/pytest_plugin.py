@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 if TYPE_CHECKING:
-    from splashdam import EmbeddedBroker
+    from splashdam.testing.embedded import EmbeddedBroker
     from splashdam.testing.faults.faults import Faults
 
 _KEEP = "--kafka-keep-data"
@@ -111,7 +111,7 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
     It starts empty within two milliseconds and is gone after the test. Settings come from
     ``@pytest.mark.kafka(config={"num.partitions": 6})``; faults, request log and clock are its attributes.
     """
-    from splashdam import EmbeddedBroker
+    from splashdam.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(_kafka_directory, fsync=False, config=_Wanted(request).config) as broker:
         yield broker
@@ -120,10 +120,10 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[Any]:
     """Three brokers of this test's own, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
-    import splashdam
+    from splashdam.testing import embedded
 
     wanted = _Wanted(request)
-    with cast("Any", splashdam).EmbeddedCluster(
+    with cast("Any", embedded).EmbeddedCluster(
         _kafka_directory, brokers=wanted.brokers, fsync=False, config=wanted.config
     ) as cluster:
         yield cluster
