@@ -1,7 +1,8 @@
 """A behaviour: something that a cluster does, as a client sees it, and a function that looks whether it does.
 
-A behaviour is a function of a `Run`; its docstring says what clients may rely on, and it fails with an
-``AssertionError`` or a `Refused`. `behaviour` names the operations it needs, and clients that lack one are left out.
+A behaviour is a function of a `Run`; its docstring says what clients may rely on. It fails with a
+`BrokenPromise`, or with a `Refused` that nobody expected. `behaviour` names the operations it needs; clients that
+lack one are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,20 @@ from splashdam.testing.contract.vocabulary import Client, Refused
 
 PREFIX = "splashdam-contract-"
 """Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
+
+
+class BrokenPromise(Exception):  # noqa: N818 - the finding, not a failure of this program
+    """A behaviour does not hold; the text says what was found, and what should have been."""
+
+
+def expect(found: object, wanted: object, what: str = "found") -> None:
+    """Compares.
+
+    Raises:
+        BrokenPromise: they differ.
+    """
+    if found != wanted:
+        raise BrokenPromise(f"{what}: {found!r}, and not {wanted!r}")
 
 
 class Behaviour(NamedTuple):
@@ -109,12 +124,14 @@ class Run:
     @contextmanager
     def refused(self, *names: str) -> Iterator[None]:
         """A block that has to end with one of these errors."""
+        wanted = " or ".join(names)
         try:
             yield
         except Refused as error:
-            assert error.name in names, f"refused with {error}, and not with {' or '.join(names)}"
+            if error.name not in names:
+                raise BrokenPromise(f"refused with {error}, and not with {wanted}") from error
         else:
-            raise AssertionError(f"it was not refused with {' or '.join(names)}")
+            raise BrokenPromise(f"it was not refused, and should have been with {wanted}")
 
     def clean_up(self) -> None:
         """Deletes its topics and groups, as far as the cluster lets it."""

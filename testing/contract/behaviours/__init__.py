@@ -1,0 +1,21 @@
+"""What a cluster does, an area a file.
+
+May import: what ``testing.contract`` may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from splashdam.testing.contract.behaviour import BEHAVIOURS, Behaviour
+
+AREAS = ("produce", "reading", "offsets", "topics", "groups", "transactions")
+"""The files, in the order of the report."""
+
+
+def all_behaviours() -> Sequence[Behaviour]:
+    """Every behaviour, area by area."""
+    for area in AREAS:
+        import_module(f"{__name__}.{area}")
+    return sorted(BEHAVIOURS, key=lambda each: AREAS.index(each.area))

@@ -1,0 +1,79 @@
+"""Runs behaviours through clients against one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from time import monotonic
+from typing import NamedTuple
+
+from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
+from splashdam.testing.contract.vocabulary import Client, Refused
+
+
+class Verdict(StrEnum):
+    """How a behaviour fared through one client."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    LEFT_OUT = "left out"
+
+
+class Result(NamedTuple):
+    """One behaviour through one client.
+
+    Attributes:
+        behaviour: which.
+        client: the client's name and version.
+        verdict: how it fared.
+        why: what was found, or which operation the client lacks; empty where it holds.
+        seconds: how long it took.
+    """
+
+    behaviour: Behaviour
+    client: str
+    verdict: Verdict
+    why: str = ""
+    seconds: float = 0.0
+
+
+def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers: str) -> Result:
+    """Looks at one behaviour through one client; topics and groups it needed are gone afterwards."""
+    title = f"{client.name} {client.version}"
+    missing = sorted(behaviour.needs - client.ops)
+    if missing:
+        return Result(behaviour, title, Verdict.LEFT_OUT, f"the client cannot {', '.join(missing)}")
+    run = Run(client, helper, bootstrap_servers)
+    begun = monotonic()
+    verdict, why = Verdict.HOLDS, ""
+    try:
+        behaviour.check(run)
+    except (BrokenPromise, Refused) as error:
+        verdict, why = Verdict.BROKEN, str(error)
+    finally:
+        run.clean_up()
+    return Result(behaviour, title, verdict, why, monotonic() - begun)
+
+
+def hold_all(
+    behaviours: Iterable[Behaviour],
+    clients: Sequence[Client],
+    helper: Client,
+    bootstrap_servers: str,
+    tell: Callable[[Result], None] = lambda _: None,
+) -> list[Result]:
+    """Every behaviour through every client, one after the other.
+
+    Args:
+        behaviours: which.
+        clients: through which.
+        helper: creates and deletes what they need.
+        bootstrap_servers: of the cluster.
+        tell: hears each result.
+    """
+    results = []
+    for behaviour in behaviours:
+        for client in clients:
+            results.append(hold(behaviour, client, helper, bootstrap_servers))
+            tell(results[-1])
+    return results
