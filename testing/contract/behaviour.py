@@ -1,15 +1,15 @@
 """A behaviour: something that a cluster does, as a client sees it, and a function that looks whether it does.
 
 A behaviour is a function of a `Run`; its docstring says what clients may rely on. It fails with a
-`BrokenPromise`, or with a `Refused` that nobody expected. `behaviour` names the operations it needs; clients that
-lack one are left out.
+`BrokenPromise`, or with a `Refused` that nobody expected. `behaviour` names the operations it needs; clients
+that lack one are left out.
 """
 
 from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from inspect import cleandoc
 from typing import NamedTuple
@@ -20,7 +20,7 @@ PREFIX = "splashdam-contract-"
 """Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
 
 
-class BrokenPromise(Exception):  # noqa: N818 - the finding, not a failure of this program
+class BrokenPromise(Exception):
     """A behaviour does not hold; the text says what was found, and what should have been."""
 
 
@@ -32,6 +32,12 @@ def expect(found: object, wanted: object, what: str = "found") -> None:
     """
     if found != wanted:
         raise BrokenPromise(f"{what}: {found!r}, and not {wanted!r}")
+
+
+def expect_one_of(found: object, wanted: Collection[object], what: str = "found") -> None:
+    """As `expect`, where several answers are good."""
+    if found not in wanted:
+        raise BrokenPromise(f"{what}: {found!r}, and none of {', '.join(map(repr, wanted))}")
 
 
 class Behaviour(NamedTuple):

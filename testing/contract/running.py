@@ -8,7 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
-from splashdam.testing.contract.vocabulary import Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 
 class Verdict(StrEnum):
@@ -48,7 +48,10 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
     verdict, why = Verdict.HOLDS, ""
     try:
         behaviour.check(run)
-    except (BrokenPromise, Refused) as error:
+    except Refused as error:
+        cannot = error.name == NOT_IN_CLIENT
+        verdict, why = Verdict.LEFT_OUT if cannot else Verdict.BROKEN, str(error)
+    except BrokenPromise as error:
         verdict, why = Verdict.BROKEN, str(error)
     finally:
         run.clean_up()

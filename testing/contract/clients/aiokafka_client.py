@@ -29,6 +29,7 @@ class AiokafkaClient(InProcessClient):
     """aiokafka's producer, consumer and admin client, each in an event loop of its own."""
 
     name = "aiokafka"
+    logger = "aiokafka"
     version = aiokafka.__version__
 
     def name_of(self, error: BaseException) -> str:

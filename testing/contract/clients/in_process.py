@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,10 +22,16 @@ class InProcessClient(Client):
 
     Args:
         bootstrap_servers: of the cluster.
+
+    Attributes:
+        logger: the name of the client's.
     """
+
+    logger = "splashdam"
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
+        logging.getLogger(self.logger).addHandler(logging.NullHandler())  # what goes wrong is in the answers
         self.ops = frozenset(name.removeprefix(_PREFIX) for name in dir(self) if name.startswith(_PREFIX))
 
     def call(self, op: str, /, **args: Any) -> Any:

@@ -30,6 +30,7 @@ class KafkaPythonClient(InProcessClient):
     """kafka-python's producer, consumer and admin client."""
 
     name = "kafka-python"
+    logger = "kafka"
     version = kafka.__version__
 
     @cached_property

@@ -12,14 +12,16 @@ const RESOURCES = { topic: 2, broker: 4 };
 class Stopped extends Error {}
 
 let kafka;
-let admin;
 
-async function administrator() {
-  if (!admin) {
-    admin = kafka.admin();
-    await admin.connect();
+/** One admin client for one task: it never forgets a topic it has asked for, not even a deleted one. */
+async function administer(task) {
+  const admin = kafka.admin();
+  await admin.connect();
+  try {
+    return await task(admin);
+  } finally {
+    await admin.disconnect();
   }
-  return admin;
 }
 
 function headersOf(pairs) {
@@ -123,12 +125,18 @@ const ops = {
     try {
       const sender = transactional ? await producer.transaction() : producer;
       const compression = args.compression === "gzip" ? CompressionTypes.GZIP : CompressionTypes.None;
-      const answers = await sender.send({
-        topic: args.topic,
-        acks: ACKS[args.acks || "all"],
-        compression,
-        messages: args.records.map(messageOf),
-      });
+      let answers;
+      try {
+        answers = await sender.send({
+          topic: args.topic,
+          acks: ACKS[args.acks || "all"],
+          compression,
+          messages: args.records.map(messageOf),
+        });
+      } catch (error) {
+        if (transactional) throw error;
+        return args.records.map(() => ({ error: nameOf(error), text: String(error.message) }));
+      }
       if (transactional) await (args.commit === false ? sender.abort() : sender.commit());
       const base = new Map((answers || []).map((each) => [each.partition, Number(each.baseOffset)]));
       return args.records.map((record) => {
@@ -159,7 +167,7 @@ const ops = {
   },
 
   async committed({ group, topic }) {
-    const [found] = await (await administrator()).fetchOffsets({ groupId: group, topics: [topic] });
+    const [found] = await administer((admin) => admin.fetchOffsets({ groupId: group, topics: [topic] }));
     const offsets = {};
     for (const each of found ? found.partitions : []) {
       if (Number(each.offset) >= 0) offsets[each.partition] = [Number(each.offset), each.metadata || ""];
@@ -173,22 +181,22 @@ const ops = {
       offset: String(offset),
       metadata,
     }));
-    await (await administrator()).setOffsets({ groupId: group, topic, partitions });
+    await administer((admin) => admin.setOffsets({ groupId: group, topic, partitions }));
     return null;
   },
 
   async offsets({ topic, partition, at }) {
-    const client = await administrator();
+    if (at === "max_timestamp") throw Object.assign(new Error(at), { type: "NOT_IN_CLIENT" });
     if (at === "earliest" || at === "latest") {
-      const found = (await client.fetchTopicOffsets(topic)).find((each) => each.partition === partition);
+      const found = (await administer((admin) => admin.fetchTopicOffsets(topic))).find((each) => each.partition === partition);
       return Number(at === "earliest" ? found.low : found.high);
     }
-    const found = await client.fetchTopicOffsetsByTimestamp(topic, at);
+    const found = await administer((admin) => admin.fetchTopicOffsetsByTimestamp(topic, at));
     return Number(found.find((each) => each.partition === partition).offset);
   },
 
   async create_topic({ topic, partitions, replication_factor, configs, validate_only }) {
-    const created = await (await administrator()).createTopics({
+    const created = await administer((admin) => admin.createTopics({
       validateOnly: Boolean(validate_only),
       waitForLeaders: !validate_only,
       topics: [
@@ -199,22 +207,22 @@ const ops = {
           configEntries: Object.entries(configs || {}).map(([name, value]) => ({ name, value })),
         },
       ],
-    });
+    }));
     if (!created) throw Object.assign(new Error(topic), { type: "TOPIC_ALREADY_EXISTS" });
     return null;
   },
 
   async delete_topic({ topic }) {
-    await (await administrator()).deleteTopics({ topics: [topic] });
+    await administer((admin) => admin.deleteTopics({ topics: [topic] }));
     return null;
   },
 
   async list_topics() {
-    return (await administrator()).listTopics();
+    return administer((admin) => admin.listTopics());
   },
 
   async describe_topic({ topic }) {
-    const { topics } = await (await administrator()).fetchTopicMetadata({ topics: [topic] });
+    const { topics } = await administer((admin) => admin.fetchTopicMetadata({ topics: [topic] }));
     return topics[0].partitions
       .map((each) => ({
         partition: each.partitionId,
@@ -226,42 +234,42 @@ const ops = {
   },
 
   async create_partitions({ topic, count }) {
-    await (await administrator()).createPartitions({ topicPartitions: [{ topic, count }] });
+    await administer((admin) => admin.createPartitions({ topicPartitions: [{ topic, count }] }));
     return null;
   },
 
   async describe_configs({ kind, name }) {
-    const { resources } = await (await administrator()).describeConfigs({
+    const { resources } = await administer((admin) => admin.describeConfigs({
       includeSynonyms: false,
       resources: [{ type: RESOURCES[kind], name }],
-    });
+    }));
     return Object.fromEntries(resources[0].configEntries.map((each) => [each.configName, each.configValue]));
   },
 
   async delete_records({ topic, partition, before_offset }) {
-    await (await administrator()).deleteTopicRecords({
+    await administer((admin) => admin.deleteTopicRecords({
       topic,
       partitions: [{ partition, offset: String(before_offset) }],
-    });
+    }));
     return null;
   },
 
   async list_groups() {
-    return (await (await administrator()).listGroups()).groups.map((each) => each.groupId);
+    return (await administer((admin) => admin.listGroups())).groups.map((each) => each.groupId);
   },
 
   async describe_group({ group }) {
-    const { groups } = await (await administrator()).describeGroups([group]);
+    const { groups } = await administer((admin) => admin.describeGroups([group]));
     return { state: groups[0].state, members: groups[0].members.length };
   },
 
   async delete_group({ group }) {
-    await (await administrator()).deleteGroups([group]);
+    await administer((admin) => admin.deleteGroups([group]));
     return null;
   },
 
   async describe_cluster() {
-    const found = await (await administrator()).describeCluster();
+    const found = await administer((admin) => admin.describeCluster());
     return {
       cluster_id: found.clusterId,
       controller: found.controller,
@@ -270,7 +278,6 @@ const ops = {
   },
 
   async close() {
-    if (admin) await admin.disconnect();
     throw new Stopped();
   },
 };

@@ -1,0 +1,90 @@
+"""Consumer groups and what they commit."""
+
+from __future__ import annotations
+
+from splashdam.testing.contract.behaviour import Run, behaviour, expect
+from splashdam.testing.contract.behaviours.produce import values
+from splashdam.testing.contract.vocabulary import Record
+
+
+@behaviour("consume")
+def a_group_reads_everything_once(run: Run) -> None:
+    """Every partition from its beginning, and after a commit where the group was."""
+    topic, group = run.topic(partitions=2), run.group()
+    run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(6)])
+    first = run.client.consume(topic, group, count=6)
+    expect(sorted(each.value or b"" for each in first), [b"0", b"1", b"2", b"3", b"4", b"5"], "values")
+    run.helper.produce(topic, values("more"))
+    second = run.client.consume(topic, group, count=1)
+    expect([each.value for each in second], [b"more"], "values after the commit")
+
+
+@behaviour("consume", "committed")
+def a_commit_is_what_others_see(run: Run) -> None:
+    """The offset behind the last record that was read."""
+    topic, group = run.topic(), run.group()
+    run.helper.produce(topic, values("a", "b", "c"))
+    run.client.consume(topic, group, count=3)
+    expect({key: each[0] for key, each in run.client.committed(group, topic).items()}, {0: 3}, "offsets")
+
+
+@behaviour("commit", "committed")
+def offsets_are_kept_with_their_metadata(run: Run) -> None:
+    """A commit from outside of the group, byte for byte."""
+    topic, group = run.topic(partitions=2), run.group()
+    wanted = {0: (5, "note é"), 1: (7, "")}
+    run.client.commit(group, topic, wanted)
+    expect(run.client.committed(group, topic), wanted, "committed")
+    expect(run.helper.committed(group, topic), wanted, "committed, as the helper sees it")
+
+
+@behaviour("committed")
+def a_group_that_does_not_exist_has_committed_nothing(run: Run) -> None:
+    """That is no error."""
+    expect(run.client.committed(run.group(), run.topic()), {}, "committed")
+
+
+@behaviour("consume")
+def a_group_begins_where_it_was_set_to(run: Run) -> None:
+    """As an admin tool resets it."""
+    topic, group = run.topic(), run.group()
+    run.helper.produce(topic, values("a", "b", "c", "d"))
+    run.helper.commit(group, topic, {0: (2, "")})
+    expect([each.value for each in run.client.consume(topic, group, count=2)], [b"c", b"d"], "values")
+
+
+@behaviour("list_groups")
+def groups_are_listed(run: Run) -> None:
+    """Those that have committed, members or not."""
+    topic, group = run.topic(), run.group()
+    run.helper.commit(group, topic, {0: (1, "")})
+    expect(group in run.client.call("list_groups"), True, "listed")
+
+
+@behaviour("consume", "describe_group")
+def a_group_without_members_is_empty(run: Run) -> None:
+    """Once its members have left."""
+    topic, group = run.topic(), run.group()
+    run.helper.produce(topic, values("a"))
+    run.client.consume(topic, group, count=1)
+    expect(run.client.call("describe_group", group=group), {"state": "Empty", "members": 0}, "group")
+
+
+@behaviour("delete_group")
+def a_group_can_be_deleted(run: Run) -> None:
+    """With what it has committed; the second time it is GROUP_ID_NOT_FOUND."""
+    topic, group = run.topic(), run.group()
+    run.helper.commit(group, topic, {0: (1, "")})
+    run.client.call("delete_group", group=group)
+    expect(run.helper.committed(group, topic), {}, "committed")
+    with run.refused("GROUP_ID_NOT_FOUND"):
+        run.client.call("delete_group", group=group)
+
+
+@behaviour("delete_offsets")
+def single_offsets_can_be_deleted(run: Run) -> None:
+    """And the others stay."""
+    topic, group = run.topic(partitions=2), run.group()
+    run.helper.commit(group, topic, {0: (1, ""), 1: (2, "")})
+    run.client.call("delete_offsets", group=group, topic=topic, partition=0)
+    expect(run.helper.committed(group, topic), {1: (2, "")}, "committed")

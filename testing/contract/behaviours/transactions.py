@@ -1,0 +1,38 @@
+"""Transactions, as producers and readers see them."""
+
+from __future__ import annotations
+
+from splashdam.testing.contract.behaviour import Run, behaviour, expect
+from splashdam.testing.contract.behaviours.produce import values
+
+
+def committed_values(run: Run, topic: str, count: int) -> list[bytes | None]:
+    """What a reader of committed records sees."""
+    return [each.value for each in run.helper.fetch(topic, count=count, isolation="read_committed")]
+
+
+@behaviour("produce")
+def a_committed_transaction_is_seen(run: Run) -> None:
+    """All of it."""
+    topic = run.topic()
+    run.client.produce(topic, values("a", "b"), transactional_id=run.name())
+    expect(committed_values(run, topic, 2), [b"a", b"b"], "values")
+
+
+@behaviour("produce")
+def an_aborted_transaction_is_not_seen(run: Run) -> None:
+    """Nor does it hold up what comes after it."""
+    topic, transactional_id = run.topic(), run.name()
+    run.client.produce(topic, values("aborted"), transactional_id=transactional_id, commit=False)
+    run.client.produce(topic, values("after"), transactional_id=transactional_id)
+    expect(committed_values(run, topic, 1), [b"after"], "values")
+
+
+@behaviour("produce")
+def every_transaction_ends_with_a_marker(run: Run) -> None:
+    """It takes an offset: the next record's is one further."""
+    topic, transactional_id = run.topic(), run.name()
+    first = run.client.produce(topic, values("a"), transactional_id=transactional_id)
+    second = run.client.produce(topic, values("b"), transactional_id=transactional_id)
+    expect([each.offset for each in first + second], [0, 2], "offsets")
+    expect(run.helper.offsets(topic, "latest"), 4, "log end offset")
