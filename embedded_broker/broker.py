@@ -251,8 +251,9 @@ class Broker:
         if self.settings.authorizer_class_name:
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)
-        for log in self.logs.logs.values():
-            log.stand_alone()
+        if self.controller.is_alone:
+            for log in self.logs.logs.values():
+                log.stand_alone()
         self.member.join()
         self.transactions.settle()
         self._nursery.start_soon(self.keep_house)

@@ -28,7 +28,10 @@ def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
         UnknownTopicOrPartitionError: there is none in the cluster.
         NotLeaderOrFollowerError: another broker leads it, or nobody does now.
     """
-    return hosted_log(broker, topic_partition)
+    log = hosted_log(broker, topic_partition)
+    if log.replication is not None:
+        log.replication.check_leading()
+    return log
 
 
 def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
@@ -40,8 +43,6 @@ def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     """
     log = broker.logs.logs.get(topic_partition)
     if log is not None:
-        if log.replication is not None:
-            log.replication.check_leading()
         return log
     leader = broker.leadership.leader_of(topic_partition)
     if leader is None:

@@ -7,16 +7,13 @@ section 8).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from splashdam.embedded_broker.cluster.state import PartitionState
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.replication.partition import Partition
 
 
 class ReplicaFetch(NamedTuple):
@@ -60,12 +57,8 @@ class TakesReplicaFetches(Protocol):
         """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
         ...
 
-    def leader(self, topic_partition: TopicPartition) -> Partition:
-        """A partition with several replicas that this broker leads.
-
-        Raises:
-            NotLeaderOrFollowerError: another broker leads it, or nobody does.
-        """
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """Has no part in a partition any more, whose topic was deleted."""
         ...
 
 
@@ -84,10 +77,5 @@ class NoReplicas:
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Nothing follows from it."""
 
-    def leader(self, topic_partition: TopicPartition) -> Partition:
-        """Refuses.
-
-        Raises:
-            NotLeaderOrFollowerError: no partition has replicas here.
-        """
-        raise NotLeaderOrFollowerError(f"{topic_partition} has no replicas here")
+    def stop(self, topic_partition: TopicPartition) -> None:
+        """There is nothing to stop."""

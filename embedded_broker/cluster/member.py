@@ -88,6 +88,8 @@ class ClusterMember:
 
     def _forget(self, change: ClusterChange) -> None:
         for topic in change.deleted:
+            for number in topic.partitions:
+                self._broker.replicas.stop(TopicPartition(topic.name, number))
             self._broker.offsets.forget_topic(topic.name)
             for each in [each for each in self._coordinated if each.topic == topic.name]:
                 self._resign(each)

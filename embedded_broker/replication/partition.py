@@ -159,6 +159,11 @@ class Partition:
             raise NotLeaderOrFollowerError(f"{self._name} is led by node {self.state.leader} (-1: nobody)")
         return self.leader
 
+    @property
+    def leader_epoch(self) -> int:
+        """In which the partition is led, here or elsewhere."""
+        return self.state.leader_epoch
+
     def check_leading(self) -> None:
         """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
         self.leading()

@@ -15,7 +15,7 @@ import trio
 from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.storage.housekeeping import logged
-from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import NotLeaderOrFollowerError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -209,19 +209,6 @@ class ReplicaManager:
             self._broker.parking.changed(topic_partition)
 
     # --- as leader ------------------------------------------------------------------------------------------
-
-    def leader(self, topic_partition: TopicPartition) -> Partition:
-        """A replicated partition that this broker leads.
-
-        Raises:
-            NotLeaderOrFollowerError: another broker leads it, or nobody does.
-            UnknownTopicOrPartitionError: it is not one of them.
-        """
-        partition = self.partitions.get(topic_partition)
-        if partition is None:
-            raise UnknownTopicOrPartitionError(f"no replica of {topic_partition} is here")
-        partition.leading()
-        return partition
 
     def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
         """A follower has everything below its fetch offset.

@@ -29,6 +29,11 @@ _NOTHING = BytesSlice(b"")
 class Replication(Protocol):
     """What a log that has other replicas knows of them; see ``embedded_broker/replication``."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """In which the partition is led, here or elsewhere."""
+        ...
+
     def check_leading(self) -> None:
         """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
         ...
@@ -91,8 +96,8 @@ class ReadableLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest epoch that wrote here, 0 where none has."""
-        return max(self._epochs.latest, 0)
+        """The present leader's; of a log without other replicas the newest that wrote here, or 0."""
+        return max(self._epochs.latest, 0) if self.replication is None else self.replication.leader_epoch
 
     @property
     def leader_epoch_start(self) -> int:

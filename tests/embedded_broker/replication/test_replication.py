@@ -7,6 +7,7 @@ import trio
 from cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.error_codes import ErrorCode
 
 NONE = 0
@@ -246,7 +247,8 @@ async def test_a_lost_answer_of_the_controller_is_asked_again(autojump_clock: Mo
         await cluster.start(2)
         await cluster.settle()
         assert cluster.state.isr == (1,)
-        partition = cluster.nodes[1].broker.replicas.leader(T0)
+        partition = cluster.nodes[1].log.replication
+        assert isinstance(partition, Partition)
         assert partition.leading().proposed == {1, 2}
         cluster.lines[1].is_cut = False
         await cluster.settle(20)

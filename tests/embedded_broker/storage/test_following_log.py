@@ -23,6 +23,7 @@ class Others:
     """Replicas that say nothing."""
 
     advances = 0
+    leader_epoch = 0
 
     def check_leading(self) -> None:
         """This one leads."""

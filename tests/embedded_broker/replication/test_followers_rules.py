@@ -1,0 +1,85 @@
+"""The pure part of following: where to cut, and what is said in a fetch session."""
+
+from __future__ import annotations
+
+import pytest
+
+from splashdam.embedded_broker.replication.divergence import truncation_offset
+from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
+from splashdam.embedded_broker.storage.leader_epochs import EpochEnd, LeaderEpochs
+from splashdam.model.values import TopicPartition
+from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.fetch import FetchPartition, FetchRequest
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+@pytest.mark.parametrize(
+    ("leader", "expected"),
+    [
+        (EpochEnd(-1, -1), 3),  # it cannot say: what is certain stays
+        (EpochEnd(-1, 5), 5),
+        (EpochEnd(2, 12), 12),  # the same epoch ended there
+        (EpochEnd(2, 40), 20),
+        (EpochEnd(1, 4), 4),
+        (EpochEnd(3, 30), 20),  # an epoch that is not known here: the end of what is known below
+        (EpochEnd(9, 7), 7),
+    ],
+)
+def test_where_a_log_is_cut(leader: EpochEnd, expected: int) -> None:
+    """The follower's epochs: 1 from 0, 2 from 10, 4 from 20, its log ends at 25."""
+    epochs = LeaderEpochs(MemoryFiles(), "/")
+    for epoch, start in ((1, 0), (2, 10), (4, 20)):
+        epochs.assign(epoch, start)
+    found = truncation_offset(
+        leader, lambda epoch: epochs.end_of(epoch, 25), log_end_offset=25, high_watermark=3
+    )
+    assert found == expected
+
+
+def said(session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> tuple[object, ...]:
+    """What a request holds, in short."""
+    request = FetchRequest(topics=[])
+    session.fill(request, wanted)
+    return (
+        (request.session_id, request.session_epoch),
+        [
+            (topic.topic, each.partition, each.fetch_offset)
+            for topic in request.topics
+            for each in topic.partitions
+        ],
+        [(topic.topic, topic.topic_id[:1], topic.partitions) for topic in request.forgotten_topics_data],
+    )
+
+
+def at(partition: int, offset: int, topic_id: bytes = b"1" * 16) -> Wanted:
+    """Where to read on."""
+    return Wanted(topic_id, FetchPartition(partition=partition, fetch_offset=offset))
+
+
+def test_a_session_says_what_changed() -> None:
+    """Everything, then differences; and everything again after an error or without a session."""
+    session = FetchSession()
+    everything = [("a", 0, 5), ("a", 1, 6), ("b", 0, 7)]
+    wanted = {A0: at(0, 5), A1: at(1, 6), B0: at(0, 7, b"2" * 16)}
+    assert said(session, wanted) == ((0, 0), everything, [])
+    session.answered(99)
+    assert said(session, wanted) == ((99, 1), [], [])
+    session.answered(99)
+    wanted = {A1: at(1, 8), B0: wanted[B0]}
+    assert said(session, wanted) == ((99, 2), [("a", 1, 8)], [("a", b"1", [0])])
+    session.answered(99)
+    another = {A1: at(1, 0, b"3" * 16), B0: wanted[B0]}
+    assert said(session, another) == ((99, 3), [("a", 1, 0)], [("a", b"1", [1])])
+    session.lost()
+    assert said(session, another) == ((0, 0), [("a", 1, 0), ("b", 0, 7)], [])
+    session.answered(0)
+    assert said(session, another) == ((0, 0), [("a", 1, 0), ("b", 0, 7)], [])
+
+
+def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:
+    """With 1: 0 would open another session."""
+    session = FetchSession()
+    session._epoch = 2**31 - 1
+    session.answered(4)
+    assert said(session, {})[0] == (4, 1)
