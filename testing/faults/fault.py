@@ -216,7 +216,9 @@ class Fault:
 
 
 def is_from_broker(arrived: Arrived) -> bool:
-    """Whether another broker asks, as a follower."""
+    """Whether another broker asks, as a follower: it says so, or has the name that Kafka's fetchers have."""
     request = arrived.request
+    if fnmatchcase(arrived.context.client_id or "", "broker-*-fetcher-*"):
+        return True
     state = getattr(request, "replica_state", None)
     return getattr(request, "replica_id", -1) >= 0 or (state is not None and state.replica_id >= 0)

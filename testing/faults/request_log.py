@@ -63,17 +63,27 @@ class RequestLog:
     A request stands here before its answer leaves: who has an answer finds its request. The last 10,000 are
     kept. Everything may be called from any thread; the methods that wait belong in a test's thread, not in
     a trio loop.
+
+    Attributes:
+        is_on: whether requests are logged.
+        has_brokers: whether those of other brokers are, too.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.is_on = False
+        self.has_brokers = False
         self._changed = changed
         self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)
         self._grown = threading.Condition()
 
-    def start(self) -> Self:
-        """Begins to log; ``with broker.requests.start():`` stops at the end of the block."""
+    def start(self, *, from_brokers: bool = False) -> Self:
+        """Begins to log; ``with broker.requests.start():`` stops at the end of the block.
+
+        Args:
+            from_brokers: other brokers' requests, as followers, too.
+        """
         self.is_on = True
+        self.has_brokers = from_brokers
         self._changed()
         return self
 

@@ -10,7 +10,7 @@ import trio
 
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interception, SilencedError
 from splashdam.embedded_broker.registry import CloseConnectionError
-from splashdam.testing.faults.fault import Fault, Which
+from splashdam.testing.faults.fault import Fault, Which, is_from_broker
 from splashdam.testing.faults.fetch_sessions import ends_session, refused, without_session
 from splashdam.testing.faults.places import Names, Place, copied, leaves, split
 from splashdam.testing.faults.refusals import error_codes, merge, refusal
@@ -103,7 +103,7 @@ class Switchboard:
             outcome = "silenced"
             raise
         finally:
-            if self.log.is_on:
+            if self.log.is_on and (self.log.has_brokers or not is_from_broker(arrived)):
                 self.log.add(_logged(arrived, answer, outcome, at_ms, clock.now_ms() - began_ms))
         return answer
 

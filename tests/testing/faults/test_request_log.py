@@ -151,3 +151,23 @@ def test_time_does_not_pass_backwards(broker: EmbeddedBroker) -> None:
         broker.clock.advance(seconds=-1)
     with pytest.raises(ValueError, match="tzinfo=UTC"):
         broker.clock.set(datetime(2000, 1, 1))  # that is the point
+
+
+def test_clients_with_passwords(tmp_path: Path) -> None:
+    """Faults and log are behind the session: a stranger is refused as before, a known client meets them."""
+    config = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "PLAIN"}
+    broker = EmbeddedBroker(tmp_path, config=config, fsync=False)
+    broker.users.add("anna", "secret")
+    with broker, broker.requests.start() as requests:
+        with KafkaProducer(
+            bootstrap_servers=broker.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_plain_username="anna",
+            sasl_plain_password="secret",
+            retry_backoff_ms=1,
+        ) as producer:
+            fault = broker.faults.produce(error="NOT_LEADER_OR_FOLLOWER", times=1)
+            assert producer.send("t", b"1").get(timeout=10).offset == 0
+        assert (fault.hits, len(requests.of("produce"))) == (1, 2)
+        assert "secret" not in repr(list(requests))
