@@ -14,7 +14,7 @@ from uuid import uuid4
 import trio
 
 from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
-from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.groups.group import Group, Membership
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.groups.offset_state import OffsetState
 from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
@@ -233,6 +233,10 @@ class GroupCoordinator:
     def configs_of(self, group_id: str) -> Mapping[str, str]:
         """What was set on the group itself."""
         return self.configs.get(group_id, {})
+
+    def replace_membership(self, group_id: str, membership: Membership) -> None:
+        """The group goes on with the other protocol."""
+        self.find_or_make(group_id).membership = membership
 
     def now_ms(self) -> float:
         """The loop's clock."""

@@ -134,6 +134,10 @@ class GroupHost(Protocol):
         """What was set on the group itself."""
         ...
 
+    def replace_membership(self, group_id: str, membership: Membership) -> None:
+        """The group goes on with the other protocol."""
+        ...
+
     def now_ms(self) -> float:
         """Monotonic clock, to which timers are set."""
         ...

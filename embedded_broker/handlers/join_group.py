@@ -15,6 +15,7 @@ from splashdam.embedded_broker.groups.classic.members import (
     JoinResult,
 )
 from splashdam.embedded_broker.groups.classic.requests import check_group_id, membership_to_join
+from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.model.broker_errors import error_for
@@ -43,7 +44,10 @@ def join_group(request: JoinGroupRequest, context: RequestContext) -> Answer:
     except BrokerResponseError as error:
         return _response(version, JoinResult(error.code, request.member_id))
     reply: Reply[JoinResult] = Reply()
-    join(membership, _asked(request, context), reply)
+    if isinstance(membership, ClassicRequests):
+        membership.join(_asked(request, context), reply)
+    else:
+        join(membership, _asked(request, context), reply)
     return answer_to(
         reply,
         partial(_response, version),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from splashdam.embedded_broker.groups.classic.members import SyncResult
-from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.requests import membership_of
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
@@ -26,10 +25,10 @@ def sync_group(request: SyncGroupRequest, context: RequestContext) -> Answer:
             request.protocol_type,
             request.protocol_name,
         ):
-            raise _inconsistent("the request names no protocol")
+            raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the request names no protocol")
         membership = membership_of(groups, request.group_id)
         membership.validate(request.generation_id, request.member_id, request.group_instance_id)
-        _check_protocol(request, membership)
+        membership.check_protocol(request.member_id, request.protocol_type, request.protocol_name)
         assignments = {each.member_id: each.assignment for each in request.assignments}
         membership.sync(request.member_id, assignments, reply)
     except BrokerResponseError as error:
@@ -40,17 +39,6 @@ def sync_group(request: SyncGroupRequest, context: RequestContext) -> Answer:
         partial(groups.log_of, request.group_id),
         lambda _: _response(SyncResult(ErrorCode.NOT_COORDINATOR)),
     )
-
-
-def _check_protocol(request: SyncGroupRequest, membership: ClassicMembership) -> None:
-    if request.protocol_type not in (None, membership.protocol_type):
-        raise _inconsistent(f"the group's members are of type {membership.protocol_type!r}")
-    if request.protocol_name not in (None, membership.protocol_name):
-        raise _inconsistent(f"the group uses {membership.protocol_name!r}")
-
-
-def _inconsistent(what: str) -> BrokerResponseError:
-    return error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

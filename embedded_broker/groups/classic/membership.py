@@ -151,6 +151,19 @@ class ClassicMembership(Generations):
             )
         return member
 
+    def check_protocol(self, member_id: str, protocol_type: str | None, protocol_name: str | None) -> None:
+        """Refuses a SyncGroup of a member that names another protocol than the group has.
+
+        Raises:
+            BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23).
+        """
+        if protocol_type not in (None, self.protocol_type) or protocol_name not in (None, self.protocol_name):
+            raise error_for(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"the group uses {self.protocol_name!r} of type {self.protocol_type!r}, not what "
+                f"{member_id!r} names",
+            )
+
     def heartbeat(self, generation_id: int, member_id: str, instance_id: str | None) -> None:
         """A member is alive.
 

@@ -1,13 +1,18 @@
-"""From a group's id to its classic membership, for the requests of members."""
+"""From a group's id to who answers the requests of members that speak the classic protocol."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
+from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+
+Answering: TypeAlias = ClassicMembership | ClassicRequests
+"""The second for members of a consumer group that speak the classic protocol."""
 
 
 class GroupTable(GroupHost, Protocol):
@@ -32,7 +37,7 @@ def check_group_id(group_id: str) -> None:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
 
 
-def membership_of(groups: GroupTable, group_id: str) -> ClassicMembership:
+def membership_of(groups: GroupTable, group_id: str) -> Answering:
     """The membership that a member speaks of.
 
     Raises:
@@ -40,19 +45,22 @@ def membership_of(groups: GroupTable, group_id: str) -> ClassicMembership:
     """
     check_group_id(group_id)
     group = groups.find(group_id)
-    if group is None or not isinstance(group.membership, ClassicMembership):
+    membership = None if group is None else group.membership
+    if isinstance(membership, ConsumerMembership):
+        return ClassicRequests(membership)
+    if not isinstance(membership, ClassicMembership):
         raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has no such member")
-    return group.membership
+    return membership
 
 
-def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> ClassicMembership:
+def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Answering:
     """The membership that somebody joins; made, with its record, for a group that has none.
 
     An empty group of the other protocol goes on with this one.
 
     Raises:
-        BrokerResponseError: UNKNOWN_MEMBER_ID: who has an id joins a group that is not there;
-            INCONSISTENT_GROUP_PROTOCOL: members of the other protocol are in; the log refuses.
+        BrokerResponseError: UNKNOWN_MEMBER_ID: who has an id joins a group that is not there; the log
+            refuses.
     """
     check_group_id(group_id)
     group = groups.find(group_id)
@@ -61,11 +69,8 @@ def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Cla
         return membership
     if group is None and member_id:
         raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-    if membership is not None and not membership.is_empty:
-        raise error_for(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"the members of {group_id!r} use the {membership.group_type} protocol",
-        )
+    if isinstance(membership, ConsumerMembership) and not membership.is_empty:
+        return ClassicRequests(membership)
     owed = [] if membership is None else [(key, None) for key in membership.record_keys]
     founded = ClassicMembership.found(group_id, groups, owed)
     if membership is not None:

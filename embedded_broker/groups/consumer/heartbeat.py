@@ -86,8 +86,7 @@ def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
         BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111),
             FENCED_INSTANCE_ID (82), GROUP_MAX_SIZE_REACHED (81), INVALID_REGULAR_EXPRESSION (128).
     """
-    if len(draft.group.members) >= world.max_size and asked.member_id not in draft.group.members:
-        raise error_for(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has its most members, {world.max_size}")
+    check_size(draft, asked.member_id, world)
     before = _member(draft, asked)
     has_changed = asked.member_id not in draft.group.members
     has_changed |= _update_metadata(draft, before, asked, world)
@@ -97,6 +96,16 @@ def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
     after = draft.group.members[asked.member_id]
     is_news = after.current.assigned.keys() != before.current.assigned.keys()
     return Heard(after, after.current.assigned if asked.is_full or is_news else None)
+
+
+def check_size(draft: Draft, member_id: str, world: World) -> None:
+    """Refuses a new member of a group that is full.
+
+    Raises:
+        BrokerResponseError: GROUP_MAX_SIZE_REACHED (81).
+    """
+    if len(draft.group.members) >= world.max_size and member_id not in draft.group.members:
+        raise error_for(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has its most members, {world.max_size}")
 
 
 def step(draft: Draft, member_id: str, owned: Share | None) -> None:
@@ -162,14 +171,23 @@ def _member(draft: Draft, asked: Heartbeat) -> ConsumerMember:
     return member
 
 
-def replace_static(draft: Draft, previous: ConsumerMember, member_id: str) -> ConsumerMember:
+def replace_static(
+    draft: Draft, previous: ConsumerMember, member_id: str, *, is_released: bool = False
+) -> ConsumerMember:
     """A static member is back under another id, and goes on with what it had.
+
+    Args:
+        draft: of the group.
+        previous: the member with its instance id.
+        member_id: its id from now on.
+        is_released: the one before need not have left: one of the two speaks the classic protocol.
 
     Raises:
         BrokerResponseError: UNRELEASED_INSTANCE_ID (111): the one before has not left.
     """
     instance_id = previous.metadata.instance_id
-    if previous.current.member_epoch != LEAVING_FOR_A_WHILE and not previous.is_classic:
+    has_left = previous.current.member_epoch == LEAVING_FOR_A_WHILE
+    if not (has_left or is_released or previous.is_classic):
         raise error_for(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"instance id {instance_id!r} is in use by member {previous.member_id!r}, which has not left",

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
 from splashdam.embedded_broker.groups.consumer.changes import Change
+from splashdam.embedded_broker.groups.consumer.converting import to_classic
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import Held, MemberState
@@ -63,6 +64,8 @@ class ConsumerMembership:
         self.group = ConsumerGroup(group_id)
         self.host = host
         self._matches = PatternMatches()
+        self._waits: set[tuple[str, str]] = set()
+        self._is_over = False
 
     # --- as a Membership ------------------------------------------------------------------------------------
 
@@ -129,11 +132,12 @@ class ConsumerMembership:
     def loaded(self) -> None:
         """Members of before a restart have the time of their sessions to come back."""
         for member_id in self.group.members:
-            self._keep_alive(member_id)
+            self.keep_alive(member_id)
             self._watch_revocation(member_id)
 
     def dismiss(self, code: int) -> None:
         """Ends its timers; nobody waits for an answer here."""
+        self._is_over = True
         for member_id in self.group.members:
             self._cancel_timers(member_id)
 
@@ -143,21 +147,24 @@ class ConsumerMembership:
         """Takes in a record that is read at the start."""
         self.group.apply(change)
 
-    def heartbeat(self, asked: Heartbeat, *, owed: Sequence[tuple[bytes, None]] = ()) -> HeartbeatReply:
+    def heartbeat(
+        self, asked: Heartbeat, *, owed: Sequence[tuple[bytes, None]] = (), seed: Sequence[Change] = ()
+    ) -> HeartbeatReply:
         """Takes a heartbeat; what it changes is in the log when this returns.
 
         Args:
             asked: what the member says.
-            owed: tombstones to write with the first records of the group.
+            owed: tombstones to write before the first records of the group.
+            seed: the group as it was in the other protocol, to begin with.
 
         Raises:
             BrokerResponseError: as ``heartbeat.hear`` and ``leave``, or the log refuses.
         """
         if asked.member_epoch < 0:
-            self._write(lambda draft: leave(draft, asked, self.world()), owed)
+            self.decide(lambda draft: leave(draft, asked, self.world()))
             return HeartbeatReply(asked.member_id, asked.member_epoch)
-        heard = self._write(lambda draft: hear(draft, asked, self.world()), owed)
-        self._keep_alive(asked.member_id)
+        heard = self.decide(lambda draft: hear(draft, asked, self.world()), owed, seed)
+        self.keep_alive(asked.member_id)
         return HeartbeatReply(
             asked.member_id,
             heard.member.current.member_epoch,
@@ -187,17 +194,51 @@ class ConsumerMembership:
 
     # --- the log, and time ----------------------------------------------------------------------------------
 
-    def _write(self, decide: Callable[[Draft], R], owed: Sequence[tuple[bytes, None]] = ()) -> R:
-        """Lets a draft decide, then writes what it changes; only then it is so."""
+    def decide(
+        self,
+        decision: Callable[[Draft], R],
+        owed: Sequence[tuple[bytes, None]] = (),
+        seed: Sequence[Change] = (),
+    ) -> R:
+        """Lets a draft decide, then writes what it changes; only then it is so.
+
+        Raises:
+            BrokerResponseError: what the decision raises, or the log refuses.
+        """
         draft = Draft(self.group)
-        decided = decide(draft)
-        if draft.changes:
+        if seed:
+            draft.change(*seed)
+        decided = decision(draft)
+        if self._goes_classic(draft.group):
+            self._hand_over(draft.group)
+        elif draft.changes:
             group_id = self.group.group_id
             records = [encode_change(group_id, each) for each in draft.changes]
             self.host.append(group_id, [*owed, *records])
             before, self.group = self.group, draft.group
             self._watch(before)
         return decided
+
+    def _goes_classic(self, after: ConsumerGroup) -> bool:
+        """The last member that speaks the new protocol is gone, and others are left, and that is allowed."""
+        settings = self.host.settings
+        return (
+            settings.group_consumer_migration_policy in ("downgrade", "bidirectional")
+            and 0 < len(after.members) <= settings.group_max_size
+            and all(each.is_classic for each in after.members.values())
+            and not all(each.is_classic for each in self.group.members.values())
+        )
+
+    def _hand_over(self, after: ConsumerGroup) -> None:
+        """The group goes on as a classic one, which begins with a rebalance."""
+        classic = to_classic(after, self.host)
+        classic.write([(key, None) for key in self.record_keys])
+        _log.info("group %r goes on with the classic protocol", after.group_id)
+        self.dismiss(ErrorCode.NONE)
+        self.group = after
+        self.host.replace_membership(after.group_id, classic)
+        classic.loaded()
+        classic.prepare_rebalance("the last member that spoke the consumer protocol is gone")
 
     def _watch(self, before: ConsumerGroup) -> None:
         """Sets timers by what has changed."""
@@ -206,27 +247,47 @@ class ConsumerMembership:
         for member_id, member in self.group.members.items():
             known = before.members.get(member_id)
             if known is None:
-                self._keep_alive(member_id)
+                self.keep_alive(member_id)
             if known is None or known.current is not member.current:
                 self._watch_revocation(member_id)
 
-    def _keep_alive(self, member_id: str) -> None:
-        at_ms = self.host.now_ms() + self.times().session_timeout_ms
-        self.host.timers.set(self._key("session", member_id), at_ms, partial(self._session_ends, member_id))
+    def keep_alive(self, member_id: str) -> None:
+        """The member's session begins anew."""
+        if self._is_over:
+            return
+        classic = self.group.members[member_id].metadata.classic
+        timeout_ms = self.times().session_timeout_ms if classic is None else classic.session_timeout_ms
+        action = partial(self._fence, member_id, f"was not heard of for {timeout_ms} ms")
+        self.host.timers.set(self._key("session", member_id), self.host.now_ms() + timeout_ms, action)
+
+    def wait_for(self, member_id: str, what: str, timeout_ms: int | None, *, is_kept: bool = False) -> None:
+        """Gives a classic member so long for its next request; None: it came.
+
+        Args:
+            member_id: who it is.
+            what: ``join`` or ``sync``.
+            timeout_ms: until it is out.
+            is_kept: where it is waited for already, that time counts.
+        """
+        key, wait = self._key(what, member_id), (what, member_id)
+        if timeout_ms is None or self._is_over:
+            self._waits.discard(wait)
+            self.host.timers.cancel(key)
+        elif not (is_kept and wait in self._waits):
+            self._waits.add(wait)
+            action = partial(self._fence, member_id, f"sent no {what} within {timeout_ms} ms")
+            self.host.timers.set(key, self.host.now_ms() + timeout_ms, action)
 
     def _watch_revocation(self, member_id: str) -> None:
         """A member that has to give partitions up has its rebalance timeout for that."""
         member, key = self.group.members[member_id], self._key("revocation", member_id)
-        if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+        if member.is_classic or member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             self.host.timers.cancel(key)
             return
         at_ms = self.host.now_ms() + member.metadata.rebalance_timeout_ms
         self.host.timers.set(
             key, at_ms, partial(self._revocation_ends, member_id, member.current.member_epoch)
         )
-
-    def _session_ends(self, member_id: str) -> None:
-        self._fence(member_id, f"was not heard of for {self.times().session_timeout_ms} ms")
 
     def _revocation_ends(self, member_id: str, member_epoch: int) -> None:
         member = self.group.members.get(member_id)
@@ -238,13 +299,14 @@ class ConsumerMembership:
             return
         _log.info("group %r: member %r is out: it %s", self.group.group_id, member_id, reason)
         try:
-            self._write(lambda draft: fence(draft, member_id, self.world()))
+            self.decide(lambda draft: fence(draft, member_id, self.world()))
         except BrokerResponseError as error:
             _log.warning("group %r: member %r stays: %s", self.group.group_id, member_id, error.message)
-            self._keep_alive(member_id)
+            self.keep_alive(member_id)
 
     def _cancel_timers(self, member_id: str) -> None:
-        for what in ("session", "revocation"):
+        for what in ("session", "revocation", "join", "sync"):
+            self._waits.discard((what, member_id))
             self.host.timers.cancel(self._key(what, member_id))
 
     def _key(self, what: str, member_id: str) -> tuple[str, str, str]:

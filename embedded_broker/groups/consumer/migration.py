@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.consumer.changes import Change
+from splashdam.embedded_broker.groups.consumer.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from splashdam.embedded_broker.groups.consumer.converting import to_consumer
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import JOINING
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, HeartbeatReply
-from splashdam.embedded_broker.groups.group import Group, GroupHost
+from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of
 
 
 class Groups(GroupHost, Protocol):
     """The table of groups."""
-
-    def find_or_make(self, group_id: str) -> Group:
-        """The group, an empty one where nothing is known."""
-        ...
 
     def find(self, group_id: str) -> Group | None:
         """What is known of a group."""
@@ -36,15 +37,38 @@ def heartbeat_of(groups: Groups, group_id: str, asked: Heartbeat) -> HeartbeatRe
     if isinstance(known, ConsumerMembership):
         return known.heartbeat(asked)
     if asked.member_epoch != JOINING:
-        what = "does not exist" if known is None else "is not a consumer group"
-        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} {what}")
-    if known is not None and not known.is_empty:
-        raise error_for(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has members of the classic protocol"
-        )
+        raise _not_a_consumer_group(group_id, "there is none" if known is None else "it is a classic one")
+    seed = [] if known is None or known.is_empty else _upgraded(groups, group_id, known)
     membership = ConsumerMembership(group_id, groups)
-    reply = membership.heartbeat(asked, owed=[(key, None) for key in (known.record_keys if known else ())])
+    owed = [(key, None) for key in (known.record_keys if known else ())]
+    reply = membership.heartbeat(asked, owed=owed, seed=seed)
     if known is not None:
-        known.dismiss(ErrorCode.UNKNOWN_MEMBER_ID)
-    groups.find_or_make(group_id).membership = membership
+        known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
+    groups.replace_membership(group_id, membership)
+    membership.loaded()
     return reply
+
+
+def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Change]:
+    """The members of a classic group as those of a consumer group, where that is allowed and can be.
+
+    Raises:
+        BrokerResponseError: GROUP_ID_NOT_FOUND (69).
+    """
+    settings = groups.settings
+    is_allowed = settings.group_consumer_migration_policy in ("upgrade", "bidirectional")
+    if not (
+        is_allowed
+        and isinstance(known, ClassicMembership)
+        and known.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and len(known.roster) <= settings.group_consumer_max_size
+    ):
+        raise _not_a_consumer_group(group_id, "it has members of the classic protocol")
+    try:
+        return to_consumer(known, groups.topics)
+    except ProtocolError as error:
+        raise _not_a_consumer_group(group_id, message_of(error)) from error
+
+
+def _not_a_consumer_group(group_id: str, why: str) -> BrokerResponseError:
+    return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a consumer group: {why}")

@@ -1,0 +1,110 @@
+"""A group with members goes on with the other protocol: what each side makes of the other's members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from splashdam.embedded_broker.groups.classic.members import AssignorProtocol, ClassicMember
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
+from splashdam.embedded_broker.groups.classic.roster import Roster
+from splashdam.embedded_broker.groups.classic.states import GroupState
+from splashdam.embedded_broker.groups.consumer.changes import (
+    Change,
+    CurrentChange,
+    GroupEpochChange,
+    MetadataChange,
+    TargetChange,
+    TargetEpochChange,
+)
+from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup
+from splashdam.embedded_broker.groups.consumer.member import (
+    ClassicSide,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberMetadata,
+    SupportedProtocol,
+)
+from splashdam.embedded_broker.groups.consumer.world import TopicsView
+from splashdam.embedded_broker.groups.group import GroupHost
+
+
+def to_consumer(classic: ClassicMembership, topics: TopicsView) -> list[Change]:
+    """The group as a consumer group, all members stable with what they were last assigned.
+
+    Raises:
+        ProtocolError: what a member said cannot be read, or a custom assignor is in use.
+    """
+    epoch = classic.generation_id
+    members = list(classic.roster.members.values())
+    shares = {each.member_id: decode_assignment(each.assignment, topics) for each in members}
+    return [
+        *(MetadataChange(each.member_id, _metadata(each, classic.protocol_name)) for each in members),
+        GroupEpochChange(epoch),
+        *(TargetChange(member_id, share) for member_id, share in shares.items()),
+        TargetEpochChange(epoch),
+        *(
+            CurrentChange(
+                member_id,
+                CurrentAssignment(
+                    member_epoch=epoch, previous_member_epoch=epoch, assigned=dict.fromkeys(share, epoch)
+                ),
+            )
+            for member_id, share in shares.items()
+        ),
+    ]
+
+
+def _metadata(member: ClassicMember, protocol_name: str | None) -> MemberMetadata:
+    subscription = decode_subscription(member.metadata(protocol_name))
+    return MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topic_names=frozenset(subscription.topics),
+        classic=ClassicSide(
+            member.session_timeout_ms,
+            tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in member.protocols),
+        ),
+    )
+
+
+def to_classic(group: ConsumerGroup, host: GroupHost) -> ClassicMembership:
+    """The group as a classic one, in a generation with the number of its epoch; all members speak it."""
+    names = {shape.topic_id: name for name, shape in group.topics.items()}
+    membership = ClassicMembership(group.group_id, host)
+    membership.roster = Roster(_classic_members(group, names))
+    membership.state = GroupState.STABLE
+    membership.generation_id = group.epoch
+    membership.protocol_type = CONSUMER_PROTOCOL_TYPE
+    membership.protocol_name = membership.roster.selected_protocol()
+    membership.topics = membership.subscribed_topics()
+    return membership
+
+
+def _classic_members(group: ConsumerGroup, names: dict[bytes, str]) -> Iterator[ClassicMember]:
+    for member in group.members.values():
+        side = side_of(member)
+        yield ClassicMember(
+            member.member_id,
+            member.metadata.instance_id,
+            member.metadata.client_id,
+            member.metadata.client_host,
+            member.metadata.rebalance_timeout_ms,
+            side.session_timeout_ms,
+            tuple(AssignorProtocol(each.name, each.metadata) for each in side.supported_protocols),
+            encode_assignment(member.current.assigned, names.get, side.supported_protocols[0].metadata),
+        )
+
+
+def side_of(member: ConsumerMember) -> ClassicSide:
+    """What is known of a member that speaks the classic protocol."""
+    assert member.metadata.classic is not None
+    return member.metadata.classic
