@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splashdam.embedded_broker.interception import Arrived, Interceptor, parked_with
@@ -74,17 +75,17 @@ def dispatch(
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
     client = client or _SOMEBODY
     context = RequestContext(broker, header.api_version, header.client_id, address, session, client)
-    spent_ms = 0.0
+    handler, spent_ms = api.handler, 0.0
+    if broker.authorizer is not None:
+        handler = _guarded(handler)
     if interceptor is not None:
-        answer: Answer = parked_with(
-            interceptor, Arrived(request, context, header.correlation_id, api.handler)
-        )
+        answer: Answer = parked_with(interceptor, Arrived(request, context, header.correlation_id, handler))
     elif client.meter is None:
-        answer = api.handler(request, context)
+        answer = handler(request, context)
     else:
         client.meter.limit(request, header.client_id)
         began_ms = broker.clock.now_ms()
-        answer = api.handler(request, context)
+        answer = handler(request, context)
         spent_ms = broker.clock.now_ms() - began_ms
     return Dispatched(
         answer,
@@ -95,3 +96,9 @@ def dispatch(
         len(frame),
         spent_ms,
     )
+
+
+def _guarded(handler: Callable[[Any, RequestContext], Answer]) -> Callable[[Any, RequestContext], Answer]:
+    from splashdam.embedded_broker.authorization.guarding import guarded
+
+    return lambda request, context: guarded(request, context, handler)

@@ -100,7 +100,9 @@ async def test_acks_0_is_slowed_down_without_an_answer(talk: Talk, admin: Talk, 
     assert trio.current_time() - start > 9
 
 
-async def test_a_fetch_that_comes_too_early_is_answered_empty(talk: Talk, admin: Talk, broker: Broker) -> None:
+async def test_a_fetch_that_comes_too_early_is_answered_empty(
+    talk: Talk, admin: Talk, broker: Broker
+) -> None:
     """It says when to come again; what was not sent is not counted, so then there is something."""
     broker.topics.create("t")
     for _ in range(12):
@@ -190,4 +192,6 @@ async def test_who_leaves_while_not_heard_is_forgotten(
     broker.topics.create("t")
     await alter(admin, {"client-id": "talk"}, producer_byte_rate=1)
     async with await network.connect("broker", 9092) as stream:
-        assert (await Talk(stream).ask(produce_request("t", batch(bytes(900_000))), 9)).throttle_time_ms > 10**6
+        assert (
+            await Talk(stream).ask(produce_request("t", batch(bytes(900_000))), 9)
+        ).throttle_time_ms > 10**6

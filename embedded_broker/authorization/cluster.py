@@ -1,0 +1,158 @@
+"""What requests about the cluster and its configuration need, and those that need nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from splashdam.embedded_broker.authorization.guarding import (
+    CODES,
+    Handler,
+    add_refused,
+    guards,
+    parted,
+    then,
+)
+from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
+from splashdam.embedded_broker.registry import Answer, RequestContext
+from splashdam.wire.message import Request
+from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from splashdam.wire.messages.alter_configs import AlterConfigsRequest
+from splashdam.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from splashdam.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from splashdam.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.create_acls import CreateAclsRequest
+from splashdam.wire.messages.delete_acls import DeleteAclsRequest
+from splashdam.wire.messages.describe_acls import DescribeAclsRequest
+from splashdam.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from splashdam.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from splashdam.wire.messages.describe_configs import DescribeConfigsRequest
+from splashdam.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from splashdam.wire.messages.describe_producers import DescribeProducersRequest
+from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
+from splashdam.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from splashdam.wire.messages.elect_leaders import ElectLeadersRequest
+from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from splashdam.wire.messages.list_config_resources import ListConfigResourcesRequest
+from splashdam.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from splashdam.wire.messages.list_transactions import ListTransactionsRequest
+from splashdam.wire.messages.push_telemetry import PushTelemetryRequest
+from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
+from splashdam.wire.registry import api_for
+
+_CLUSTER = CODES[ResourceType.CLUSTER]
+_TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
+_WHOLE: dict[type[Request[Any]], Operation] = {
+    AlterPartitionReassignmentsRequest: Operation.ALTER,
+    ListPartitionReassignmentsRequest: Operation.DESCRIBE,
+    ElectLeadersRequest: Operation.ALTER,
+    DescribeLogDirsRequest: Operation.DESCRIBE,
+    ListConfigResourcesRequest: Operation.DESCRIBE_CONFIGS,
+}
+_CONFIGS: dict[type[Request[Any]], tuple[Operation, str]] = {
+    DescribeConfigsRequest: (Operation.DESCRIBE_CONFIGS, "results"),
+    AlterConfigsRequest: (Operation.ALTER_CONFIGS, "responses"),
+    IncrementalAlterConfigsRequest: (Operation.ALTER_CONFIGS, "responses"),
+}
+
+
+@guards(
+    ApiVersionsRequest,
+    SaslHandshakeRequest,
+    SaslAuthenticateRequest,
+    GetTelemetrySubscriptionsRequest,
+    PushTelemetryRequest,
+)
+def free(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """Everybody may."""
+    return handler(request, context)
+
+
+@guards(
+    DescribeAclsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeClientQuotasRequest,
+    AlterClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+def asks_itself(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """The handler asks."""
+    return handler(request, context)
+
+
+@guards(*_WHOLE)
+def whole(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """One operation on the cluster."""
+    if context.authorize(_WHOLE[type(request)], ResourceType.CLUSTER):
+        return handler(request, context)
+    return api_for(request.API_KEY).response(error_code=_CLUSTER)
+
+
+@guards(AlterReplicaLogDirsRequest)
+def alter_log_dirs(request: AlterReplicaLogDirsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """ALTER on the cluster."""
+    if context.authorize(Operation.ALTER, ResourceType.CLUSTER):
+        return handler(request, context)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=number, error_code=_CLUSTER)
+                    for number in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+@guards(*_CONFIGS)
+def configs(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """The operation on each topic or group, and on the cluster for what belongs to brokers."""
+    operation, answered = _CONFIGS[type(request)]
+
+    def kind_of(resource: Any) -> ResourceType:
+        if resource.resource_type == _TOPIC_CONFIG:
+            return ResourceType.TOPIC
+        return ResourceType.GROUP if resource.resource_type == _GROUP_CONFIG else ResourceType.CLUSTER
+
+    def is_allowed(resource: Any) -> bool:
+        kind = kind_of(resource)
+        name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
+        return context.authorize(operation, kind, name)
+
+    request.resources, others = parted(request.resources, is_allowed)
+
+    def change(answer: Any) -> None:
+        for resource in others:
+            add_refused([resource], CODES[kind_of(resource)], answered)(answer)
+
+    return then(handler(request, context), change)
+
+
+@guards(DescribeClusterRequest)
+def describe_cluster(request: DescribeClusterRequest, context: RequestContext, handler: Handler) -> Answer:
+    """Everybody may; what one may do with the cluster is told to those with DESCRIBE on it."""
+
+    def change(answer: DescribeClusterResponse) -> None:
+        if request.include_cluster_authorized_operations:
+            may_describe = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
+            answer.cluster_authorized_operations = (
+                context.authorized_operations(ResourceType.CLUSTER) if may_describe else 0
+            )
+
+    return then(handler(request, context), change)

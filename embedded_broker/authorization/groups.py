@@ -1,0 +1,184 @@
+"""What requests about groups and their offsets need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from splashdam.embedded_broker.authorization.guarding import (
+    CODES,
+    Handler,
+    add_refused,
+    element_of,
+    guards,
+    may,
+    parted,
+    refused,
+    then,
+)
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import Answer, RequestContext
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from splashdam.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from splashdam.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
+from splashdam.wire.messages.heartbeat import HeartbeatRequest
+from splashdam.wire.messages.join_group import JoinGroupRequest
+from splashdam.wire.messages.leave_group import LeaveGroupRequest
+from splashdam.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from splashdam.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from splashdam.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from splashdam.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from splashdam.wire.messages.sync_group import SyncGroupRequest
+from splashdam.wire.registry import api_for
+
+_GROUP, _TOPIC = CODES[ResourceType.GROUP], CODES[ResourceType.TOPIC]
+_FIRST_GROUPS_VERSION, _FIRST_ERROR_VERSION = 8, 2
+
+
+def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]:
+    return lambda group: context.authorize(operation, ResourceType.GROUP, group)
+
+
+@guards(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
+def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """READ on the group."""
+    if _may(Operation.READ, context)(request.group_id):
+        return handler(request, context)
+    return api_for(request.API_KEY).response(error_code=_GROUP)
+
+
+@guards(ConsumerGroupHeartbeatRequest)
+def consumer_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, handler: Handler
+) -> Answer:
+    """READ on the group, and DESCRIBE on the topics subscribed to by name."""
+    if not _may(Operation.READ, context)(request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=_GROUP, error_message=None)
+    for topic in request.subscribed_topic_names or ():
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            return ConsumerGroupHeartbeatResponse(error_code=_TOPIC, error_message=None)
+    return handler(request, context)
+
+
+@guards(DescribeGroupsRequest, ConsumerGroupDescribeRequest)
+def describe(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on each group."""
+    asked = "groups" if isinstance(request, DescribeGroupsRequest) else "group_ids"
+    allowed, others = parted(getattr(request, asked), _may(Operation.DESCRIBE, context))
+    setattr(request, asked, allowed)
+
+    def change(answer: Any) -> None:
+        if request.include_authorized_operations:
+            for group in answer.groups:
+                group.authorized_operations = context.authorized_operations(
+                    ResourceType.GROUP, group.group_id
+                )
+        of: Any = element_of(type(answer), "groups")
+        answer.groups += [of(group_id=group, error_code=_GROUP) for group in others]
+
+    return then(handler(request, context), change)
+
+
+@guards(ListGroupsRequest)
+def list_groups(request: ListGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on the cluster shows all; otherwise those with DESCRIBE on them are shown."""
+    if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return handler(request, context)
+    may_describe = _may(Operation.DESCRIBE, context)
+
+    def change(answer: ListGroupsResponse) -> None:
+        answer.groups = [group for group in answer.groups if may_describe(group.group_id)]
+
+    return then(handler(request, context), change)
+
+
+@guards(DeleteGroupsRequest)
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DELETE on each group."""
+    request.groups_names, others = parted(request.groups_names, _may(Operation.DELETE, context))
+
+    def change(answer: DeleteGroupsResponse) -> None:
+        answer.results += [DeletableGroupResult(group_id=group, error_code=_GROUP) for group in others]
+
+    return then(handler(request, context), change)
+
+
+@guards(OffsetCommitRequest)
+def offset_commit(request: OffsetCommitRequest, context: RequestContext, handler: Handler) -> Answer:
+    """READ on the group, and on each topic."""
+    if not _may(Operation.READ, context)(request.group_id):
+        answer = OffsetCommitResponse()
+        add_refused(request.topics, _GROUP, "topics")(answer)
+        return answer
+    request.topics, others = parted(request.topics, may(Operation.READ, context))
+    return then(handler(request, context), add_refused(others, _TOPIC, "topics"))
+
+
+@guards(OffsetDeleteRequest)
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DELETE on the group, READ on each topic."""
+    if not _may(Operation.DELETE, context)(request.group_id):
+        return OffsetDeleteResponse(error_code=_GROUP)
+    request.topics, others = parted(request.topics, may(Operation.READ, context))
+    return then(handler(request, context), add_refused(others, _TOPIC, "topics"))
+
+
+@guards(OffsetFetchRequest)
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on each group, and on each topic; of all topics, those that are allowed."""
+    if context.version < _FIRST_GROUPS_VERSION:
+        return _offsets_of_one(request, context, handler)
+    groups, refused_groups = parted(
+        request.groups, lambda group: _may(Operation.DESCRIBE, context)(group.group_id)
+    )
+    request.groups = groups
+    may_describe = may(Operation.DESCRIBE, context)
+    others: dict[str, list[Any]] = {}
+    for group in groups:
+        if group.topics is not None:
+            group.topics, others[group.group_id] = parted(group.topics, may_describe)
+
+    def change(answer: OffsetFetchResponse) -> None:
+        for group in answer.groups:
+            group.topics = [topic for topic in group.topics if may_describe(topic)]
+            of = element_of(type(group), "topics")
+            left_out: list[Any] = others.get(group.group_id, [])
+            if not group.error_code:
+                group.topics += [refused(of, topic, _TOPIC) for topic in left_out]
+        answer.groups += [
+            OffsetFetchResponseGroup(group_id=group.group_id, error_code=_GROUP) for group in refused_groups
+        ]
+
+    return then(handler(request, context), change)
+
+
+def _offsets_of_one(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Answer:
+    if not _may(Operation.DESCRIBE, context)(request.group_id):
+        answer = OffsetFetchResponse(error_code=_GROUP)
+        if context.version < _FIRST_ERROR_VERSION:
+            add_refused(request.topics or (), _GROUP, "topics")(answer)
+        return answer
+    may_describe = may(Operation.DESCRIBE, context)
+    others: list[Any] = []
+    if request.topics is not None:
+        request.topics, others = parted(request.topics, may_describe)
+
+    def change(answer: OffsetFetchResponse) -> None:
+        answer.topics = [topic for topic in answer.topics if may_describe(topic)]
+        if not answer.error_code:
+            add_refused(others, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics")(answer)
+
+    return then(handler(request, context), change)

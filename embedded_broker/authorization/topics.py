@@ -1,0 +1,256 @@
+"""What requests about topics need."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from splashdam.embedded_broker.authorization.guarding import (
+    Handler,
+    add_refused,
+    guards,
+    may,
+    parted,
+    refused,
+    then,
+    topic_name,
+)
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import Answer, CloseConnectionError, RequestContext
+from splashdam.embedded_broker.storage.log_file import FileSlice
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.message import Request
+from splashdam.wire.messages.create_partitions import CreatePartitionsRequest
+from splashdam.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from splashdam.wire.messages.delete_records import DeleteRecordsRequest
+from splashdam.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
+from splashdam.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from splashdam.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from splashdam.wire.messages.list_offsets import ListOffsetsRequest
+from splashdam.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from splashdam.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from splashdam.wire.messages.produce import (
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+class _ByTopic(NamedTuple):
+    """A request whose topics are allowed one by one."""
+
+    operation: Operation
+    asked: str
+    answered: str
+
+
+_BY_TOPIC: dict[type[Request[Any]], _ByTopic] = {
+    ListOffsetsRequest: _ByTopic(Operation.DESCRIBE, "topics", "topics"),
+    OffsetForLeaderEpochRequest: _ByTopic(Operation.DESCRIBE, "topics", "topics"),
+    DeleteRecordsRequest: _ByTopic(Operation.DELETE, "topics", "topics"),
+    CreatePartitionsRequest: _ByTopic(Operation.ALTER, "topics", "results"),
+}
+
+
+@guards(*_BY_TOPIC)
+def by_topic(request: Any, context: RequestContext, handler: Handler) -> Answer:
+    """Refused topics are answered with 29; brokers may ask for the ends of epochs of all."""
+    rule = _BY_TOPIC[type(request)]
+    if isinstance(request, OffsetForLeaderEpochRequest) and context.authorize(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    ):
+        return handler(request, context)
+    allowed, others = parted(getattr(request, rule.asked), may(rule.operation, context))
+    setattr(request, rule.asked, allowed)
+    return then(handler(request, context), add_refused(others, _REFUSED, rule.answered))
+
+
+@guards(ProduceRequest)
+def produce(request: ProduceRequest, context: RequestContext, handler: Handler) -> Answer:
+    """WRITE on the transactional id, then on each topic. With ``acks=0`` a refusal closes the connection."""
+    transactional_id, code = request.transactional_id, _REFUSED
+    if transactional_id is not None and not context.authorize(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        allowed: list[TopicProduceData] = []
+        others = request.topic_data
+        code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    else:
+        allowed, others = parted(request.topic_data, may(Operation.WRITE, context))
+    if not others:
+        return handler(request, context)
+    answers = [refused(TopicProduceResponse, topic, code) for topic in others]
+    request.topic_data = allowed
+    answer = handler(request, context) if allowed else ProduceResponse()
+    if request.acks == 0:
+        raise CloseConnectionError(f"acks=0: the client may not write to {topic_name(others[0], context)}")
+    return then(answer, lambda response: response.responses.extend(answers))
+
+
+@guards(FetchRequest)
+def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> Answer:
+    """READ on each topic, whether this request names it or an earlier one of the session.
+
+    What is read for nobody is given back.
+    """
+    if max(request.replica_id, request.replica_state.replica_id) >= 0:
+        is_broker = context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        return _without_unread(handler(request, context), lambda _: is_broker)
+    may_read = may(Operation.READ, context)
+    if not all(may_read(topic) for topic in request.topics):
+        request.max_wait_ms = 0
+    return _without_unread(handler(request, context), may_read)
+
+
+def _without_unread(answer: Answer, may_read: Any) -> Answer:
+    def change(response: FetchResponse) -> None:
+        for topic in response.responses:
+            if not may_read(topic):
+                topic.partitions = [_unread(each) for each in topic.partitions]
+
+    return then(answer, change)
+
+
+def _unread(partition: PartitionData) -> PartitionData:
+    if partition.records is not None and not isinstance(partition.records, bytes | bytearray | memoryview):
+        cast("FileSlice", partition.records).close()
+    return PartitionData(
+        partition_index=partition.partition_index,
+        error_code=_REFUSED,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+@guards(MetadataRequest)
+def metadata(request: MetadataRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on each topic, CREATE on what is missing; nobody hears whether what is refused exists."""
+    others: list[MetadataRequestTopic] = []
+    if request.topics is not None:
+        is_described, may_create = may(Operation.DESCRIBE, context), _may_create(request, context)
+        is_all = context.version == 0 and not request.topics
+        allowed, others = parted(request.topics, lambda topic: is_described(topic) and may_create(topic))
+        # Version 0 says "all" with an empty list; then what is asked about nothing is a name that is none.
+        request.topics = allowed or (
+            [MetadataRequestTopic(name="")] if context.version == 0 and not is_all else []
+        )
+    named = [
+        MetadataResponseTopic(error_code=_REFUSED, name=topic.name, topic_id=topic.topic_id)
+        for topic in others
+    ]
+
+    def change(answer: MetadataResponse) -> None:
+        may_describe = may(Operation.DESCRIBE, context)
+        answer.topics = [topic for topic in answer.topics if topic.name != "" and may_describe(topic)]
+        answer.topics += named
+        if request.include_topic_authorized_operations:
+            for topic in answer.topics:
+                if not topic.error_code and topic.name is not None:
+                    topic.topic_authorized_operations = context.authorized_operations(
+                        ResourceType.TOPIC, topic.name
+                    )
+        if request.include_cluster_authorized_operations:
+            answer.cluster_authorized_operations = _cluster_operations(context)
+
+    return then(handler(request, context), change)
+
+
+def _may_create(request: MetadataRequest, context: RequestContext) -> Any:
+    """Whether a topic is there, or may be made, or is not to be made."""
+    is_asked = context.version < 4 or request.allow_auto_topic_creation
+    if not (is_asked and context.broker.settings.auto_create_topics_enable):
+        return lambda _: True
+    if context.authorize(Operation.CREATE, ResourceType.CLUSTER):
+        return lambda _: True
+
+    def is_allowed(topic: Any) -> bool:
+        name = topic.name
+        return (
+            name is None
+            or context.broker.topics.get(name) is not None
+            or context.authorize(Operation.CREATE, ResourceType.TOPIC, name)
+        )
+
+    return is_allowed
+
+
+def _cluster_operations(context: RequestContext) -> int:
+    may_describe = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
+    return context.authorized_operations(ResourceType.CLUSTER) if may_describe else 0
+
+
+@guards(DescribeTopicPartitionsRequest)
+def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, context: RequestContext, handler: Handler
+) -> Answer:
+    """DESCRIBE on each topic; of all topics, those that are allowed."""
+    is_all = not request.topics
+    allowed, others = parted(request.topics, may(Operation.DESCRIBE, context))
+    if not is_all and not allowed:
+        answer: Answer = DescribeTopicPartitionsResponse(next_cursor=None)
+    else:
+        request.topics = allowed
+        answer = handler(request, context)
+
+    def change(response: DescribeTopicPartitionsResponse) -> None:
+        may_describe = may(Operation.DESCRIBE, context)
+        response.topics = [topic for topic in response.topics if may_describe(topic)]
+        for topic in response.topics:
+            if topic.name is not None and not topic.error_code:
+                topic.topic_authorized_operations = context.authorized_operations(
+                    ResourceType.TOPIC, topic.name
+                )
+        add_refused(others, _REFUSED, "topics")(response)
+
+    return then(answer, change)
+
+
+@guards(CreateTopicsRequest)
+def create_topics(request: CreateTopicsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """CREATE on the cluster or on each topic; DESCRIBE_CONFIGS on it to be told its configuration."""
+    others: list[Any] = []
+    if not context.authorize(Operation.CREATE, ResourceType.CLUSTER):
+        request.topics, others = parted(request.topics, may(Operation.CREATE, context))
+
+    def change(answer: CreateTopicsResponse) -> None:
+        may_see = may(Operation.DESCRIBE_CONFIGS, context)
+        for topic in answer.topics:
+            if not topic.error_code and not may_see(topic):
+                topic.topic_config_error_code = _REFUSED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = []
+        add_refused(others, _REFUSED, "topics")(answer)
+
+    return then(handler(request, context), change)
+
+
+@guards(DeleteTopicsRequest)
+def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DELETE on each topic; who gives an id and may not even describe the topic is not told its name."""
+    others: list[DeletableTopicResult] = []
+
+    def is_allowed(name: str | None, topic_id: bytes) -> bool:
+        found = context.broker.topics.by_id(topic_id) if name is None else None
+        known = name or (found.name if found is not None else None)
+        if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
+            return True
+        tells = name is not None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, known)
+        others.append(
+            DeletableTopicResult(name=known if tells else None, topic_id=topic_id, error_code=_REFUSED)
+        )
+        return False
+
+    request.topics = [each for each in request.topics if is_allowed(each.name, each.topic_id)]
+    request.topic_names = [name for name in request.topic_names if is_allowed(name, bytes(16))]
+    return then(handler(request, context), lambda answer: answer.responses.extend(others))
