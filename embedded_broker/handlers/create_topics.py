@@ -25,6 +25,9 @@ from splashdam.wire.messages.create_topics import (
 _MAX_PARTITIONS = 10_000
 """Partitions that one request may create: Kafka's ``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``."""
 
+_FIRST_STRICT_VERSION = 6
+"""From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
+
 
 @handles(CreateTopicsRequest, versions=range(2, 8))
 def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -67,6 +70,7 @@ def _create(asked: CreatableTopic, validate_only: bool, context: RequestContext)
         configs=[_described(entry) for entry in config_entries(context.broker.settings, configs)],
     )
     if not validate_only:
+        context.record_mutations(partitions, strict_from=_FIRST_STRICT_VERSION)
         result.topic_id = topics.create(asked.name, partitions, configs).topic_id
     return result
 

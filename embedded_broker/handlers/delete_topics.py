@@ -20,6 +20,9 @@ from splashdam.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
+_FIRST_STRICT_VERSION = 5
+"""From here on the quota of mutations refuses what exceeds it (KIP-599)."""
+
 
 @handles(DeleteTopicsRequest, versions=range(1, 7))
 def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -37,6 +40,7 @@ def _delete(asked: DeleteTopicState, context: RequestContext) -> DeletableTopicR
     try:
         topic = _find(asked, context)
         result.name, result.topic_id = topic.name, topic.topic_id
+        context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
         context.broker.topics.delete(topic)
         context.broker.offsets.forget_topic(topic.name)
     except BrokerResponseError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
+from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.message import Request, Response
@@ -64,8 +65,11 @@ class Meter:
         asking = self._asking(client_id)
         try:
             self._quotas.mutated(asking, count, is_strict=is_strict)
-        finally:
-            self._owed_ms = max(self._owed_ms, self._quotas.owed_ms(asking))
+        except BrokerResponseError:
+            self._owed_ms = self._quotas.owed_ms(asking)
+            raise
+        if not is_strict:
+            self._owed_ms = self._quotas.owed_ms(asking)
 
     def charge(self, to: Dispatched, answer: Response | None) -> Charged:
         """Records a request that was handled, and encodes its answer.

@@ -64,7 +64,9 @@ async def admin(broker: Broker, network: MemoryNetwork) -> AsyncIterator[Talk]:
         yield Talk(stream)
 
 
-async def test_a_producer_is_slowed_down(talk: Talk, admin: Talk, broker: Broker) -> None:
+async def test_a_producer_is_slowed_down(
+    talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock
+) -> None:
     """KIP-219: the answer comes at once and says how long; further requests are heard after that."""
     broker.topics.create("t")
     await produce(talk, "t", batch(bytes(100)))  # its form is known from here on
@@ -78,7 +80,7 @@ async def test_a_producer_is_slowed_down(talk: Talk, admin: Talk, broker: Broker
     assert (await admin.ask(ApiVersionsRequest(), 1)).throttle_time_ms == 0
 
 
-async def test_no_quota_any_more(talk: Talk, admin: Talk, broker: Broker) -> None:
+async def test_no_quota_any_more(talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock) -> None:
     """The last one removed, everything is as before, and the connection learns again."""
     broker.topics.create("t")
     await alter(admin, {"client-id": "talk"}, producer_byte_rate=1)
@@ -90,7 +92,9 @@ async def test_no_quota_any_more(talk: Talk, admin: Talk, broker: Broker) -> Non
     assert trio.current_time() == start
 
 
-async def test_acks_0_is_slowed_down_without_an_answer(talk: Talk, admin: Talk, broker: Broker) -> None:
+async def test_acks_0_is_slowed_down_without_an_answer(
+    talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock
+) -> None:
     """There is nobody to tell, but the next request is heard late."""
     broker.topics.create("t")
     await alter(admin, {"user": None}, producer_byte_rate=1000)
@@ -101,7 +105,7 @@ async def test_acks_0_is_slowed_down_without_an_answer(talk: Talk, admin: Talk, 
 
 
 async def test_a_fetch_that_comes_too_early_is_answered_empty(
-    talk: Talk, admin: Talk, broker: Broker
+    talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock
 ) -> None:
     """It says when to come again; what was not sent is not counted, so then there is something."""
     broker.topics.create("t")
@@ -122,8 +126,10 @@ async def test_a_fetch_that_comes_too_early_is_answered_empty(
     assert len(bytes(fetched(late)[0].records)) > 5000
 
 
-async def test_mutations_are_refused_while_some_are_owed(talk: Talk, admin: Talk) -> None:
-    """KIP-599: what exceeds is made still, the next is 89 with the time; old versions are only slowed down."""
+async def test_mutations_are_refused_while_some_are_owed(
+    talk: Talk, admin: Talk, autojump_clock: MockClock
+) -> None:
+    """KIP-599: what exceeds is made still, the next is 89 with the time; old versions are slowed down."""
     await alter(admin, {"client-id": "talk"}, controller_mutation_rate=1)
     made = await talk.ask(create_request("a", partitions=20, replication_factor=1), 6)
     assert (made.topics[0].error_code, made.throttle_time_ms) == (0, 0)  # 11 were there, 9 are owed
@@ -139,7 +145,7 @@ async def test_mutations_are_refused_while_some_are_owed(talk: Talk, admin: Talk
     assert slowed.throttle_time_ms > 9000
 
 
-async def test_describe(talk: Talk) -> None:
+async def test_describe(talk: Talk, autojump_clock: MockClock) -> None:
     """By name, default, any of a type, strict or not; and what is refused."""
     assert await alter(talk, {"user": "anna"}, producer_byte_rate=10, request_percentage=1.5) == 0
     assert await alter(talk, {"user": "anna", "client-id": None}, consumer_byte_rate=20) == 0
@@ -147,20 +153,24 @@ async def test_describe(talk: Talk) -> None:
     anna = ({"user": "anna"}, {"producer_byte_rate": 10, "request_percentage": 1.5})
     both = ({"user": "anna", "client-id": None}, {"consumer_byte_rate": 20})
     exact = ComponentData(entity_type="user", match_type=0, match="anna")
-    default = ComponentData(entity_type="client-id", match_type=1)
+    default = ComponentData(entity_type="client-id", match_type=1, match=None)
     assert await described(talk, exact, strict=True) == [anna]
     assert await described(talk, exact) == [anna, both]
     assert await described(talk, exact, default, strict=True) == [both]
-    any_ip = ComponentData(entity_type="ip", match_type=2)
+    any_ip = ComponentData(entity_type="ip", match_type=2, match=None)
     assert await described(talk, any_ip) == [({"ip": None}, {"connection_creation_rate": 5})]
-    for wrong in ([any_ip, exact], [exact, exact], [ComponentData(entity_type="user", match_type=0)]):
+    for wrong in (
+        [any_ip, exact],
+        [exact, exact],
+        [ComponentData(entity_type="user", match_type=0, match=None)],
+    ):
         answer = await talk.ask(DescribeClientQuotasRequest(components=wrong), 0)
         assert (answer.error_code, answer.entries) == (42, None)
-    unknown = ComponentData(entity_type="group", match_type=2)
+    unknown = ComponentData(entity_type="group", match_type=2, match=None)
     assert (await talk.ask(DescribeClientQuotasRequest(components=[unknown]), 0)).error_code == 35
 
 
-async def test_what_is_refused_changes_nothing(talk: Talk) -> None:
+async def test_what_is_refused_changes_nothing(talk: Talk, autojump_clock: MockClock) -> None:
     """One wrong value, and the entity stays as it was; validate_only likewise."""
     assert await alter(talk, {"user": "u"}, producer_byte_rate=10, consumer_byte_rate=-1) == 42
     assert await alter(talk, {"user": "u"}, connection_creation_rate=1) == 42
@@ -186,7 +196,7 @@ async def test_quotas_survive(files: MemoryFiles, network: MemoryNetwork, autoju
 
 
 async def test_who_leaves_while_not_heard_is_forgotten(
-    talk: Talk, admin: Talk, broker: Broker, network: MemoryNetwork
+    talk: Talk, admin: Talk, broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """A connection in its waiting time ends with its stream, however long that time is."""
     broker.topics.create("t")
