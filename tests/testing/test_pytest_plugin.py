@@ -10,6 +10,7 @@ import pytest
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.errors import BrokerResponseError
+from splashdam.testing import embedded
 from splashdam.testing.topics import create_topic
 
 pytest_plugins = ["pytester"]
@@ -91,6 +92,27 @@ def test_every_test_has_a_broker_of_its_own(suite: pytest.Pytester) -> None:
         """
     )
     suite.runpytest().assert_outcomes(passed=3)
+
+
+@pytest.mark.skipif(not hasattr(embedded, "EmbeddedCluster"), reason="there is one broker so far")
+def test_cluster(suite: pytest.Pytester) -> None:
+    """Several brokers, a topic that all of them keep, and faults of one of them."""
+    suite.makepyfile(
+        """
+        import pytest
+        from splashdam import KafkaProducer
+
+        @pytest.mark.kafka(brokers=2, partitions=2)
+        def test_it(kafka_cluster, kafka_topic, kafka_faults):
+            fault = kafka_faults.produce(broker=2, error="NOT_LEADER_OR_FOLLOWER", times=1)
+            servers = kafka_cluster.bootstrap_servers
+            with KafkaProducer(bootstrap_servers=servers, retry_backoff_ms=1) as producer:
+                for partition in (0, 1):
+                    assert producer.send(kafka_topic, b"1", partition=partition).get(10).offset == 0
+            assert fault.hits == 1
+        """
+    )
+    suite.runpytest_subprocess(*QUICK).assert_outcomes(passed=1)
 
 
 def test_faults_end_with_their_test(suite: pytest.Pytester) -> None:
