@@ -76,13 +76,19 @@ def _metadata(member: ClassicMember, protocol_name: str | None) -> MemberMetadat
     )
 
 
-def to_classic(group: ConsumerGroup, host: GroupHost) -> ClassicMembership:
-    """The group as a classic one, in a generation with the number of its epoch; all members speak it."""
+def to_classic(group: ConsumerGroup, host: GroupHost, generation_id: int) -> ClassicMembership:
+    """The group as a classic one: all its members speak that.
+
+    Args:
+        group: as it is without the last other member.
+        host: its surroundings.
+        generation_id: the group epoch that members know, and so hear in a heartbeat that they have to rejoin.
+    """
     names = {shape.topic_id: name for name, shape in group.topics.items()}
     membership = ClassicMembership(group.group_id, host)
     membership.roster = Roster(_classic_members(group, names))
     membership.state = GroupState.STABLE
-    membership.generation_id = group.epoch
+    membership.generation_id = generation_id
     membership.protocol_type = CONSUMER_PROTOCOL_TYPE
     membership.protocol_name = membership.roster.selected_protocol()
     membership.topics = membership.subscribed_topics()

@@ -231,7 +231,7 @@ class ConsumerMembership:
 
     def _hand_over(self, after: ConsumerGroup) -> None:
         """The group goes on as a classic one, which begins with a rebalance."""
-        classic = to_classic(after, self.host)
+        classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
         _log.info("group %r goes on with the classic protocol", after.group_id)
         self.dismiss(ErrorCode.NONE)
