@@ -16,6 +16,7 @@ from splashdam.testing.faults.places import (
     element_class,
     first_named,
 )
+from splashdam.wire.fields import RECORDS
 from splashdam.wire.message import Request, Response, Struct
 
 S = TypeVar("S", bound=Struct)
@@ -140,6 +141,8 @@ def _refuse(element: Struct, version: int, code: int) -> None:
             setattr(element, field.name, code)
         elif field.name == "error_message" and version in field.versions:
             setattr(element, field.name, "a fault that a test has set")
+        elif field.type is RECORDS:
+            setattr(element, field.name, b"")  # librdkafka takes null for a broken answer
         elif field.name in _UNKNOWN and not getattr(element, field.name):
             setattr(element, field.name, -1)
 

@@ -111,6 +111,7 @@ def test_fetch_by_topic_id() -> None:
     assert isinstance(answer, FetchResponse)
     assert (answer.error_code, answer.responses[0].topic_id) == (0, b"t" * 16)
     assert answer.responses[0].partitions[0].partition_index == 5
+    assert answer.responses[0].partitions[0].records == b""  # null breaks librdkafka's consumers
     nothing = refusal(FetchRequest(), FetchResponse, 17, CODE)
     assert nothing.error_code == CODE  # type: ignore[attr-defined]
 
