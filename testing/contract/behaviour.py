@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from inspect import cleandoc
@@ -18,6 +19,9 @@ from splashdam.testing.contract.vocabulary import Client, Refused
 
 PREFIX = "splashdam-contract-"
 """Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
+
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
 
 
 class BrokenPromise(Exception):
@@ -119,6 +123,7 @@ class Run:
         name = self.new_topic()
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         self.helper.create_topic(name, partitions, configs=dotted)
+        self.eventually(lambda: expect(len(self.helper.describe_topic(name)), partitions, "partitions"))
         return name
 
     def group(self) -> str:
@@ -126,6 +131,23 @@ class Run:
         name = self.name()
         self._groups.append(name)
         return name
+
+    def eventually(self, look: Callable[[], object]) -> None:
+        """Looks again for a few seconds: a change of the cluster takes its time to each broker.
+
+        Raises:
+            BrokenPromise, Refused: what the last look ended with.
+        """
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                look()
+            except (BrokenPromise, Refused):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     @contextmanager
     def refused(self, *names: str) -> Iterator[None]:

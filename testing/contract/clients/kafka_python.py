@@ -223,7 +223,9 @@ class KafkaPythonClient(InProcessClient):
         """AdminClient.alter_configs, incrementally."""
         changes: dict[str, Any] = {key: (AlterConfigOp.SET, value) for key, value in (set or {}).items()}
         changes.update(dict.fromkeys(delete, (AlterConfigOp.DELETE, None)))
-        self._admin.alter_configs([ConfigResource(kind, name, changes)])
+        answers = self._admin.alter_configs([ConfigResource(kind, name, changes)])
+        for answer in (each for resources in answers.values() for each in resources.values()):
+            _raise(answer)
 
     def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """AdminClient.delete_records."""

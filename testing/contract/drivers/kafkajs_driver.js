@@ -247,10 +247,11 @@ const ops = {
   },
 
   async delete_records({ topic, partition, before_offset }) {
-    await administer((admin) => admin.deleteTopicRecords({
-      topic,
-      partitions: [{ partition, offset: String(before_offset) }],
-    }));
+    const partitions = [{ partition, offset: String(before_offset) }];
+    await administer(async (admin) => {
+      await admin.fetchTopicMetadata({ topics: [topic] }); // it does not ask for this by itself
+      await admin.deleteTopicRecords({ topic, partitions });
+    });
     return null;
   },
 
@@ -284,7 +285,7 @@ const ops = {
 
 /** Kafka's name of an error; kafkajs wraps one in another, and lists those of several. */
 function nameOf(error) {
-  for (let each = error; each; each = each.cause || each.originalError || (each.errors || each.groups || [])[0]) {
+  for (let each = error; each; each = each.cause || each.originalError || each.error || (each.errors || each.groups || [])[0]) {
     if (each.type) return each.type;
     if (each.errorType) return each.errorType;
   }
