@@ -285,7 +285,7 @@ const ops = {
 
 /** Kafka's name of an error; kafkajs wraps one in another, and lists those of several. */
 function nameOf(error) {
-  for (let each = error; each; each = each.cause || each.originalError || each.error || (each.errors || each.groups || [])[0]) {
+  for (let each = error; each; each = each.cause || each.originalError || each.error || (each.errors || each.groups || each.partitions || [])[0]) {
     if (each.type) return each.type;
     if (each.errorType) return each.errorType;
   }
