@@ -97,10 +97,14 @@ class FrameReceiver:
         now = trio.current_time()
         if self._began_at is None or is_whole:
             self._began_at = now
-        elif now > self._due_at(self._began_at):
-            raise CloseConnectionError(
-                f"of a request only {self._end - self._start} bytes have come in {now - self._began_at:.0f} s"
-            )
+        elif now >= self._due_at(self._began_at):
+            raise self._too_slow(self._began_at)
+
+    def _too_slow(self, began_at: float) -> CloseConnectionError:
+        seconds = trio.current_time() - began_at
+        return CloseConnectionError(
+            f"of a request only {self._end - self._start} bytes have come in {seconds:.0f} s"
+        )
 
     def _due_at(self, began_at: float) -> float:
         return began_at + _FRAME_SECONDS + (self._end - self._start) / _SLOWEST_BYTES_PER_SECOND
@@ -111,8 +115,7 @@ class FrameReceiver:
             return await self._receive_some()
         with trio.move_on_at(self._due_at(self._began_at)):
             return await self._receive_some()
-        self._check_pace()
-        return await self._receive_some()
+        raise self._too_slow(self._began_at)
 
     def _end_growth(self) -> None:
         """The large frame is answered; its buffer is kept for the next one unless others need it."""
@@ -178,6 +181,7 @@ class FrameReceiver:
         if size > len(self._buffer):
             self._has_grown = True
             await self._memory.grow(self, size)
+            self._began_at = trio.current_time()  # what it waited for others is not its fault
         elif self._has_grown and size == _FIRST_BYTES:
             self._has_grown = False
             self._memory.done(self, 0)

@@ -7,40 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 from broker_talk import Talk, batch, create_request, fetch_request, fetched, produce, produce_request
+from quota_talk import alter
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
-from splashdam.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryData,
-    OpData,
-)
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-
-
-async def alter(
-    talk: Talk, entity: dict[str, str | None], *, validate_only: bool = False, **values: float | None
-) -> int:
-    """Sets quotas, removes those that are None, and returns the code."""
-    request = AlterClientQuotasRequest(
-        entries=[
-            EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
-                ops=[
-                    OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()
-                ],
-            )
-        ],
-        validate_only=validate_only,
-    )
-    code: int = (await talk.ask(request, 1)).entries[0].error_code
-    return code
 
 
 async def described(talk: Talk, *components: ComponentData, strict: bool = False) -> list[object]:

@@ -17,9 +17,7 @@ async def begun(talk: Talk, broker: Broker, transactional_id: str) -> int:
     """A producer with a batch in an open transaction, and its id."""
     producer_id, epoch = broker.transactions.initialize(transactional_id, 60_000)
     broker.transactions.add_partitions(transactional_id, producer_id, epoch, [TopicPartition("t", 0)])
-    records = batch(
-        b"a", producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
-    )
+    records = batch(b"a", producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
     assert (await produce(talk, "t", records, transactional_id=transactional_id)).error_code == 0
     return producer_id
 

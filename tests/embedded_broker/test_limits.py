@@ -1,0 +1,204 @@
+"""Hostile clients: how many there are, how long they may take, and how much memory they get."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+from broker_talk import MIB, Talk, batch, produce
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quota_talk import alter
+from security_kit import MemoryCluster
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from splashdam.embedded_broker import connections
+from splashdam.embedded_broker.access_settings import parse_overrides
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.registry import Address
+from splashdam.embedded_broker.request_memory import RequestMemory
+from splashdam.net.memory import memory_stream_pair
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+
+HERE = Address("broker", 9092)
+VERSIONS = ApiVersionsRequest()
+
+
+@asynccontextmanager
+async def limited(clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broker, Any]]:
+    """A broker with settings, and what makes connections to it that come from an address."""
+    virtual = VirtualClock(clock)
+    async with (
+        open_broker("/data", port=None, clock=virtual, files=MemoryFiles(), **options) as broker,
+        trio.open_nursery() as nursery,
+    ):
+
+        def come(host: str = "10.0.0.1") -> Talk:
+            ours, theirs = memory_stream_pair()
+            nursery.start_soon(broker.connections.serve, theirs, HERE, None, Address(host, 1))
+            return Talk(ours)
+
+        yield broker, come
+        nursery.cancel_scope.cancel()
+
+
+async def test_connections_of_all_and_of_one_address(autojump_clock: MockClock) -> None:
+    """Who comes when all places are taken is closed; when one leaves there is one."""
+    overrides = "10.0.0.9:0, [::1]:2"
+    assert parse_overrides(overrides) == {"10.0.0.9": 0, "::1": 2}
+    async with limited(
+        autojump_clock,
+        max_connections=3,
+        max_connections_per_ip=2,
+        max_connections_per_ip_overrides=overrides,
+    ) as (broker, come):
+        first, second = come(), come()
+        assert (await first.ask(VERSIONS, 0)).api_keys
+        assert (await second.ask(VERSIONS, 0)).api_keys
+        assert await come().is_closed()
+        assert await come("10.0.0.9").is_closed()
+        assert (await come("::1").ask(VERSIONS, 0)).api_keys
+        assert await come("::1").is_closed()  # that would be four
+        await first.stream.aclose()
+        await wait_all_tasks_blocked()
+        assert (await come("10.0.0.2").ask(VERSIONS, 0)).api_keys
+        assert len(broker.connections) == 3
+
+
+async def test_half_of_the_files_are_for_logs(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers cannot take the descriptors that the log needs, whatever max.connections says."""
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (4, 4))
+    async with limited(autojump_clock) as (_, come):
+        kept = [come(), come()]
+        assert (await kept[1].ask(VERSIONS, 0)).api_keys
+        assert await come().is_closed()
+
+
+async def test_connections_that_come_too_fast_wait(autojump_clock: MockClock) -> None:
+    """max.connection.creation.rate: none is lost, each has its turn."""
+    async with limited(autojump_clock, max_connection_creation_rate=10) as (_, come):
+        talks = [come() for _ in range(30)]
+        start = trio.current_time()
+        for talk in talks:
+            assert (await talk.ask(VERSIONS, 0)).api_keys
+        assert trio.current_time() - start == pytest.approx(2, abs=0.2)
+
+
+async def test_an_address_beyond_its_rate_is_closed_late(autojump_clock: MockClock) -> None:
+    """connection_creation_rate: it waits a second at most and is not served; others are."""
+    async with limited(autojump_clock) as (_, come):
+        assert await alter(come(), {"ip": "10.0.0.1"}, connection_creation_rate=1) == 0
+        for _ in range(10):
+            assert (await come().ask(VERSIONS, 0)).api_keys
+        start = trio.current_time()
+        assert await come().is_closed()
+        assert 0 < trio.current_time() - start <= 1
+        assert (await come("10.0.0.2").ask(VERSIONS, 0)).api_keys
+
+
+async def test_strangers_who_keep_asking_for_versions(autojump_clock: MockClock) -> None:
+    """A client that never says who it is stays 30 s, however busy it is."""
+    cluster = MemoryCluster(autojump_clock)
+    async with cluster.broker():
+        talk = Talk(await cluster.network.connect("broker", 9092))
+        start = trio.current_time()
+        with suppress(EOFError, trio.BrokenResourceError):
+            while trio.current_time() < start + 100:
+                await talk.ask(VERSIONS, 0)
+                await trio.sleep(1)
+        assert trio.current_time() - start == pytest.approx(30, abs=1.1)
+
+
+async def test_a_flood_of_strangers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest gives way to the newest."""
+    monkeypatch.setattr(connections, "MOST_STRANGERS", 5)
+    cluster = MemoryCluster(autojump_clock)
+    async with cluster.broker():
+        talks = []
+        for _ in range(8):
+            talks.append(Talk(await cluster.network.connect("broker", 9092)))
+            await talks[-1].ask(VERSIONS, 0)
+        for talk in talks[:3]:
+            assert await talk.is_closed()
+        for talk in talks[3:]:
+            assert (await talk.ask(VERSIONS, 0)).api_keys
+
+
+async def test_requests_share_memory_and_none_waits_for_ever(autojump_clock: MockClock) -> None:
+    """Twenty requests of 1 MiB in a purse of 2: all are answered, and at most one is beyond it."""
+    async with limited(autojump_clock, queued_max_request_bytes=2 * MIB) as (broker, come):
+        broker.topics.create("t")
+        held = []
+
+        async def one() -> None:
+            talk = come()
+            assert (await produce(talk, "t", batch(bytes(1_000_000)))).error_code == 0
+            held.append(broker.request_memory.held_bytes)
+            await talk.stream.aclose()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(one)
+        await wait_all_tasks_blocked()
+        assert max(held) <= 4 * MIB
+        assert broker.request_memory.held_bytes == 0
+
+
+async def test_a_large_request_that_trickles(autojump_clock: MockClock) -> None:
+    """Who holds memory that others wait for has to be quicker than 16 KiB a second, after half a minute."""
+    async with limited(autojump_clock, queued_max_request_bytes=MIB) as (broker, come):
+        broker.topics.create("t")
+        slow = come()
+        await slow.stream.send_all(struct.pack(">i", 50 * MIB) + bytes(MIB))
+        start = trio.current_time()
+        with suppress(trio.BrokenResourceError):
+            while trio.current_time() < start + 300:
+                await slow.stream.send_all(b"x")
+                await trio.sleep(5)
+        assert 60 < trio.current_time() - start < 120
+        assert broker.request_memory.held_bytes == 0
+
+
+async def test_a_large_request_that_stops(autojump_clock: MockClock) -> None:
+    """Likewise, without another byte; meanwhile others with small requests are served."""
+    async with limited(autojump_clock, queued_max_request_bytes=MIB) as (broker, come):
+        broker.topics.create("t")
+        stopped, other = come(), come()
+        await stopped.stream.send_all(struct.pack(">i", 50 * MIB) + bytes(MIB))
+        await wait_all_tasks_blocked()
+        assert (await produce(other, "t", batch(b"a"))).error_code == 0
+        start = trio.current_time()
+        assert (await produce(other, "t", batch(bytes(900_000)))).error_code == 0
+        assert trio.current_time() - start < 120
+        assert await stopped.is_closed()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=20))
+def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
+    """Whoever grows in whatever order: all are done, and what is beyond the limit is one request's."""
+    memory, limit = RequestMemory(50), 50
+
+    async def grow(who: int, sizes: list[int]) -> None:
+        for size in sizes:
+            await memory.grow(who, size)
+            assert memory.held_bytes <= limit + 60
+            await trio.sleep(1)
+        memory.done(who, 0)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for who in range(5):
+                sizes = sorted(size for each, size in requests if each == who)
+                nursery.start_soon(grow, who, sizes)
+        assert memory.held_bytes == 0
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
