@@ -224,6 +224,7 @@ async def test_silent_classic_member_is_out_of_a_consumer_group(
     await trio.sleep(11)
     assert [each.member_id for each in (await describe(talk)).members] == ["n1"]
     assert await classic.heartbeat() == 25
+    await new.beat()
     second = ClassicWire(talk)
     await second.join()
     assert await second.sync() == 0
