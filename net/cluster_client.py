@@ -133,14 +133,28 @@ class ClusterClient:
         return await self._ask(f"the leader of {topic_partition}", find, request, read)
 
     async def coordinator(
-        self, key: str, request: Question[R], read: Callable[[R], T], *, key_type: int = GROUP
+        self,
+        key: str,
+        request: Question[R],
+        read: Callable[[R], T],
+        *,
+        key_type: int = GROUP,
+        newest: int | None = None,
     ) -> T:
-        """What the coordinator of a group, or of a transactional id, says."""
+        """What the coordinator of a group, or of a transactional id, says.
+
+        Args:
+            key: the group or the transactional id.
+            request: the question.
+            read: makes something of the answer.
+            key_type: `GROUP` or `TRANSACTION`.
+            newest: asks in no newer version than this one.
+        """
 
         async def find() -> Connection:
             return await self._coordinator(key, key_type)
 
-        return await self._ask(f"the coordinator of {key!r}", find, request, read)
+        return await self._ask(f"the coordinator of {key!r}", find, request, read, newest)
 
     async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
         """What one broker says."""
@@ -161,13 +175,15 @@ class ClusterClient:
         find: Callable[[], Awaitable[Connection]],
         question: Question[R],
         read: Callable[[R], T],
+        newest: int | None = None,
     ) -> T:
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
             try:
                 connection = await find()
                 request = question if isinstance(question, Request) else question(connection)
-                return read(await connection.request(request))
+                version = connection.version_for(type(request), newest)
+                return read(await connection.request(request, version))
             except UnknownTopicOrPartitionError:
                 raise  # who administers wants to hear that at once
             except RetriableError as error:

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
+from splashdam.testing.contract.differences import DIFFERENCES
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 
@@ -15,6 +16,7 @@ class Verdict(StrEnum):
     """How a behaviour fared through one client."""
 
     HOLDS = "holds"
+    DIFFERS = "differs"
     BROKEN = "broken"
     LEFT_OUT = "left out"
 
@@ -26,7 +28,8 @@ class Result(NamedTuple):
         behaviour: which.
         client: the client's name and version.
         verdict: how it fared.
-        why: what was found, or which operation the client lacks; empty where it holds.
+        why: what was found, or what is known of this client, or which operation it lacks; empty where it
+            holds.
         seconds: how long it took.
     """
 
@@ -55,6 +58,9 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
         verdict, why = Verdict.BROKEN, str(error)
     finally:
         run.clean_up()
+    known = DIFFERENCES.get((behaviour.name, client.name))
+    if verdict is Verdict.BROKEN and known is not None:
+        verdict, why = Verdict.DIFFERS, known
     return Result(behaviour, title, verdict, why, monotonic() - begun)
 
 

@@ -1,0 +1,98 @@
+"""Configurations of topics, brokers and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from splashdam.model.broker_errors import error_for
+from splashdam.net.cluster_client import ClusterClient
+from splashdam.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from splashdam.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_SET, _DELETE = 0, 1
+_UNKNOWN, _DEFAULT = 0, 5
+
+
+class Resource(IntEnum):
+    """What has configurations."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigValue(NamedTuple):
+    """One configuration.
+
+    Attributes:
+        value: as text; None where it is a secret.
+        is_default: nobody has set it.
+        read_only: it cannot be changed while brokers run.
+    """
+
+    value: str | None
+    is_default: bool
+    read_only: bool
+
+
+async def describe_configs(client: ClusterClient, resource: Resource, name: str) -> dict[str, ConfigValue]:
+    """All configurations of a resource by their names.
+
+    Raises:
+        BrokerResponseError: there is no such resource.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    asked = DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)
+
+    def values(answer: DescribeConfigsResponse) -> dict[str, ConfigValue]:
+        (found,) = answer.results
+        if found.error_code:
+            raise error_for(found.error_code, found.error_message or f"{resource.name.lower()} {name!r}")
+        return {
+            each.name: ConfigValue(each.value, each.config_source in (_UNKNOWN, _DEFAULT), each.read_only)
+            for each in found.configs
+        }
+
+    return await client.any(DescribeConfigsRequest(resources=[asked]), values)
+
+
+async def alter_configs(
+    client: ClusterClient,
+    resource: Resource,
+    name: str,
+    *,
+    changes: Mapping[str, str] | None = None,
+    delete: Sequence[str] = (),
+) -> None:
+    """Sets some configurations of a resource and takes others back to their defaults.
+
+    Raises:
+        BrokerResponseError: there is no such resource or configuration, or the value is wrong; nothing has
+            changed then.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    altered = [
+        AlterableConfig(name=key, config_operation=_SET, value=value)
+        for key, value in (changes or {}).items()
+    ]
+    altered += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in delete]
+    asked = AlterConfigsResource(resource_type=resource, resource_name=name, configs=altered)
+
+    def check(answer: IncrementalAlterConfigsResponse) -> None:
+        for each in answer.responses:
+            if each.error_code:
+                raise error_for(each.error_code, each.error_message or f"{resource.name.lower()} {name!r}")
+
+    await client.controller(IncrementalAlterConfigsRequest(resources=[asked]), check)

@@ -1,0 +1,192 @@
+"""Consumer groups: to list, describe and delete them, and what they have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+from splashdam.model.broker_errors import error_for
+from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.connection import Connection
+from splashdam.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from splashdam.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from splashdam.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from splashdam.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from splashdam.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+LAST_WITH_NAMES = 9
+"""Newer versions of OffsetCommit and OffsetFetch name topics by their ids."""
+
+_FIRST_WITH_GROUPS = 8
+
+
+class ListedGroup(NamedTuple):
+    """A group as its coordinator lists it.
+
+    Attributes:
+        group_id: its name.
+        protocol_type: ``consumer`` for consumers; empty where it only keeps offsets.
+        state: as Kafka names it; empty where the broker is too old to say.
+        group_type: ``classic`` or ``consumer``, likewise.
+    """
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+async def list_groups(client: ClusterClient) -> list[ListedGroup]:
+    """The groups of every coordinator, in order.
+
+    Raises:
+        BrokerResponseError: a coordinator refused.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+
+    def groups(answer: ListGroupsResponse) -> list[ListedGroup]:
+        if answer.error_code:
+            raise error_for(answer.error_code, "listing groups")
+        return [
+            ListedGroup(each.group_id, each.protocol_type, each.group_state, each.group_type)
+            for each in answer.groups
+        ]
+
+    found: list[ListedGroup] = []
+    for node in (await client.cluster()).nodes.values():
+        found += await client.broker(node, ListGroupsRequest(), groups)
+    return sorted(found)
+
+
+async def delete_group(client: ClusterClient, group_id: str) -> None:
+    """Deletes a group without members, with what it has committed.
+
+    Raises:
+        BrokerResponseError: it does not exist, or has members.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+
+    def check(answer: DeleteGroupsResponse) -> None:
+        for each in answer.results:
+            if each.error_code:
+                raise error_for(each.error_code, f"group {group_id!r}")
+
+    await client.coordinator(group_id, DeleteGroupsRequest(groups_names=[group_id]), check)
+
+
+async def committed_offsets(client: ClusterClient, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """All that a group has committed; nothing where it does not exist.
+
+    Raises:
+        BrokerResponseError: the coordinator refused.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+
+    def request(connection: Connection) -> OffsetFetchRequest:
+        if connection.version_for(OffsetFetchRequest, LAST_WITH_NAMES) >= _FIRST_WITH_GROUPS:
+            return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        return OffsetFetchRequest(group_id=group_id, topics=None)
+
+    def offsets(answer: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = answer.groups[0] if answer.groups else answer
+        if found.error_code:
+            raise error_for(found.error_code, f"group {group_id!r}")
+        committed = {}
+        for topic in found.topics:
+            for each in topic.partitions:
+                where = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    raise error_for(each.error_code, f"group {group_id!r}, {where}")
+                if each.committed_offset >= 0:
+                    committed[where] = OffsetAndMetadata(
+                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                    )
+        return committed
+
+    return await client.coordinator(group_id, request, offsets, newest=LAST_WITH_NAMES)
+
+
+async def commit_offsets(
+    client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Sets how far a group without members has read.
+
+    Raises:
+        BrokerResponseError: the group has members, or a partition does not exist.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=each.partition,
+                    committed_offset=offsets[each].offset,
+                    committed_leader_epoch=offsets[each].leader_epoch,
+                    committed_metadata=offsets[each].metadata,
+                )
+                for each in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(offsets)
+    ]
+
+    def check(answer: OffsetCommitResponse) -> None:
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise error_for(
+                        each.error_code, f"group {group_id!r}, {topic.name}-{each.partition_index}"
+                    )
+
+    request = OffsetCommitRequest(group_id=group_id, topics=topics)
+    await client.coordinator(group_id, request, check, newest=LAST_WITH_NAMES)
+
+
+async def delete_offsets(client: ClusterClient, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    """Forgets how far a group has read some partitions.
+
+    Raises:
+        BrokerResponseError: the group does not exist, or a member is subscribed to the topic.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=topic,
+            partitions=[OffsetDeleteRequestPartition(partition_index=each.partition) for each in chosen],
+        )
+        for topic, chosen in _by_topic(partitions)
+    ]
+
+    def check(answer: OffsetDeleteResponse) -> None:
+        if answer.error_code:
+            raise error_for(answer.error_code, f"group {group_id!r}")
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise error_for(
+                        each.error_code, f"group {group_id!r}, {topic.name}-{each.partition_index}"
+                    )
+
+    await client.coordinator(group_id, OffsetDeleteRequest(group_id=group_id, topics=topics), check)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    return [(topic, list(each)) for topic, each in groupby(sorted(partitions), lambda where: where.topic)]
