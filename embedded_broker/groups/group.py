@@ -6,7 +6,7 @@ is a member, and what that means, each says behind ``Membership``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
@@ -33,11 +33,18 @@ class Member(NamedTuple):
             who is no member.
         member_id: as the group gave it; empty likewise.
         instance_id: of a static member.
+        partitions: what it commits for.
     """
 
     generation_id: int = -1
     member_id: str = ""
     instance_id: str | None = None
+    partitions: Collection[TopicPartition] = ()
+
+    @property
+    def is_nobody(self) -> bool:
+        """It claims to be no member."""
+        return self.generation_id < 0 and not self.member_id and self.instance_id is None
 
 
 NOBODY = Member()

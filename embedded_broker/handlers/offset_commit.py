@@ -31,7 +31,12 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
     found = Sorted(request.topics, broker, ends_ms if has_retention else None)
     try:
-        member = Member(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+        member = Member(
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            found.offsets,
+        )
         check_may_commit(broker.groups.find(group_id), member, version=context.version)
         logs = [broker.offsets.commit(group_id, found.offsets)] if found.offsets else []
     except BrokerResponseError as error:

@@ -51,7 +51,7 @@ def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sor
         broker.offsets.partition_of(group_id),
         context.version >= _FIRST_IMPLICIT_VERSION,
     )
-    member = Member(request.generation_id, request.member_id, request.group_instance_id)
+    member = Member(request.generation_id, request.member_id, request.group_instance_id, found.offsets)
     check_may_commit(broker.groups.find(group_id), member, version=context.version, is_transactional=True)
     log = broker.offsets.commit(
         group_id, found.offsets, producer_id=producer.producer_id, producer_epoch=producer.epoch

@@ -12,7 +12,12 @@ from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.converting import to_classic
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
-from splashdam.embedded_broker.groups.consumer.member import Held, MemberState
+from splashdam.embedded_broker.groups.consumer.member import (
+    ConsumerMember,
+    Held,
+    MemberState,
+    TopicIdPartition,
+)
 from splashdam.embedded_broker.groups.consumer.records import encode_change
 from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
@@ -87,13 +92,15 @@ class ConsumerMembership:
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
         """Nobody in particular for an empty group; a member of this epoch for its own.
 
+        One that has not heard of its new epoch may still commit for what it has had since before (KIP-1251).
+
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25), STALE_MEMBER_EPOCH (113), ILLEGAL_GENERATION (22) for
                 members that speak the classic protocol, UNSUPPORTED_VERSION (35) below version 9.
         """
         if member.generation_id < 0 and self.is_empty:
             return
-        if is_transactional and member == Member():
+        if is_transactional and member.is_nobody:
             return
         known = self.group.member(member.member_id)
         if not (is_transactional or known.is_classic or version >= _FIRST_EPOCH_VERSION):
@@ -101,7 +108,19 @@ class ConsumerMembership:
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"members of a consumer group commit with OffsetCommit {_FIRST_EPOCH_VERSION} or later",
             )
-        self._check_epoch(member)
+        if not self._kept_all(known, member):
+            self._check_epoch(member)
+
+    def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
+        """Whether all that it commits for was its own at the epoch that it names, and still is."""
+        held, topics = known.current.holds(), self.group.topics
+        shapes = {each: topics.get(each.topic) for each in member.partitions}
+        since = [
+            None if shape is None else held.get(TopicIdPartition(shape.topic_id, each.partition))
+            for each, shape in shapes.items()
+        ]
+        epoch, is_ahead = member.generation_id, member.generation_id > known.current.member_epoch
+        return bool(since) and not is_ahead and all(each is not None and each <= epoch for each in since)
 
     def check_may_fetch(self, member: Member) -> None:
         """A member of this epoch, or somebody who claims to be none.

@@ -15,6 +15,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
+from splashdam.wire.messages.list_groups import ListGroupsRequest
 
 SESSION_SECONDS = 45
 
@@ -120,6 +122,37 @@ async def test_offsets_are_committed_at_the_members_epoch(talk: Talk) -> None:
     assert (await fetch(talk, "g", [0]))[0][:2] == (0, 5)
     await member.leave()
     assert await code(-1, "") == 0
+
+
+async def test_commit_for_what_it_kept_may_name_an_older_epoch(talk: Talk) -> None:
+    """KIP-1251: the answer with the new epoch may be on its way; 113 for what it no longer has."""
+    first, second = WireMember(talk, "m1", "t"), WireMember(talk, "m2", "t")
+    await first.beat()
+    await second.beat()
+    await settle(first, second)
+    at = {"member_id": "m1", "generation_id_or_member_epoch": 1}
+    assert (first.epoch, first.partitions) == (2, [0, 1])
+    assert await commit(talk, "g", {0: 5, 1: 5}, 9, **at) == [0, 0]
+    assert await commit(talk, "g", {0: 6, 2: 6}, 9, **at) == [113, 113]
+    assert await commit(talk, "g", {2: 6}, 9, member_id="m2", generation_id_or_member_epoch=1) == [113]
+    assert [each[:2] for each in await fetch(talk, "g", [0, 2])] == [(0, 5), (2, -1)]
+
+
+async def test_groups_are_listed_and_deleted(talk: Talk) -> None:
+    """With their type; 68 while there are members; nothing of it is left in the log's replay."""
+    member = WireMember(talk, "m1", "t")
+    await member.beat()
+    (found,) = (await talk.ask(ListGroupsRequest(types_filter=["consumer"]), 5)).groups
+    assert (found.group_id, found.protocol_type, found.group_state) == ("g", "consumer", "Stable")
+
+    async def delete() -> int:
+        answer = await talk.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+        return answer.results[0].error_code
+
+    assert await delete() == 68
+    await member.leave()
+    assert await delete() == 0
+    assert (await describe(talk)).error_code == 69
 
 
 async def test_static_member_comes_back_to_what_it_had(talk: Talk) -> None:

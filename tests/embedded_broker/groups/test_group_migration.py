@@ -160,7 +160,7 @@ async def test_classic_member_follows_into_the_new_protocol(
     assert await group_type(talk) == ("consumer", "Stable")
     at = {"member_id": classic.member_id, "generation_id_or_member_epoch": classic.generation}
     assert await commit(talk, "g", {0: 1}, **at) == [0]
-    assert await commit(talk, "g", {0: 1}, **{**at, "generation_id_or_member_epoch": 1}) == [22]
+    assert await commit(talk, "g", {2: 1}, **{**at, "generation_id_or_member_epoch": 1}) == [22]
 
 
 async def test_last_new_member_leaves_a_classic_group_behind(
