@@ -16,6 +16,7 @@ from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.cluster.member import ClusterMember
 from splashdam.embedded_broker.cluster.view import ClusterView
+from splashdam.embedded_broker.configs import DynamicConfigs
 from splashdam.embedded_broker.connections import Connections
 from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
@@ -66,7 +67,7 @@ class Broker:
     """One running broker; made by ``open_broker``. Everything in it belongs to one trio loop.
 
     Attributes:
-        settings: as given.
+        settings: as given, and as changed since; replaced as a whole, so nobody keeps them.
         clock: what it reads the time from.
         logs: the partitions on disk.
         topics: what may be asked about topics.
@@ -81,6 +82,7 @@ class Broker:
         groups: coordinates consumer groups.
         offsets: what groups have committed.
         transactions: coordinates transactions.
+        configs: what is set while it runs.
         telemetry: asks clients for their metrics, and keeps them.
         interception: who stands between clients and handlers, if anybody does; it may be replaced.
         listeners: where clients are told to come, by the listener's name.
@@ -114,7 +116,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.attention = Attention(self.parking, own_loop)
         self.controller = controller
-        self.topics = Topics(controller, logs, settings, self.parking, clock)
+        self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         self.replicas: TakesReplicaFetches = NoReplicas()
         if membership is not None:
@@ -127,6 +129,7 @@ class Broker:
             self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
         )
         self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
+        self.configs = DynamicConfigs(self)
         self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None

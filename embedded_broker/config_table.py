@@ -15,7 +15,8 @@ from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.settings import own_fields, synonyms_of
 from splashdam.embedded_broker.storage.settings import Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
-from splashdam.model.options import MAX_LONG, kafka_name
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, MAX_LONG, kafka_name
 
 
 class Scope(Enum):
@@ -36,6 +37,8 @@ class KnownConfig(NamedTuple):
         synonyms: what stands in where it is not set, the one that counts first.
         doc: meaning and unit.
         without_effect: why setting it changes nothing in this broker; empty where it does.
+        default_value: the default itself; None where another name, or nothing, stands in.
+        takes_long: whether a number may be above 2^31 - 1: Kafka's LONG instead of INT.
     """
 
     name: str
@@ -45,6 +48,8 @@ class KnownConfig(NamedTuple):
     synonyms: tuple[str, ...]
     doc: str
     without_effect: str
+    default_value: object = None
+    takes_long: bool = False
 
 
 def known_configs() -> list[KnownConfig]:
@@ -90,11 +95,13 @@ def _stand_ins() -> Iterator[KnownConfig]:
         synonyms = synonyms_of(field)
         for number, synonym in enumerate(synonyms):
             if synonym.name not in own:
-                is_last = all(later.name in own for later in synonyms[number + 1 :])
-                default = _in_unit(synonym, field.default) if is_last else None
                 following = tuple(each.name for each in synonyms[number + 1 :])
+                default = None if following else _in_unit(synonym, field.default)
                 row = _row(synonym.name, Scope.BROKER, field, default, following)
-                yield row._replace(doc=f"What topics have that set no `{kafka_name(field)}`")
+                yield row._replace(
+                    doc=f"What topics have that set no `{kafka_name(field)}`",
+                    takes_long=row.takes_long and synonym.factor == 1,
+                )
 
 
 def _topic() -> Iterator[KnownConfig]:
@@ -114,7 +121,26 @@ def _row(
     kind = {bool: "boolean", int: "integer", float: "number"}.get(type(field.default), "text")
     kind = field.metadata.get("kind", kind)
     doc, reason = str(field.metadata["doc"]), str(field.metadata.get("without_effect", ""))
-    return KnownConfig(name, scope, kind, _text(default), synonyms, doc, reason)
+    return KnownConfig(
+        name,
+        scope,
+        kind,
+        _text(default),
+        synonyms,
+        doc,
+        reason,
+        default,
+        kind == "integer" and _is_long(field),
+    )
+
+
+def _is_long(field: attrs.Attribute[Any]) -> bool:
+    try:
+        if field.validator is not None:
+            field.validator(None, field, MAX_INT + 1)
+    except KafkaConfigurationError:
+        return False
+    return True
 
 
 def _in_unit(synonym: Synonym, default: Any) -> Any:

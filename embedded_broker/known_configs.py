@@ -22,7 +22,6 @@ _REASONS = {
         controlled.shutdown.enable auto.leader.rebalance.enable leader.imbalance.check.interval.seconds
         leader.imbalance.per.broker.percentage inter.broker.protocol.version""",
     "there is one broker, so nothing is replicated": """
-        default.replication.factor
         transaction.state.log.replication.factor transaction.state.log.min.isr
         num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
     "one event loop does the work of all threads": """

@@ -38,6 +38,11 @@ class BrokerSettings(AccessSettings):
     num_partitions: int = option(
         1, doc="Partitions of a topic that is created without a number.", check=whole_number(1, MAX_INT)
     )
+    default_replication_factor: int = option(
+        1,
+        doc="Replicas of each partition of a topic that is created without a number.",
+        check=whole_number(1, MAX_INT),
+    )
     auto_create_topics_enable: bool = option(
         True, doc="Whether asking for the metadata of a missing topic creates it."
     )
@@ -147,8 +152,8 @@ class BrokerSettings(AccessSettings):
     )
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""
-    given: frozenset[str] = frozenset()
-    """Kafka's names of what was set, be it to its default."""
+    given: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    """What was set, be it to its default, by Kafka's names."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Self:
@@ -186,6 +191,15 @@ class BrokerSettings(AccessSettings):
         """
         return cls.from_options({}, properties)
 
+    def overlaid(self, configs: Mapping[str, str]) -> Self:
+        """These settings with others laid over them, by Kafka's names; names that nobody knows are left out.
+
+        Raises:
+            KafkaConfigurationError: a value is illegal.
+        """
+        known = {name: text for name, text in configs.items() if name in broker_names()}
+        return self._of({**self.given, **known}, known) if known else self
+
     @classmethod
     def _of(cls, given: Mapping[str, Any], texts: Iterable[str]) -> Self:
         for name in given:
@@ -198,7 +212,7 @@ class BrokerSettings(AccessSettings):
         topic: dict[str, Any] = {}
         for field in attrs.fields(TopicSettings):
             topic.update(_chosen(TopicSettings, field, synonyms_of(field), given, texts))
-        return cls(**own, topic_defaults=TopicSettings(**topic), given=frozenset(given))
+        return cls(**own, topic_defaults=TopicSettings(**topic), given=_parsed(given, texts))
 
     def without_effect(self) -> dict[str, str]:
         """What was set and changes nothing in this broker: Kafka's name → why."""
@@ -252,6 +266,17 @@ def _chosen(
         except KafkaConfigurationError as error:
             raise KafkaConfigurationError(f"broker option {name!r}: {error}") from error
     return {field.name: values[0]} if values else {}
+
+
+def _parsed(given: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
+    """Values instead of the texts that stood for them, so that they can be laid under others later."""
+    fields = {kafka_name(field): field for field in own_fields()}
+    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+        fields.update((each.name, field) for each in synonyms_of(field))
+    return {
+        name: parse_value(fields[name], name, value) if name in texts and name in fields else value
+        for name, value in given.items()
+    }
 
 
 def _declared_without_effect(name: str) -> str:

@@ -25,7 +25,7 @@ ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = 300_000
 MOST_CLIENTS = 16_384
 MOST_PUSHES = 1_000
-_INTERVALS_MS = range(100, 3_600_001)
+INTERVALS_MS = range(100, 3_600_001)
 _MOST_DECOMPRESSED_BYTES = 16 * 1024 * 1024
 _MOST_KEPT_BYTES = 64 * 1024 * 1024
 _PREFERRED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
@@ -85,6 +85,25 @@ class Push:
         from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
         return MetricsData.FromString(self.metrics)
+
+
+def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mapping[str, str]) -> Subscription:
+    """A subscription of these, as ``ClientTelemetry.subscribe`` takes them.
+
+    Raises:
+        KafkaConfigurationError: the interval, a name in ``match`` or its expression is illegal.
+    """
+    if interval_ms not in INTERVALS_MS:
+        raise KafkaConfigurationError(f"interval_ms={interval_ms}: must be 100 to 3,600,000")
+    patterns = {}
+    for key, expression in match.items():
+        if key not in _MATCHES:
+            raise KafkaConfigurationError(f"match: {key!r} is not one of {', '.join(_MATCHES)}")
+        try:
+            patterns[key] = re.compile(expression)
+        except re.error as error:
+            raise KafkaConfigurationError(f"match: {key}={expression!r}: {error}") from error
+    return Subscription(metrics=tuple(metrics), interval_ms=interval_ms, match=patterns)
 
 
 def _metrics_of(message: Any) -> Iterable[Any]:
@@ -169,17 +188,7 @@ class ClientTelemetry:
         Raises:
             KafkaConfigurationError: the interval, a name in ``match`` or its expression is illegal.
         """
-        if interval_ms not in _INTERVALS_MS:
-            raise KafkaConfigurationError(f"interval_ms={interval_ms}: must be 100 to 3,600,000")
-        patterns = {}
-        for key, expression in (match or {}).items():
-            if key not in _MATCHES:
-                raise KafkaConfigurationError(f"match: {key!r} is not one of {', '.join(_MATCHES)}")
-            try:
-                patterns[key] = re.compile(expression)
-            except re.error as error:
-                raise KafkaConfigurationError(f"match: {key}={expression!r}: {error}") from error
-        wanted = Subscription(metrics=tuple(metrics), interval_ms=interval_ms, match=patterns)
+        wanted = checked_subscription(metrics, interval_ms, match or {})
         self._subscriptions = {**self._subscriptions, name: wanted}
         self._version += 1
 

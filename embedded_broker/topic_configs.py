@@ -1,9 +1,9 @@
-"""A topic's options: its own values laid over the broker's, and how the protocol describes them."""
+"""A topic's options: its own values laid over the broker's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -12,23 +12,12 @@ from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import from_properties, kafka_name
+from splashdam.model.options import from_properties
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log import Log
 
-__all__ = ["ConfigEntry", "TopicSettings", "config_entries", "options_of", "topic_settings"]
-
-_SET_ON_TOPIC, _SET_ON_BROKER, _DEFAULT = 1, 4, 5
-"""Kafka's ``ConfigSource`` numbers."""
-
-
-class ConfigEntry(NamedTuple):
-    """One option of a topic as Kafka describes it; ``source`` is its ``ConfigSource``."""
-
-    name: str
-    value: str
-    source: int
+__all__ = ["TopicSettings", "new_topic_settings", "options_of", "topic_settings"]
 
 
 def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicSettings:
@@ -44,6 +33,22 @@ def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicS
         raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
+def new_topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicSettings:
+    """As ``topic_settings``, for options that somebody sets now: they must fit each other, too.
+
+    Raises:
+        BrokerResponseError: INVALID_CONFIG (40).
+    """
+    settings = topic_settings(broker, configs)
+    shortest, longest = settings.min_compaction_lag_ms, settings.max_compaction_lag_ms
+    if shortest > longest:
+        raise error_for(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms={shortest} must not be above max.compaction.lag.ms={longest}",
+        )
+    return settings
+
+
 def allows_unclean_election(broker: BrokerSettings, configs: Mapping[str, str]) -> bool:
     """Whether a replica that is not in sync may lead a topic with these options, which have been checked."""
     return topic_settings(broker, configs).unclean_leader_election_enable
@@ -52,26 +57,3 @@ def allows_unclean_election(broker: BrokerSettings, configs: Mapping[str, str]) 
 def options_of(log: Log) -> TopicSettings:
     """The options of a log's topic: the broker opens every log with ``topic_settings``."""
     return cast("TopicSettings", log.settings)
-
-
-def config_entries(broker: BrokerSettings, configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every option of a topic with its value and where that comes from, by name.
-
-    Raises:
-        BrokerResponseError: as ``topic_settings``.
-    """
-    settings = topic_settings(broker, configs)
-    entries = []
-    for field in attrs.fields(TopicSettings):
-        name = kafka_name(field)
-        source = _DEFAULT
-        if name in configs:
-            source = _SET_ON_TOPIC
-        elif any(each.name in broker.given for each in field.metadata["broker"]):
-            source = _SET_ON_BROKER
-        entries.append(ConfigEntry(name, _text(getattr(settings, field.name)), source))
-    return sorted(entries)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,6 +5,7 @@ Kafka's documentation ("topic configs") says what each means; ``config_table.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,13 @@ import attrs
 from splashdam.embedded_broker.storage.settings import LogSettings, topic_option
 from splashdam.model.options import MAX_INT, one_of, whole_number
 
-_ONE_BROKER = "there is one broker, so nothing is replicated"
+_NOT_THROTTLED = "replication is as fast as it can be"
+_THROTTLED = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
+
+
+def _throttled(value: Any) -> str | None:
+    is_legal = isinstance(value, str) and _THROTTLED.fullmatch(value.replace(" ", ""))
+    return None if is_legal else "must be '*' or partition:broker,partition:broker,…"
 
 
 def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]:
@@ -64,7 +71,6 @@ class TopicSettings(LogSettings):
         False,
         "unclean.leader.election.enable",
         doc="Whether a replica out of sync may lead",
-        without_effect=_ONE_BROKER,
     )
     remote_storage_enable: bool = topic_option(
         False,
@@ -73,8 +79,16 @@ class TopicSettings(LogSettings):
         without_effect="there is no tiered storage",
     )
     leader_replication_throttled_replicas: str = topic_option(
-        "", doc="Replicas whose leader side is throttled", without_effect=_ONE_BROKER
+        "",
+        check=_throttled,
+        kind="list",
+        doc="Replicas whose leader side is throttled, as partition:broker separated by commas, * for all",
+        without_effect=_NOT_THROTTLED,
     )
     follower_replication_throttled_replicas: str = topic_option(
-        "", doc="Replicas whose follower side is throttled", without_effect=_ONE_BROKER
+        "",
+        check=_throttled,
+        kind="list",
+        doc="Replicas whose follower side is throttled, as partition:broker separated by commas, * for all",
+        without_effect=_NOT_THROTTLED,
     )

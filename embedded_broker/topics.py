@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.topic_changes import change_topics
-from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
-from splashdam.embedded_broker.topic_configs import topic_settings
-from splashdam.model.broker_errors import TopicAlreadyExistsError
+from splashdam.embedded_broker.topic_configs import new_topic_settings
+from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 
@@ -30,16 +30,16 @@ class Topics:
         self,
         controller: Controller,
         logs: LogManager,
-        settings: BrokerSettings,
+        settings: Callable[[], BrokerSettings],
         parking: FetchParking,
         clock: Clock,
     ) -> None:
         self._controller = controller
         self._logs = logs
-        self._settings = settings
+        self._present_settings = settings
         self._parking = parking
         self._clock = clock
-        self._by_id = {topic.topic_id: topic for topic in logs.topics.values()}
+        self._name_by_id = {topic.topic_id: topic.name for topic in logs.topics.values()}
 
     def all(self) -> list[Topic]:
         """Every topic, by name."""
@@ -51,19 +51,12 @@ class Topics:
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with this id."""
-        return self._by_id.get(topic_id)
+        name = self._name_by_id.get(topic_id)
+        return None if name is None else self._logs.topics.get(name)
 
-    def check_new(self, name: str, configs: Mapping[str, str]) -> None:
-        """Says why a topic cannot be created, if so, and changes nothing.
-
-        Raises:
-            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal
-                (40).
-        """
-        if name in self._logs.topics:
-            raise TopicAlreadyExistsError(f"topic {name!r} exists")
-        check_topic_name(name, self._logs.topics)
-        topic_settings(self._settings, configs)
+    @property
+    def _settings(self) -> BrokerSettings:
+        return self._present_settings()
 
     def create(
         self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -73,7 +66,8 @@ class Topics:
         One of the broker's own topics is made as Kafka makes it, where nothing is said of it.
 
         Raises:
-            BrokerResponseError: as ``check_new``, or KAFKA_STORAGE_ERROR (56).
+            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal
+                (40), or KAFKA_STORAGE_ERROR (56).
         """
         count = self._settings.num_partitions if partitions is None else partitions
         internal = new_internal_topic(name, self._settings) if partitions is None and not configs else None
@@ -95,7 +89,26 @@ class Topics:
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
         """
-        self._controller.create_topics(wanted, partial(topic_settings, self._settings))
+        self._create(wanted)
+
+    def create_new(self, new: NewTopic, *, validate_only: bool) -> Topic:
+        """Creates a topic as given, in the whole cluster; or says how it would be.
+
+        Raises:
+            BrokerResponseError: as ``create``, or its replicas are not as they can be (38, 39).
+        """
+        return self._create([new], validate_only=validate_only)[0]
+
+    def _create(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[Topic]:
+        settings = self._settings
+        if any(new.name == METADATA_TOPIC for new in wanted):
+            raise InvalidRequestError(f"{METADATA_TOPIC} is Kafka's own log, and no topic")
+        return self._controller.create_topics(
+            wanted,
+            partial(new_topic_settings, settings),
+            settings.default_replication_factor,
+            validate_only=validate_only,
+        )
 
     def delete(self, topic: Topic) -> None:
         """Deletes a topic in the whole cluster; fetches that wait for it are answered.
@@ -126,7 +139,7 @@ class Topics:
                 NewTopic(each.name, len(each.partitions), each.configs, each.topic_id) for each in missing
             ]
             self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
-            self._by_id.update((topic.topic_id, self._logs.topics[topic.name]) for topic in missing)
+            self._name_by_id.update((topic.topic_id, topic.name) for topic in missing)
 
     def _differs(self, name: str, topic: Topic) -> bool:
         """Whether a topic that is here has other partitions or options now."""
@@ -155,6 +168,6 @@ class Topics:
             self._logs.delete_topic(topic.name)
         finally:
             if topic.name not in self._logs.topics:
-                del self._by_id[topic.topic_id]
+                del self._name_by_id[topic.topic_id]
                 for partition in topic.partitions:
                     self._parking.changed(TopicPartition(topic.name, partition))

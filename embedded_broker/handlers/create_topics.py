@@ -1,16 +1,16 @@
 """CreateTopics 2–7: creates topics, or with ``validate_only`` says whether it would (facts B11, B12).
 
 From version 5 on the answer carries the topic's whole configuration; the list is never null, which would
-crash Java's kafka-topics. This broker is one, so the replication factor is 1 (or -1) and assignments name
-this broker.
+crash Java's kafka-topics. Where partitions are kept is for the controller to say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from splashdam.embedded_broker.described_configs import ConfigEntry, topic_entries
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.topic_configs import ConfigEntry, config_entries
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -22,7 +22,7 @@ from splashdam.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-_MAX_PARTITIONS = 10_000
+MAX_PARTITIONS = 10_000
 """Partitions that one request may create: Kafka's ``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``."""
 
 _FIRST_STRICT_VERSION = 6
@@ -37,10 +37,10 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Crea
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
-            if partitions > _MAX_PARTITIONS:
+            if partitions > MAX_PARTITIONS:
                 raise error_for(
                     ErrorCode.POLICY_VIOLATION,
-                    f"the request asks for {partitions} partitions; {_MAX_PARTITIONS} is the most at once",
+                    f"the request asks for {partitions} partitions; {MAX_PARTITIONS} is the most at once",
                 )
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
@@ -55,24 +55,40 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Crea
 
 
 def _create(asked: CreatableTopic, validate_only: bool, context: RequestContext) -> CreatableTopicResult:
-    topics = context.broker.topics
+    broker = context.broker
     partitions = _partition_count(asked, context)
     configs = {}
     for config in asked.configs:
         if config.value is None:
             raise error_for(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
         configs[config.name] = config.value
-    topics.check_new(asked.name, configs)
-    result = CreatableTopicResult(
-        name=asked.name,
-        num_partitions=partitions,
-        replication_factor=1,
-        configs=[_described(entry) for entry in config_entries(context.broker.settings, configs)],
+    assignments = [
+        each.broker_ids for each in sorted(asked.assignments, key=lambda each: each.partition_index)
+    ]
+    new = NewTopic(
+        asked.name,
+        partitions,
+        configs,
+        replication_factor=asked.replication_factor,
+        assignments=assignments,
     )
+    topic = broker.topics.create_new(new, validate_only=True)
     if not validate_only:
         context.record_mutations(partitions, strict_from=_FIRST_STRICT_VERSION)
-        result.topic_id = topics.create(asked.name, partitions, configs).topic_id
-    return result
+        topic = broker.topics.create_new(new, validate_only=False)
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic.topic_id,
+        num_partitions=partitions,
+        replication_factor=_replication_factor(new, broker.settings.default_replication_factor),
+        configs=[_described(entry) for entry in topic_entries(broker.configs.layers, configs)],
+    )
+
+
+def _replication_factor(new: NewTopic, default: int) -> int:
+    if new.assignments:
+        return len(new.assignments[0])
+    return default if new.replication_factor == -1 else new.replication_factor
 
 
 def _partitions_asked(asked: CreatableTopic, context: RequestContext) -> int:
@@ -87,11 +103,11 @@ def _partitions_asked(asked: CreatableTopic, context: RequestContext) -> int:
 def _partition_count(asked: CreatableTopic, context: RequestContext) -> int:
     """The number of partitions, from the request, its assignments or the broker's default."""
     if asked.assignments:
-        return _assigned_count(asked, context)
-    if asked.replication_factor not in (-1, 1):
+        return _assigned_count(asked)
+    if asked.replication_factor != -1 and asked.replication_factor < 1:
         raise error_for(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the replication factor is {asked.replication_factor}; there is one broker",
+            f"the replication factor is {asked.replication_factor}; it must be 1 or more, or -1",
         )
     if asked.num_partitions == -1:
         return context.broker.settings.num_partitions
@@ -103,7 +119,7 @@ def _partition_count(asked: CreatableTopic, context: RequestContext) -> int:
     return asked.num_partitions
 
 
-def _assigned_count(asked: CreatableTopic, context: RequestContext) -> int:
+def _assigned_count(asked: CreatableTopic) -> int:
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise InvalidRequestError(
             "with assignments the number of partitions and the replication factor must be -1"
@@ -111,13 +127,6 @@ def _assigned_count(asked: CreatableTopic, context: RequestContext) -> int:
     assigned = sorted(assignment.partition_index for assignment in asked.assignments)
     if assigned != list(range(len(assigned))):
         raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the partitions assigned are not 0, 1, 2, …")
-    for assignment in asked.assignments:
-        if list(assignment.broker_ids) != [context.broker.node_id]:
-            raise error_for(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {assignment.partition_index} is assigned to {list(assignment.broker_ids)};"
-                f" the only broker is {context.broker.node_id}",
-            )
     return len(assigned)
 
 

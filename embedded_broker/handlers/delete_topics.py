@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.broker_errors import (
@@ -32,12 +34,18 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Dele
         if context.version >= 6
         else [DeleteTopicState(name=name) for name in request.topic_names]
     )
-    return DeleteTopicsResponse(responses=[_delete(topic, context) for topic in asked])
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    once = {(topic.name, topic.topic_id): topic for topic in asked}
+    return DeleteTopicsResponse(
+        responses=[_delete(topic, times[key] > 1, context) for key, topic in once.items()]
+    )
 
 
-def _delete(asked: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
+def _delete(asked: DeleteTopicState, is_repeated: bool, context: RequestContext) -> DeletableTopicResult:
     result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
     try:
+        if is_repeated:
+            raise InvalidRequestError("the request names the topic more than once")
         topic = _find(asked, context)
         result.name, result.topic_id = topic.name, topic.topic_id
         context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
@@ -54,6 +62,8 @@ def _find(asked: DeleteTopicState, context: RequestContext) -> Topic:
     if not broker.settings.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
         raise error_for(code, "delete.topic.enable is false")
+    if asked.name is None and asked.topic_id == NO_UUID:
+        raise InvalidRequestError("a topic is named by its name or by its id, not by neither")
     if asked.name is None:
         topic = broker.topics.by_id(asked.topic_id)
         if topic is None:

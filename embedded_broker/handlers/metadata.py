@@ -1,8 +1,9 @@
-"""Metadata 0–13: this broker, and the topics asked for; missing ones are created where that is allowed (facts
+"""Metadata 0–13: the brokers, and the topics asked for; missing ones are created where that is allowed (facts
 B9, B10).
 
 Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later
-ones with null. A partition's leader is its only replica; one that has none is answered with 5.
+ones with null. From version 12 on topics may be asked for by id. A partition without a leader is answered
+with 5, and with its replicas.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
@@ -20,6 +21,7 @@ from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPar
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -32,33 +34,52 @@ from splashdam.wire.messages.metadata import (
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
 
-_TOPIC_OPERATIONS = 0b1101_1111_1000
-_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+TOPIC_OPERATIONS = 0b1101_1111_1000
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
-_FIRST_NULL_NAME_VERSION = 12
+_FIRST_ID_VERSION = 12
 
 
 @handles(MetadataRequest, versions=range(14))
 def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """The cluster and the topics; what is wrong with a topic stands beside it."""
     broker = context.broker
+    if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
+        return _refusal(request.topics or ())
     answer = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=address.host, port=address.port)
             for node_id, address in broker.leadership.brokers(context.address).items()
         ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.leadership.controller_id,
     )
     if request.topics is None or (context.version == 0 and not request.topics):
         answer.topics = [_described(topic, request, context) for topic in broker.topics.all()]
     else:
-        _create_missing(request.topics, request, context)
-        answer.topics = [_answer(asked, request, context) for asked in request.topics]
+        asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics}.values()
+        _create_missing(asked_once, request, context)
+        answer.topics = [_answer(asked, request, context) for asked in asked_once]
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = _CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     return answer
+
+
+def _is_by_id(asked: MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != NO_UUID
+
+
+def _refusal(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have a field for ids, and no meaning for it."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+            )
+            for asked in topics
+        ]
+    )
 
 
 def _create_missing(
@@ -91,13 +112,13 @@ def _answer(
     try:
         return _described(_find(asked, request, context), request, context)
     except BrokerResponseError as error:
-        name = asked.name if context.version >= _FIRST_NULL_NAME_VERSION else asked.name or ""
+        name = None if _is_by_id(asked) else asked.name
         return MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
 
 
 def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:
     topics = context.broker.topics
-    if asked.name is None:
+    if asked.name is None or _is_by_id(asked):
         topic = topics.by_id(asked.topic_id)
         if topic is None:
             raise UnknownTopicIdError
@@ -118,27 +139,29 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
-            _partition(TopicPartition(topic.name, partition), broker) for partition in topic.partitions
+            described_partition(TopicPartition(topic.name, partition), broker)
+            for partition in topic.partitions
         ],
     )
     if request.include_topic_authorized_operations:
-        answer.topic_authorized_operations = _TOPIC_OPERATIONS
+        answer.topic_authorized_operations = TOPIC_OPERATIONS
     return answer
 
 
-def _partition(topic_partition: TopicPartition, broker: Broker) -> MetadataResponsePartition:
-    leader = broker.leadership.leader_of(topic_partition)
-    if leader is None or leader.node_id == NOBODY:
-        return MetadataResponsePartition(
-            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-            partition_index=topic_partition.partition,
-            leader_id=NOBODY,
-            leader_epoch=-1 if leader is None else leader.leader_epoch,
-        )
+def described_partition(topic_partition: TopicPartition, broker: Broker) -> MetadataResponsePartition:
+    """A partition as the cluster has it; 5 beside one that nobody leads."""
+    state = broker.leadership.partition(topic_partition) or PartitionState((), (), NOBODY, -1)
     return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NOBODY else 0,
         partition_index=topic_partition.partition,
-        leader_id=leader.node_id,
-        leader_epoch=leader.leader_epoch,
-        replica_nodes=[leader.node_id],
-        isr_nodes=[leader.node_id],
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[node for node in state.replicas if _is_down(node, broker)],
     )
+
+
+def _is_down(node_id: int, broker: Broker) -> bool:
+    known = broker.controller.state.brokers.get(node_id)
+    return known is not None and known.is_fenced

@@ -42,6 +42,7 @@ def topic_option(
     doc: str,
     check: Callable[[Any], str | None] | None = None,
     without_effect: str = "",
+    kind: str | None = None,
 ) -> Any:
     """Declares one option of a topic.
 
@@ -51,15 +52,20 @@ def topic_option(
         doc: meaning and unit.
         check: returns what is wrong with a value, or None.
         without_effect: why setting it changes nothing in this broker.
+        kind: what its values are, where their type does not say so: ``list``.
     """
     synonyms = tuple(each if isinstance(each, Synonym) else Synonym(each) for each in broker)
-    notes = {"broker": synonyms, "without_effect": without_effect}
+    notes = {"broker": synonyms, "without_effect": without_effect, **({"kind": kind} if kind else {})}
     return option(default, doc=doc, check=check, notes=notes)
 
 
 def _cleanup_policy(value: Any) -> str | None:
-    policies = [part.strip() for part in value.split(",")] if isinstance(value, str) else [""]
-    return None if set(policies) <= {"delete", "compact"} else "must be of delete and compact"
+    policies = [part.strip() for part in value.split(",")] if isinstance(value, str) else ["?"]
+    return (
+        None
+        if set(policies) <= {"delete", "compact"} or policies == [""]
+        else "must be of delete and compact"
+    )
 
 
 def _no_limit_or_at_least(minimum: int) -> Callable[[Any], str | None]:
@@ -124,7 +130,9 @@ class LogSettings:
         "delete",
         "log.cleanup.policy",
         check=_cleanup_policy,
-        doc="delete, compact, or both with a comma; compact keeps the newest record of each key",
+        kind="list",
+        doc="delete, compact, or both with a comma; compact keeps the newest record of each key, and nothing "
+        "at all everything",
     )
     message_timestamp_type: str = topic_option(
         "CreateTime",
@@ -268,10 +276,14 @@ class DirectorySettings:
         "smallest flush.ms",
     )
     log_flush_offset_checkpoint_interval_ms: int = option(
-        60_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the recovery points"
+        60_000,
+        check=whole_number(1, MAX_INT),
+        doc="Milliseconds between two checkpoints of the recovery points",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = option(
-        60_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the log start offsets"
+        60_000,
+        check=whole_number(1, MAX_INT),
+        doc="Milliseconds between two checkpoints of the log start offsets",
     )
     replica_high_watermark_checkpoint_interval_ms: int = option(
         5_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the high watermarks"
@@ -287,7 +299,7 @@ class DirectorySettings:
     )
     log_cleaner_threads: int = option(
         1,
-        check=whole_number(0),
+        check=whole_number(0, MAX_INT),
         doc="Logs compacted at the same time",
         notes={"without_effect": "logs are compacted one after the other, each in short turns"},
     )
@@ -301,14 +313,16 @@ class DirectorySettings:
         0.9, check=_ratio, doc="Share of the map of keys that is filled"
     )
     log_cleaner_io_buffer_size: int = option(
-        524_288, check=whole_number(1), doc="Bytes that the cleaner reads and writes in one turn, about"
+        524_288,
+        check=whole_number(1, MAX_INT),
+        doc="Bytes that the cleaner reads and writes in one turn, about",
     )
     log_cleaner_io_max_bytes_per_second: float = option(
         LARGEST_DOUBLE, check=_above_zero, doc="Bytes that the cleaner reads and writes per second at most"
     )
     producer_id_expiration_ms: int = option(
         DAY_MS,
-        check=whole_number(1),
+        check=whole_number(1, MAX_INT),
         doc="Milliseconds of silence after which a producer's sequences are forgotten",
     )
     producer_id_expiration_check_interval_ms: int = option(

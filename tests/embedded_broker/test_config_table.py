@@ -11,9 +11,10 @@ from house_tree import ROOT
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.config_table import Scope, as_markdown, known_configs
+from splashdam.embedded_broker.described_configs import BrokerLayers, topic_entries
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS
-from splashdam.embedded_broker.topic_configs import config_entries, topic_settings
+from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
@@ -60,7 +61,8 @@ def test_a_topics_own_value_wins() -> None:
     broker = BrokerSettings.from_properties({"log.retention.hours": "2", "log.roll.hours": "168"})
     assert topic_settings(broker, {"retention.ms": "5"}).retention_ms == 5
     found = {
-        entry.name: (entry.value, entry.source) for entry in config_entries(broker, {"retention.ms": "5"})
+        entry.name: (entry.value, entry.source)
+        for entry in topic_entries(BrokerLayers(broker, {}, {}), {"retention.ms": "5"})
     }
     assert found["retention.ms"] == ("5", 1)
     assert found["segment.ms"] == (str(7 * DAY_MS), 4)  # set, be it to the default
@@ -189,7 +191,7 @@ def test_the_table_is_whole() -> None:
     by_name = {row.name: row for row in rows if row.scope is Scope.BROKER}
     assert (by_name["log.retention.hours"].default, by_name["log.retention.ms"].default) == ("168", "")
     assert by_name["log.retention.ms"].synonyms == ("log.retention.minutes", "log.retention.hours")
-    assert by_name["log.flush.interval.ms"].default == "2^63 - 1"
+    assert by_name["log.flush.scheduler.interval.ms"].default == "2^63 - 1"
 
 
 def test_the_page_holds_the_table() -> None:

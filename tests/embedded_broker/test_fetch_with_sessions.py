@@ -151,9 +151,9 @@ async def test_an_id_that_comes_later(talk: Talk, broker: Broker) -> None:
     client = Client(talk, broker, 13)
     topic = broker.topics.get("t")
     assert topic is not None
-    del broker.topics._by_id[topic.topic_id]
+    del broker.topics._name_by_id[topic.topic_id]
     assert brief(await client.fetch({0: 0})) == [(0, 100, 0)]
-    broker.topics._by_id[topic.topic_id] = topic
+    broker.topics._name_by_id[topic.topic_id] = topic.name
     assert brief(await client.fetch()) == [(0, 0, 0)]
     assert brief(await client.fetch()) == []
 

@@ -101,7 +101,7 @@ async def test_names_that_collide_are_refused(talk: Talk) -> None:
 async def test_many_missing_topics_cost_one_change_of_the_registry(
     talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Created together; what is illegal, collides, or is named twice is answered as if asked for alone."""
+    """Created together; what is illegal or collides is answered as if asked for alone, and a name once."""
     created: list[list[str]] = []
     create_topics = LogManager.create_topics
 
@@ -115,10 +115,9 @@ async def test_many_missing_topics_cost_one_change_of_the_registry(
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
     answers = (await talk.ask(request, 9)).topics
     assert [(found.name, found.error_code) for found in answers] == [
-        ("there", 0), ("a.b", 0), ("", 17), ("a_b", 17), ("new", 0), ("ö", 17), ("new", 0), ("newer", 0),
+        ("there", 0), ("a.b", 0), ("", 17), ("a_b", 17), ("new", 0), ("ö", 17), ("newer", 0),
     ]  # fmt: skip
     assert created[:2] == [["there"], ["a.b", "new", "newer"]]
-    assert answers[4].topic_id == answers[6].topic_id
 
 
 async def test_illegal_names_alone_do_not_touch_the_registry(
@@ -151,9 +150,9 @@ async def test_by_id(talk: Talk, broker: Broker) -> None:
 
 
 async def test_null_name_below_version_12(talk: Talk) -> None:
-    """Versions 10 and 11 can ask without a name, but their answers cannot lack one."""
+    """Versions 10 and 11 have a field for ids that Kafka refuses to go by."""
     (found,) = (await talk.ask(asking(None, topic_id=b"?" * 16), 10)).topics
-    assert (found.error_code, found.name) == (100, "")
+    assert (found.error_code, found.name) == (42, "")
 
 
 async def test_authorized_operations_when_asked(talk: Talk, broker: Broker) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from splashdam.embedded_broker.described_configs import BrokerLayers, topic_entries
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.topic_configs import TopicSettings, config_entries, topic_settings
+from splashdam.embedded_broker.topic_configs import TopicSettings, topic_settings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 
 
@@ -62,7 +63,7 @@ def test_untouched_topic_is_kafkas() -> None:
 def test_every_option_is_described() -> None:
     """CreateTopics can answer all of them as text, with where they come from."""
     broker = BrokerSettings.from_options({"log_roll_ms": 1})
-    entries = config_entries(broker, {"retention.ms": "-1", "preallocate": "true"})
+    entries = topic_entries(BrokerLayers(broker, {}, {}), {"retention.ms": "-1", "preallocate": "true"})
     assert len(entries) == len(attrs.fields(TopicSettings))
     found = {entry.name: (entry.value, entry.source) for entry in entries}
     assert found["retention.ms"] == ("-1", 1)
@@ -78,7 +79,7 @@ def test_every_option_is_described() -> None:
         {"min.cleanable.dirty.ratio": "1.5"},
         {"preallocate": "yes"},
         {"remote.storage.enable": "true"},
-        {"cleanup.policy": ""},
+        {"cleanup.policy": "delete,"},
         {"compression.gzip.level": "0"},
         {"compression.gzip.level": "10"},
         {"compression.lz4.level": "99"},

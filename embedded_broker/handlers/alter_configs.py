@@ -1,0 +1,40 @@
+"""AlterConfigs 0–2: everything that is set for topics, brokers, groups, … is replaced at once."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.config_changes import alter_all, alter_each
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+@handles(AlterConfigsRequest, versions=range(3))
+def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """One answer for each resource; one that fails does not keep others from being changed."""
+
+    def alter(asked: AlterConfigsResource) -> None:
+        configs = [(each.name, each.value) for each in asked.configs]
+        alter_all(
+            context.broker,
+            asked.resource_type,
+            asked.resource_name,
+            configs,
+            validate_only=request.validate_only,
+        )
+
+    done = alter_each(request.resources, lambda each: (each.resource_type, each.resource_name), alter)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in done
+        ]
+    )

@@ -1,0 +1,57 @@
+"""CreatePartitions 0–3: topics get more partitions, ``count`` in all (facts B12)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+_FIRST_STRICT_VERSION = 3
+"""From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
+
+
+@handles(CreatePartitionsRequest, versions=range(4))
+def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """One result for each topic; one that fails does not keep others from theirs."""
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        result = CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequestError("the request names the topic more than once")
+            _extend(topic, request.validate_only, context)
+        except BrokerResponseError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
+    topic = context.broker.topics.get(asked.name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"there is no topic {asked.name!r}")
+    new = asked.count - len(topic.partitions)
+    if new > MAX_PARTITIONS:
+        raise error_for(
+            ErrorCode.POLICY_VIOLATION,
+            f"the request asks for {new} partitions more; {MAX_PARTITIONS} is the most at once",
+        )
+    assignments = [each.broker_ids for each in asked.assignments or ()]
+    if asked.assignments == [] and new > 0:
+        raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{new} partitions are new, none is assigned")
+    controller = context.broker.controller
+    controller.create_partitions(asked.name, asked.count, assignments, validate_only=True)
+    if not validate_only:
+        context.record_mutations(new, strict_from=_FIRST_STRICT_VERSION)
+        controller.create_partitions(asked.name, asked.count, assignments)

@@ -1,0 +1,48 @@
+"""DescribeCluster 0–2: the brokers, each where the client's listener reaches it, and who controls them."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.handlers.metadata import CLUSTER_OPERATIONS
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+"""Types of endpoints that a client may ask for."""
+
+
+@handles(DescribeClusterRequest, versions=range(3))
+def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """The cluster as a broker knows it; controllers have no endpoint of their own here."""
+    if request.endpoint_type == _CONTROLLERS:
+        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, no controller")
+    if request.endpoint_type != _BROKERS:
+        return _refusal(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoints of type {request.endpoint_type} are not known"
+        )
+    broker, state = context.broker, context.broker.controller.state
+    addresses = broker.leadership.brokers(context.address)
+    answer = DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.leadership.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=address.host, port=address.port)
+            for node_id, address in addresses.items()
+        ],
+    )
+    if request.include_fenced_brokers:
+        answer.brokers += [
+            DescribeClusterBroker(broker_id=node_id, is_fenced=True)
+            for node_id in sorted(state.brokers.keys() - addresses.keys())
+        ]
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return answer
+
+
+def _refusal(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message)

@@ -1,0 +1,42 @@
+"""IncrementalAlterConfigs 0–1: single configurations of topics, brokers, groups, … change at once."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.config_changes import Change, alter_each, alter_some
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+@handles(IncrementalAlterConfigsRequest, versions=range(2))
+def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """One answer for each resource; one that fails does not keep others from being changed."""
+
+    def alter(asked: AlterConfigsResource) -> None:
+        changes = [Change(each.name, each.config_operation, each.value) for each in asked.configs]
+        alter_some(
+            context.broker,
+            asked.resource_type,
+            asked.resource_name,
+            changes,
+            validate_only=request.validate_only,
+        )
+
+    done = alter_each(request.resources, lambda each: (each.resource_type, each.resource_name), alter)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in done
+        ]
+    )

@@ -1,0 +1,49 @@
+"""ListConfigResources 0–1: the resources that have configurations; version 0 knows client metrics alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from splashdam.embedded_broker.config_resources import ResourceType
+from splashdam.embedded_broker.configs import CLIENT_METRICS, GROUP
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+
+def _brokers(broker: Broker) -> list[str]:
+    return [str(node_id) for node_id in sorted(broker.controller.state.brokers)]
+
+
+_NAMES: Mapping[int, Callable[[Broker], list[str]]] = {
+    ResourceType.TOPIC: lambda broker: [topic.name for topic in broker.topics.all()],
+    ResourceType.BROKER: _brokers,
+    ResourceType.BROKER_LOGGER: _brokers,
+    ResourceType.CLIENT_METRICS: lambda broker: broker.configs.names(CLIENT_METRICS),
+    ResourceType.GROUP: lambda broker: broker.configs.names(GROUP),
+}
+
+
+@handles(ListConfigResourcesRequest, versions=range(2))
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """Those of the types asked for, or of all; 35 where one is unknown."""
+    kinds = [ResourceType.CLIENT_METRICS] if context.version == 0 else request.resource_types or list(_NAMES)
+    if not set(kinds) <= set(_NAMES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(kinds)
+            for name in _NAMES[kind](context.broker)
+        ]
+    )
