@@ -43,10 +43,15 @@ class Sorted:
         topics: as asked.
         broker: which must have the partitions.
         expire_timestamp_ms: when the offsets are forgotten, where the request says so.
+        missing_topic: what is told of a topic that is not there.
     """
 
     def __init__(
-        self, topics: Sequence[AskedTopic], broker: Broker, expire_timestamp_ms: int | None = None
+        self,
+        topics: Sequence[AskedTopic],
+        broker: Broker,
+        expire_timestamp_ms: int | None = None,
+        missing_topic: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> None:
         self._topics = topics
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
@@ -57,7 +62,9 @@ class Sorted:
             for asked in topic.partitions:
                 topic_partition = TopicPartition(topic.name, asked.partition_index)
                 metadata = asked.committed_metadata or ""
-                if known is None or asked.partition_index not in known.partitions:
+                if known is None:
+                    self.codes[topic_partition] = missing_topic
+                elif asked.partition_index not in known.partitions:
                     self.codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif _is_too_large(metadata, broker.settings.offset_metadata_max_bytes):
                     self.codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -1,7 +1,7 @@
-"""OffsetCommit 2–9: how far a group has read (facts B28, section 5.1).
+"""OffsetCommit 2–10: how far a group has read (facts B28, section 5.1).
 
 A commit without a generation makes the group where it is missing, as a consumer with assigned partitions or
-an admin tool wants it. A group with members takes them from these alone.
+an admin tool wants it. A group with members takes them from these alone. Version 10 names topics by id.
 """
 
 from __future__ import annotations
@@ -20,16 +20,27 @@ from splashdam.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+_FIRST_TOPIC_ID_VERSION = 10
 _NO_RETENTION = -1
 
 
-@handles(OffsetCommitRequest, versions=range(2, 10))
+@handles(OffsetCommitRequest, versions=range(2, 11))
 def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answer:
     """Commits what can be; every partition has its own code."""
     broker, group_id = context.broker, request.group_id
     has_retention = request.retention_time_ms != _NO_RETENTION
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
-    found = Sorted(request.topics, broker, ends_ms if has_retention else None)
+    names_ids = context.version >= _FIRST_TOPIC_ID_VERSION
+    if names_ids:
+        for topic in request.topics:
+            known = broker.topics.by_id(topic.topic_id)
+            topic.name = "" if known is None else known.name
+    found = Sorted(
+        request.topics,
+        broker,
+        ends_ms if has_retention else None,
+        ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
     try:
         member = Member(
             request.generation_id_or_member_epoch,
@@ -40,21 +51,27 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
         check_may_commit(broker.groups.find(group_id), member, version=context.version)
         logs = [broker.offsets.commit(group_id, found.offsets)] if found.offsets else []
     except BrokerResponseError as error:
-        return _refused(found, error.code)
-    return answer_when_all_safe(logs, _response(found), lambda _: _refused(found, ErrorCode.NOT_COORDINATOR))
+        return _refused(request, found, error.code)
+
+    def refuse(_: BrokerResponseError) -> OffsetCommitResponse:
+        return _refused(request, found, ErrorCode.NOT_COORDINATOR)
+
+    return answer_when_all_safe(logs, _response(request, found), refuse)
 
 
-def _refused(found: Sorted, code: int) -> OffsetCommitResponse:
+def _refused(request: OffsetCommitRequest, found: Sorted, code: int) -> OffsetCommitResponse:
     found.refuse(code)
-    return _response(found)
+    return _response(request, found)
 
 
-def _response(found: Sorted) -> OffsetCommitResponse:
+def _response(request: OffsetCommitRequest, found: Sorted) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=name, partitions=[OffsetCommitResponsePartition(**each) for each in partitions]
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=[OffsetCommitResponsePartition(**each) for each in partitions],
             )
-            for name, partitions in found.answers()
+            for topic, (name, partitions) in zip(request.topics, found.answers(), strict=True)
         ]
     )

@@ -1,4 +1,5 @@
-"""OffsetFetch 1–9: how far groups have read; several groups from version 8 on (facts B28).
+"""OffsetFetch 1–10: how far groups have read; several groups from version 8 on, topics by id in 10
+(facts B28).
 
 What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
 """
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from splashdam.embedded_broker.groups.group import Group
+from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -27,17 +30,15 @@ from splashdam.wire.messages.offset_fetch import (
 
 _FIRST_SEVERAL_GROUPS_VERSION = 8
 _FIRST_GROUP_ERROR_VERSION = 2
+_FIRST_TOPIC_ID_VERSION = 10
 
 
-@handles(OffsetFetchRequest, versions=range(1, 10))
+@handles(OffsetFetchRequest, versions=range(1, 11))
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Every partition asked for, or, where none is named, all that the group has committed."""
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
         return OffsetFetchResponse(
-            groups=[
-                _group_answer(each.group_id, each.topics, request.require_stable, context)
-                for each in request.groups
-            ]
+            groups=[_group_answer(each, request.require_stable, context) for each in request.groups]
         )
     code, topics = _found(request.group_id, request.topics, request.require_stable, context)
     return OffsetFetchResponse(
@@ -62,22 +63,34 @@ class _Offset(NamedTuple):
 
 
 def _group_answer(
-    group_id: str,
-    asked: Iterable[OffsetFetchRequestTopics] | None,
-    require_stable: bool,
-    context: RequestContext,
+    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    code, topics = _found(group_id, asked, require_stable, context)
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        error_code=code,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=name,
-                partitions=[OffsetFetchResponsePartitions(**each._asdict()) for each in partitions],
-            )
-            for name, partitions in topics.items()
-        ],
+    topics, by_id = asked.topics, context.broker.topics.by_id
+    unknown: list[OffsetFetchRequestTopics] = []
+    if context.version >= _FIRST_TOPIC_ID_VERSION:
+        unknown = [each for each in topics or () if by_id(each.topic_id) is None]
+        topics = None if topics is None else [each for each in topics if by_id(each.topic_id) is not None]
+        for topic in topics or ():
+            known = by_id(topic.topic_id)
+            topic.name = "" if known is None else known.name
+    member = Member(asked.member_epoch, asked.member_id or "")
+    code, found = _found(asked.group_id, topics, require_stable, context, member)
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
+    for name, partitions in found.items():
+        known = context.broker.topics.get(name)
+        if known is not None or context.version < _FIRST_TOPIC_ID_VERSION:
+            answer.topics.append(_topic(name, NO_UUID if known is None else known.topic_id, partitions))
+    for each in [] if code else unknown:
+        missing = [_Offset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes]
+        answer.topics.append(_topic("", each.topic_id, missing))
+    return answer
+
+
+def _topic(name: str, topic_id: bytes, partitions: Iterable[_Offset]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=topic_id,
+        partitions=[OffsetFetchResponsePartitions(**each._asdict()) for each in partitions],
     )
 
 
@@ -86,10 +99,13 @@ def _found(
     asked: Iterable[OffsetFetchRequestTopic] | Iterable[OffsetFetchRequestTopics] | None,
     require_stable: bool,
     context: RequestContext,
+    member: Member = NOBODY,
 ) -> tuple[int, dict[str, list[_Offset]]]:
     """A code for the whole group, and offsets by topic."""
     try:
         group = context.broker.groups.find(group_id)
+        if group is not None and group.membership is not None:
+            group.membership.check_may_fetch(member)
     except BrokerResponseError as error:
         if context.version >= _FIRST_GROUP_ERROR_VERSION:
             return error.code, {}
