@@ -47,7 +47,6 @@ class GroupCoordinator:
     Attributes:
         offsets: commits, finds and forgets offsets.
         timers: what happens when.
-        configs: what was set on single groups, by their ids.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -58,7 +57,6 @@ class GroupCoordinator:
         self._resigned: set[int] = set()
         self._earlier = trio.Event()
         self.timers = Timers(self._on_earlier)
-        self.configs: dict[str, Mapping[str, str]] = {}
         self.offsets = GroupOffsets(broker, self)
 
     # --- partitions come and go -----------------------------------------------------------------------------
@@ -232,7 +230,7 @@ class GroupCoordinator:
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:
         """What was set on the group itself."""
-        return self.configs.get(group_id, {})
+        return self._broker.configs.of_group(group_id)
 
     def replace_membership(self, group_id: str, membership: Membership) -> None:
         """The group goes on with the other protocol."""

@@ -16,6 +16,11 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
+from splashdam.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from splashdam.wire.messages.list_groups import ListGroupsRequest
 
 SESSION_SECONDS = 45
@@ -226,6 +231,27 @@ async def test_topics_that_come_and_go_move_the_epoch(broker: Broker, talk: Talk
     await pattern.beat()
     assert pattern.partitions == [0, 1]
     assert (await describe(talk, "p")).members[0].subscribed_topic_regex == "x.*"
+
+
+async def test_group_has_times_of_its_own(talk: Talk, autojump_clock: MockClock) -> None:
+    """Set on a resource of type GROUP, within the broker's limits; at once."""
+    member = WireMember(talk, "m1", "t")
+    await member.beat()
+
+    async def set_config(name: str, value: str) -> int:
+        config = AlterableConfig(name=name, config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=32, resource_name="g", configs=[config])
+        answer = await talk.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        return answer.responses[0].error_code
+
+    assert await set_config("consumer.heartbeat.interval.ms", "7000") == 0
+    assert await set_config("consumer.session.timeout.ms", "60000") == 0
+    assert await set_config("consumer.session.timeout.ms", "60001") == 40
+    assert (await member.beat()).heartbeat_interval_ms == 7000
+    await trio.sleep(SESSION_SECONDS + 1)
+    assert (await member.beat()).error_code == 0
+    await trio.sleep(61)
+    assert (await member.ask()).error_code == 25
 
 
 async def test_groups_are_described(talk: Talk) -> None:
