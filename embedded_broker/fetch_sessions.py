@@ -54,6 +54,7 @@ class SessionPartition:
         must_respond = (
             size_bytes > 0
             or self.high_watermark != answer.high_watermark
+            or self.asked.high_watermark < answer.high_watermark  # told, but in an answer it made no use of
             or self.log_start_offset != answer.log_start_offset
             or answer.preferred_read_replica >= 0
             or answer.error_code != 0

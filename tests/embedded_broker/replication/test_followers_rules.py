@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from splashdam.embedded_broker.fetch_sessions import SessionPartition
 from splashdam.embedded_broker.replication.divergence import truncation_offset
 from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
 from splashdam.embedded_broker.storage.leader_epochs import EpochEnd, LeaderEpochs
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import MemoryFiles
-from splashdam.wire.messages.fetch import FetchPartition, FetchRequest
+from splashdam.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -83,3 +84,17 @@ def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:
     session._epoch = 2**31 - 1
     session.answered(4)
     assert said(session, {})[0] == (4, 1)
+
+
+def test_a_follower_that_made_no_use_of_the_high_watermark_is_told_again() -> None:
+    """It came beside a diverging epoch; left out as known, leader and follower asked and answered for ever."""
+    partition = SessionPartition(FetchPartition(partition=0, fetch_offset=144, high_watermark=134), A0, b"")
+    answer = PartitionData(
+        partition_index=0, high_watermark=142, diverging_epoch=EpochEndOffset(epoch=1, end_offset=142)
+    )
+    assert partition.note(answer, 0)
+    partition.asked.fetch_offset = 142
+    answer = PartitionData(partition_index=0, high_watermark=142)
+    assert partition.note(answer, 0)
+    partition.asked.high_watermark = 142
+    assert not partition.note(answer, 0)

@@ -1,0 +1,91 @@
+"""Brokers that are killed, stopped, cut off and started again while producers send: what acks=all promises."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+from broker_talk import batch, produce
+from cluster_kit import NODES, T0, Cluster, open_cluster
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.cluster.election import moved
+from splashdam.model.errors import BrokerResponseError
+
+STEPS = 15
+
+
+async def send_for_ever(cluster: Cluster, name: int, acknowledged: list[bytes]) -> None:
+    """One record after the other, to whoever leads; what is not acknowledged is left."""
+    number = 0
+    while True:
+        number += 1
+        value = b"%d.%d" % (name, number)
+        try:
+            with trio.move_on_after(3):
+                talk = await cluster.talk(cluster.state.leader)
+                if (await produce(talk, "t", batch(value))).error_code == 0:
+                    acknowledged.append(value)
+                await talk.stream.aclose()
+        except (AssertionError, KeyError, EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # nobody leads, or not any more
+        await trio.sleep(0.3)
+
+
+async def make_trouble(cluster: Cluster, random: Random) -> None:
+    """One thing that happens."""
+    up = [node_id for node_id in NODES if cluster.nodes[node_id].is_up]
+    down = [node_id for node_id in NODES if node_id not in up]
+    kind = random.choice(["end", "start", "cut", "join", "move", "wait", "line"])
+    if kind == "end" and len(up) > 1:
+        await cluster.nodes[random.choice(up)].end(kill=random.random() < 0.7)
+    elif kind == "start" and down:
+        await cluster.start(random.choice(down))
+    elif kind == "cut":
+        cluster.cut(*random.sample(NODES, 2))
+    elif kind == "join":
+        cluster.join()
+    elif kind == "line":
+        line = cluster.lines[random.choice(NODES)]
+        line.is_cut, line.is_deaf = random.random() < 0.3, random.random() < 0.3
+    elif kind == "move":
+        try:
+            after = moved(cluster.state, random.choice(NODES), cluster.controller.state.is_eligible)
+            cluster.controller.change_partitions({T0: after})
+        except BrokerResponseError:
+            pass  # it is not in sync
+    await trio.sleep(random.choice([0.0, 0.1, 1, 5]))
+
+
+async def storm(mock_clock: MockClock, seed: int) -> None:
+    """Nothing that was acknowledged by all is missing, and all replicas are the same in the end."""
+    random = Random(seed)
+    acknowledged: list[bytes] = []
+    settings = {"replica_lag_time_max_ms": random.choice([1_000, 10_000])}
+    async with open_cluster(mock_clock, **settings) as cluster:
+        cluster.create(*NODES, min_insync_replicas=str(random.choice([1, 2])), segment_bytes="1000")
+        async with trio.open_nursery() as nursery:
+            for name in range(2):
+                nursery.start_soon(send_for_ever, cluster, name, acknowledged)
+            for _ in range(STEPS):
+                await make_trouble(cluster, random)
+            nursery.cancel_scope.cancel()
+        cluster.join()
+        for line in cluster.lines.values():
+            line.is_cut = line.is_deaf = False
+        for node_id in NODES:
+            if not cluster.nodes[node_id].is_up:
+                await cluster.start(node_id)
+        await cluster.settle(40)
+        assert set(cluster.state.isr) == set(NODES)
+        first = cluster.values(1, up_to_high_watermark=True)
+        assert set(acknowledged) <= set(first)
+        for node_id in NODES:
+            assert cluster.values(node_id) == cluster.values(node_id, up_to_high_watermark=True) == first
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_what_all_acknowledged_survives_a_storm(autojump_clock: MockClock, seed: int) -> None:
+    """Kills, stops, cut lines, lost questions and answers of the controller, leaders that move."""
+    await storm(autojump_clock, seed)
