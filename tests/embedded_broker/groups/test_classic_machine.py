@@ -118,7 +118,7 @@ class ClassicMachine(RuleBasedStateMachine):
 
     @rule(
         number=clients,
-        protocols=st.sampled_from([("range",), ("sticky", "range"), ("range", "sticky"), ("sticky",)]),
+        protocols=assignors,
     )
     def join(self, number: int, protocols: tuple[str, ...]) -> None:
         """A client that waits for nothing joins, or joins again."""
