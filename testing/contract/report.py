@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from splashdam.testing.contract.behaviour import Behaviour
 from splashdam.testing.contract.running import Result, Verdict
 
-SIGNS = {Verdict.HOLDS: "✓", Verdict.DIFFERS: "≠", Verdict.BROKEN: "✗", Verdict.LEFT_OUT: "–"}
-LEGEND = "✓ holds · ≠ the client differs, see below · ✗ broken · – the client has no such operation"
+SIGNS = {Verdict.HOLDS: "✓", Verdict.DIFFERS: "≠", Verdict.BROKEN: "✗", Verdict.LEFT_OUT: "·"}
+LEGEND = "✓ holds, ≠ the client differs (see below), ✗ broken, · the client has no such operation"
 
 
 def grid(results: Sequence[Result]) -> tuple[list[str], list[tuple[Behaviour, list[Result]]]]:

@@ -122,7 +122,7 @@ def configurations_take_effect(run: Run) -> None:
     large = [Record(b"x" * 2000)]
     run.eventually(lambda: expect(run.helper.produce(topic, large)[0].error, "MESSAGE_TOO_LARGE", "outcome"))
     run.client.call("alter_configs", kind="topic", name=topic, set={}, delete=["max.message.bytes"])
-    run.eventually(lambda: expect(run.helper.produce(topic, large)[0].error, None, "outcome with the default"))
+    run.eventually(lambda: expect(run.helper.produce(topic, large)[0].error, None, "with the default"))
 
 
 @behaviour("alter_configs")
