@@ -7,32 +7,25 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import attrs
 import click
 import trio
 
+from splashdam.cli.clusters import Cluster, named_cluster
 from splashdam.cli.failures import INTERRUPTED, failures_reported
 from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
     property_option,
-    read_properties,
     topic_argument,
 )
 from splashdam.cli.rendering import FORMATS, Render
 from splashdam.cli.streams import standard_output
-from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import options_from_properties, producer_settings
-from splashdam.client.wiring import authenticator, secured
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
-from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import SystemClock
-from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.fetching import FetchedPartition
 
@@ -99,12 +92,8 @@ def tail(
         output=standard_output(),
     )
     try:
-        with failures_reported():
-            given = {} if config is None else read_properties(config)
-            options = options_from_properties({**given, **properties})
-            options["bootstrap_servers"] = bootstrap_servers
-            with _cluster(producer_settings(options)) as cluster:
-                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
+        with failures_reported(), named_cluster(bootstrap_servers, config, properties) as cluster:
+            trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:
@@ -116,29 +105,6 @@ def tail(
 
 class OutputFailure(click.ClickException):
     """Standard output takes no more, for another reason than that its reader has gone."""
-
-
-class Cluster(NamedTuple):
-    """Where to begin, how to connect, and what shows who we are."""
-
-    addresses: list[tuple[str, int]]
-    connect: Connect
-    authenticator: Authenticator | None
-
-
-@contextmanager
-def _cluster(settings: ProducerSettings) -> Iterator[Cluster]:
-    """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``."""
-    local = local_address(settings.bootstrap_servers)
-    if local is None:
-        addresses = parse_bootstrap_servers(settings.bootstrap_servers)
-        yield Cluster(addresses, secured(settings, TcpConnect()), authenticator(settings))
-        return
-    lease = Lease(local)
-    try:
-        yield Cluster([ADDRESS], lease.connect(), None)
-    finally:
-        lease.release()
 
 
 def _forget_output() -> None:
