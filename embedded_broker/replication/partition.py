@@ -198,7 +198,13 @@ class Partition:
         self.advance()
 
     def look_at_isr(self) -> None:
-        """Proposes an ISR without those who have fallen behind, and again what was not answered."""
+        """Proposes an ISR without those who have fallen behind, and again what was not answered.
+
+        Raises:
+            KafkaStorageError: it cannot begin to lead; the next look tries again.
+        """
+        if self.leader is None and self.state.leader == self._surroundings.node_id:
+            self.lead(self.state)
         leader = self.leader
         if leader is None:
             return

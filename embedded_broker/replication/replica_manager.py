@@ -243,5 +243,6 @@ class ReplicaManager:
 
     def look_at_isrs(self) -> None:
         """One look at all partitions that are led here."""
-        for partition in list(self.partitions.values()):
-            partition.look_at_isr()
+        for topic_partition, partition in list(self.partitions.items()):
+            with logged(f"node {self.node_id}: leading {topic_partition}"):
+                partition.look_at_isr()

@@ -87,7 +87,7 @@ def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:
 
 
 def test_a_follower_that_made_no_use_of_the_high_watermark_is_told_again() -> None:
-    """It came beside a diverging epoch; left out as known, leader and follower asked and answered for ever."""
+    """It came beside a diverging epoch; left out as known, both asked and answered for ever."""
     partition = SessionPartition(FetchPartition(partition=0, fetch_offset=144, high_watermark=134), A0, b"")
     answer = PartitionData(
         partition_index=0, high_watermark=142, diverging_epoch=EpochEndOffset(epoch=1, end_offset=142)
