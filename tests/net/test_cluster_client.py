@@ -1,0 +1,97 @@
+"""Questions to a cluster are asked again while the answer is one that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from splashdam import EmbeddedBroker
+from splashdam.model.broker_errors import UnknownTopicOrPartitionError
+from splashdam.model.errors import BrokerResponseError, KafkaTimeoutError, ProtocolError
+from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete_offsets, list_groups
+from splashdam.net.admin.members import describe_group, read_assignment
+from splashdam.net.admin.offsets import LATEST, list_offsets
+from splashdam.net.admin.topics import create_topic, delete_records, describe_topic
+from splashdam.net.clock import SystemClock
+from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
+from splashdam.net.connect import TcpConnect
+
+WHERE = TopicPartition("t", 0)
+FAST = ClusterClientSettings(timeout_ms=5_000, retry_backoff_ms=1)
+IMPATIENT = ClusterClientSettings(timeout_ms=20, retry_backoff_ms=1)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """One with two partitions for offsets."""
+    with EmbeddedBroker(tmp_path, fsync=False, config={"offsets.topic.num.partitions": "2"}) as running:
+        yield running
+
+
+def asking(
+    broker: EmbeddedBroker, settings: ClusterClientSettings = FAST
+) -> AbstractAsyncContextManager[ClusterClient]:
+    """A client of this broker."""
+    return open_cluster_client(
+        parse_bootstrap_servers(broker.bootstrap_servers),
+        connect=TcpConnect(),
+        clock=SystemClock(),
+        settings=settings,
+    )
+
+
+async def test_errors_that_pass_are_waited_for(broker: EmbeddedBroker) -> None:
+    """A coordinator that loads, a leader that moves, a controller that is another one by now."""
+    broker.faults.create_topics(error="NOT_CONTROLLER", times=2)
+    broker.faults.offset_commit(error="COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    broker.faults.list_offsets(error="NOT_LEADER_OR_FOLLOWER", times=2)
+    broker.faults.find_coordinator(error="COORDINATOR_NOT_AVAILABLE", times=2)
+    async with asking(broker) as client:
+        await create_topic(client, "t", partitions=1)
+        await commit_offsets(client, "g", {WHERE: OffsetAndMetadata(3, "note")})
+        assert await committed_offsets(client, "g") == {WHERE: OffsetAndMetadata(3, "note")}
+        assert await list_offsets(client, [WHERE], LATEST) == {WHERE: 0}
+
+
+async def test_time_runs_out(broker: EmbeddedBroker) -> None:
+    """Then the last error is in the message."""
+    broker.faults.list_groups(error="COORDINATOR_NOT_AVAILABLE")
+    async with asking(broker, IMPATIENT) as client:
+        with pytest.raises(KafkaTimeoutError, match=r"no success in 20 ms; last: .*CoordinatorNotAvailable"):
+            await list_groups(client)
+
+
+async def test_what_does_not_exist_is_said_at_once(broker: EmbeddedBroker) -> None:
+    """Without waiting for somebody to create it."""
+    async with asking(broker) as client:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await describe_topic(client, "missing")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await delete_records(client, TopicPartition("missing", 0), 1)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await list_offsets(client, [TopicPartition("missing", 0)], LATEST)
+        assert await describe_group(client, "missing") is None
+        with pytest.raises(BrokerResponseError, match="69 GroupIdNotFound"):
+            await delete_offsets(client, "missing", [WHERE])
+
+
+def test_a_members_assignment() -> None:
+    """As Kafka's consumers write it; user data behind it are left alone."""
+    data = bytes.fromhex("0001 00000002 0001 61 00000002 00000000 00000003 0001 62 00000000 00000001 ff")
+    assert read_assignment(data) == (TopicPartition("a", 0), TopicPartition("a", 3))
+    assert read_assignment(b"") == ()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0", b"\0\1\0\0\0\1\0\5ab", bytes.fromhex("0001 00000001 0001 61 7fffffff")]
+)
+def test_a_members_assignment_that_is_none(data: bytes) -> None:
+    """Lengths beyond its end are told, and take no memory."""
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        read_assignment(data)
