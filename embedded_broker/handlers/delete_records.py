@@ -1,12 +1,15 @@
 """DeleteRecords 0–2: moves the start of partitions; what is below cannot be read any more (facts B13).
 
 The start is on stable storage before the answer, so that no crash brings the records back. (Kafka writes it
-down within a minute.) Files go when whole segments lie below the start, with the next look for old segments.
+down within a minute.) Where there are replicas, those that are alive have it, too. Files go when whole
+segments lie below the start, with the next look for old segments.
 """
 
 from __future__ import annotations
 
 from functools import partial
+
+import trio
 
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
@@ -45,20 +48,37 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> De
             for topic in request.topics
         ]
     )
-    return Parked(partial(_keep, response, kept, context)) if kept else response
+    return Parked(partial(_keep, response, kept, request.timeout_ms, context)) if kept else response
 
 
 async def _keep(
     response: DeleteRecordsResponse,
     kept: list[tuple[Log, DeleteRecordsPartitionResult]],
+    timeout_ms: int,
     context: RequestContext,
 ) -> DeleteRecordsResponse:
+    deadline = trio.current_time() + timeout_ms / 1000
     try:
         await context.broker.logs.keep_log_starts(log for log, _ in kept)
     except BrokerResponseError as error:
         for _, answer in kept:
             answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
+        return response
+    for log, answer in kept:
+        with trio.move_on_at(deadline) as scope:
+            await _wait_deleted(log, answer)
+        if scope.cancelled_caught:
+            answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, _NO_LOW_WATERMARK
     return response
+
+
+async def _wait_deleted(log: Log, answer: DeleteRecordsPartitionResult) -> None:
+    """Until no other replica can bring the records back."""
+    if log.replication is not None:
+        try:
+            await log.replication.wait_deleted(answer.low_watermark)
+        except BrokerResponseError as error:
+            answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
 
 
 def _partition(

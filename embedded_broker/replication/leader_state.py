@@ -27,12 +27,14 @@ class Follower:
 
     Attributes:
         end_offset: where its log ended at its last fetch, -1 before the first.
+        start_offset: where its log started then.
         caught_up_ms: when it last had everything that the leader had.
         fetched_ms: when it last fetched.
         leader_end_offset: the end of the leader's log at that time.
     """
 
     end_offset: int = UNKNOWN
+    start_offset: int = UNKNOWN
     caught_up_ms: float = -math.inf
     fetched_ms: float = -math.inf
     leader_end_offset: int = UNKNOWN
@@ -156,6 +158,11 @@ class LeaderState:
     def _is_about_to_join(self, node: int, follower: Follower, log_end_offset: int, now_ms: float) -> bool:
         caught_up = follower.is_caught_up(log_end_offset, now_ms, self._lag_time_max_ms)
         return caught_up and self._is_eligible(node)
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """The lowest start of a log that may be led by next: the leader's, those of others that are alive."""
+        alive = [each.start_offset for node, each in self.followers.items() if self._is_eligible(node)]
+        return min([log_start_offset, *alive])
 
     # --- the ISR ----------------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class Partition:
         self.leader: LeaderState | None = None
         self._surroundings = surroundings
         self._waiting: list[_Waiter] = []  # a heap
+        self._followers_changed = trio.Event()
 
     # --- roles ----------------------------------------------------------------------------------------------
 
@@ -129,6 +130,7 @@ class Partition:
                 lag_time_max_ms=around.lag_time_max_ms,
             )
             _log.info("%s: led here, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
+        self._followers_changed.set()
         self.advance()
 
     def _epoch_start(self, leader_epoch: int) -> int:
@@ -144,6 +146,7 @@ class Partition:
             waiter.is_lost = True
             waiter.event.set()
         self._waiting = []
+        self._followers_changed.set()
 
     @property
     def _name(self) -> TopicPartition:
@@ -192,6 +195,9 @@ class Partition:
         if follower is None:
             raise not_a_replica(self._name, fetch)
         follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._surroundings.now_ms())
+        if fetch.log_start_offset != follower.start_offset:
+            follower.start_offset = fetch.log_start_offset
+            self._followers_changed.set()
         isr = leader.growth(fetch.replica_id, self.log.high_watermark)
         if isr is not None:
             self._propose(leader, isr)
@@ -266,3 +272,13 @@ class Partition:
         failure = self.leading().failure_of(offset, self.log.high_watermark)
         if failure is not None:
             raise failure
+
+    async def wait_deleted(self, offset: int) -> None:
+        """Returns when nobody who may lead next has anything below ``offset`` any more.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+        """
+        while self.leading().low_watermark(self.log.log_start_offset) < offset:
+            self._followers_changed = trio.Event()
+            await self._followers_changed.wait()

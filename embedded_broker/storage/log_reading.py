@@ -55,6 +55,14 @@ class Replication(Protocol):
         """
         ...
 
+    async def wait_deleted(self, offset: int) -> None:
+        """Returns when nobody who may lead next has anything below ``offset`` any more.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+        """
+        ...
+
 
 class ReadableLog:
     """The reading half of ``Log``.

@@ -9,6 +9,11 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from splashdam.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
 
 NONE = 0
@@ -134,3 +139,24 @@ async def test_a_topic_that_is_deleted_and_made_again(autojump_clock: MockClock)
         await cluster.settle()
         for node_id in cluster.nodes:
             assert cluster.values(node_id, up_to_high_watermark=True) == [b"new"]
+
+
+async def test_deleted_records_do_not_come_back_with_another_leader(autojump_clock: MockClock) -> None:
+    """DeleteRecords is answered when every replica that is alive has the new start; else with 7."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        for value in (b"a", b"b", b"c"):
+            assert await cluster.produce(value) == NONE
+        await cluster.nodes[3].end()
+        asked = DeleteRecordsPartition(partition_index=0, offset=2)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=5_000
+        )
+        talk = await cluster.talk(1)
+        answer = (await talk.ask(request, 2)).topics[0].partitions[0]
+        assert (answer.error_code, answer.low_watermark) == (NONE, 2)
+        assert cluster.nodes[2].log.log_start_offset == 2
+        cluster.cut(1, 2)
+        asked.offset = 3
+        answer = (await talk.ask(request, 2)).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -1,4 +1,4 @@
-"""Brokers that are killed, stopped, cut off and started again while producers send: what acks=all is worth."""
+"""Brokers that are killed, stopped, cut off, started again while producers send: what acks=all is worth."""
 
 from __future__ import annotations
 

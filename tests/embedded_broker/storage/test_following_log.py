@@ -38,6 +38,9 @@ class Others:
     async def wait_replicated(self, offset: int) -> None:
         """Nobody asks."""
 
+    async def wait_deleted(self, offset: int) -> None:
+        """Nor that."""
+
 
 def written_log(files: MemoryFiles, count: int = 20, settings: LogSettings = SMALL) -> Log:
     """A leader's log of single records ``0``, ``1``, …; the leader epoch rises with every fifth."""
