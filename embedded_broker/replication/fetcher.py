@@ -262,6 +262,8 @@ class LeaderFetcher:
                 await self._truncate(where, followed, _cut_of(log, leader))
             else:
                 self._append(followed.log, data)
+                if followed.log.must_flush:  # or the next fetch would acknowledge what a power cut takes
+                    await followed.log.sync(self._follower.clock.wall_ms())
         except (BrokerResponseError, ProtocolError) as error:
             if self._is_current(where, followed):
                 level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO

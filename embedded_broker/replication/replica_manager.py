@@ -15,7 +15,7 @@ import trio
 from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.storage.housekeeping import logged
-from splashdam.model.broker_errors import NotLeaderOrFollowerError
+from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -162,6 +162,8 @@ class ReplicaManager:
             if topic_partition in self._broker.logs.logs:
                 self._broker.logs.remove_replica(topic_partition)
             return
+        if topic_partition.topic not in self._broker.logs.topics:
+            raise KafkaStorageError("its topic could not be made here")
         log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
         if state.replicas == (state.leader,):
             self.stop(topic_partition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import trio
 from cluster_kit import T0, open_cluster
@@ -9,6 +11,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.error_codes import ErrorCode
+from splashdam.testing.memory_files import Fault
 
 NONE = 0
 
@@ -254,3 +257,29 @@ async def test_a_lost_answer_of_the_controller_is_asked_again(autojump_clock: Mo
         await cluster.settle(20)
         assert cluster.state.isr == (1, 2)
         assert partition.leading().proposed is None
+
+
+async def test_flush_messages_holds_on_followers(autojump_clock: MockClock) -> None:
+    """What all acknowledged survives when the power goes at all of them."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3, flush_messages="1")
+        for node in cluster.nodes.values():
+            node.files.sync_directory("/data/t-0")
+        for number in range(3):
+            assert await cluster.produce(b"%d" % number) == NONE
+        for node in cluster.nodes.values():
+            assert node.log.recovery_point == 3
+
+
+async def test_a_disk_that_refuses_a_follower(autojump_clock: MockClock) -> None:
+    """It falls behind, and catches up when the disk is well again."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        cluster.nodes[2].files.inject(Fault(errno.ENOSPC, times=None))
+        assert await cluster.produce(b"a") == ErrorCode.REQUEST_TIMED_OUT
+        await cluster.settle(50)
+        assert cluster.state.isr == (1,)
+        cluster.nodes[2].files.heal()
+        await cluster.settle()
+        assert cluster.state.isr == (1, 2)
+        assert cluster.values(2) == [b"a"]
