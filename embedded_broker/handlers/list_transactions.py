@@ -6,8 +6,6 @@ endless is refused with 128, since Kafka's own expressions (RE2) know no backtra
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
@@ -24,8 +22,9 @@ from splashdam.wire.messages.list_transactions import (
 def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     """Those that pass every filter, and that the client may describe."""
     by_name = {state.kafka_name: state for state in State}
+    names = frozenset(context.broker.transactions.states)
     try:
-        matches = _matcher(request.transactional_id_pattern)
+        matching = _matching(names, request.transactional_id_pattern)
     except ValueError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {by_name[name] for name in request.state_filters if name in by_name}
@@ -36,7 +35,7 @@ def list_transactions(request: ListTransactionsRequest, context: RequestContext)
             (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
             and (not request.state_filters or metadata.state in states)
             and (request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter)
-            and matches(metadata.transactional_id)
+            and metadata.transactional_id in matching
         )
 
     return ListTransactionsResponse(
@@ -54,14 +53,14 @@ def list_transactions(request: ListTransactionsRequest, context: RequestContext)
     )
 
 
-def _matcher(pattern: str | None) -> Callable[[str], bool]:
-    """Whether a name matches.
+def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
+    """The names that match a pattern; without one all.
 
     Raises:
         ValueError: it is no regular expression, or could take for ever.
     """
     if not pattern:
-        return lambda _: True
-    from splashdam.embedded_broker.patterns import full_matcher
+        return names
+    from splashdam.embedded_broker.patterns import Pattern
 
-    return full_matcher(pattern)
+    return Pattern(pattern, frozenset("".join(names))).matching(names)

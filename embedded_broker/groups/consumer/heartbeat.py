@@ -21,10 +21,9 @@ from splashdam.embedded_broker.groups.consumer.member import (
     MemberMetadata,
     Share,
 )
-from splashdam.embedded_broker.groups.consumer.pattern_parsing import InvalidPatternError
-from splashdam.embedded_broker.groups.consumer.patterns import compiled
 from splashdam.embedded_broker.groups.consumer.reconciliation import reconcile
 from splashdam.embedded_broker.groups.consumer.world import World
+from splashdam.embedded_broker.pattern_parsing import InvalidPatternError
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -261,7 +260,6 @@ def check_pattern(regex: str, world: World) -> None:
         BrokerResponseError: INVALID_REGULAR_EXPRESSION (128).
     """
     try:
-        compiled(regex)
         world.matches.matching(regex, frozenset(world.topics.names()))
     except InvalidPatternError as error:
         raise _invalid_pattern(regex, error) from error

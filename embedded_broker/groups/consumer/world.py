@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from string import ascii_letters, digits
 from typing import Protocol
 
 import attrs
 
 from splashdam.embedded_broker.groups.consumer.changes import TopicShape
-from splashdam.embedded_broker.groups.consumer.patterns import compiled
+from splashdam.embedded_broker.patterns import compiled
+
+TOPIC_LETTERS = frozenset(ascii_letters + digits + "._-")
+"""All that a topic's name can consist of."""
 
 
 class TopicsView(Protocol):
@@ -37,7 +41,7 @@ class PatternMatches:
         """
         known = self._found.get(regex)
         if known is None or known[0] != names:
-            known = self._found[regex] = names, compiled(regex).matching(names)
+            known = self._found[regex] = names, compiled(regex, TOPIC_LETTERS).matching(names)
         return known[1]
 
     def keep_only(self, regexes: Iterable[str]) -> None:

@@ -1,44 +1,36 @@
-"""The syntax of RE2 as a tree; letters are those that topic names may have."""
+"""The syntax of RE2 as a tree, whose leaves are sets of letters of a given alphabet."""
 
 from __future__ import annotations
 
 import unicodedata
-from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
+from collections.abc import Callable
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
 from typing import NamedTuple, TypeAlias
 
-ALPHABET = frozenset(ascii_letters + digits + "._-")
-"""All that a topic's name can consist of: anything else in a pattern matches nothing."""
+Alphabet: TypeAlias = frozenset[str]
+"""All letters of the texts that are to be matched: no other counts."""
 
 _WORD = frozenset(ascii_letters + digits + "_")
-_CLASSES = {
-    "d": frozenset(digits),
-    "w": _WORD,
-    "s": frozenset[str](),
-    "D": ALPHABET - frozenset(digits),
-    "W": ALPHABET - _WORD,
-    "S": ALPHABET,
-}
+_SPACE = frozenset(" \t\n\r\f")
+_CLASSES = {"d": frozenset(digits), "w": _WORD, "s": _SPACE}
+"""Of the ASCII range, as in RE2; in capitals, everything else."""
 _POSIX = {
     "alnum": frozenset(ascii_letters + digits),
     "alpha": frozenset(ascii_letters),
-    "ascii": ALPHABET,
-    "blank": frozenset[str](),
-    "cntrl": frozenset[str](),
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset(" \t"),
+    "cntrl": frozenset(map(chr, (*range(32), 127))),
     "digit": frozenset(digits),
-    "graph": ALPHABET,
+    "graph": frozenset(map(chr, range(33, 127))),
     "lower": frozenset(ascii_lowercase),
-    "print": ALPHABET,
-    "punct": frozenset("._-"),
-    "space": frozenset[str](),
+    "print": frozenset(map(chr, range(32, 127))),
+    "punct": frozenset(punctuation),
+    "space": _SPACE | {"\v"},
     "upper": frozenset(ascii_uppercase),
     "word": _WORD,
-    "xdigit": frozenset(digits + "abcdefABCDEF"),
+    "xdigit": frozenset(hexdigits),
 }
-_SCRIPTS = {
-    "Any": ALPHABET,
-    "Latin": frozenset(ascii_letters),
-    "Common": ALPHABET - frozenset(ascii_letters),
-}
+_SCRIPTS = ("Latin", "Greek", "Cyrillic", "Hebrew", "Arabic", "Han", "Hiragana", "Katakana", "Hangul", "Thai")
 _CATEGORIES = frozenset(
     first + second
     for first, seconds in (
@@ -93,15 +85,19 @@ class Repeat(NamedTuple):
 Node: TypeAlias = Letter | Assertion | Sequence | Choice | Repeat
 
 
-def parse_pattern(text: str) -> Node:
+def parse_pattern(text: str, alphabet: Alphabet) -> Node:
     """The tree of a pattern.
+
+    Args:
+        text: the pattern.
+        alphabet: what the texts consist of.
 
     Raises:
         InvalidPatternError: it is none.
     """
     if len(text) > _MOST_LETTERS:
         raise InvalidPatternError(f"it has more than {_MOST_LETTERS} letters")
-    parser = _Parser(text)
+    parser = _Parser(text, alphabet)
     node = parser.choice(0)
     if not parser.is_at_end:
         raise InvalidPatternError(f"unexpected ) at {parser.position}")
@@ -111,9 +107,11 @@ def parse_pattern(text: str) -> Node:
 class _Parser:
     """Reads a pattern from the front."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: Alphabet) -> None:
         self._text = text
+        self._alphabet = alphabet
         self._ignores_case = False
+        self._dot_is_all = False
         self.position = 0
 
     @property
@@ -124,11 +122,11 @@ class _Parser:
         """Up to the end of a group; flags that are set in it hold to its end."""
         if depth > _MOST_NESTED:
             raise InvalidPatternError("its groups are nested too deeply")
-        flag = self._ignores_case
+        flags = self._ignores_case, self._dot_is_all
         parts = [self._sequence(depth)]
         while self._take("|"):
             parts.append(self._sequence(depth))
-        self._ignores_case = flag
+        self._ignores_case, self._dot_is_all = flags
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 
     def _sequence(self, depth: int) -> Node:
@@ -172,7 +170,7 @@ class _Parser:
         letter = self._next()
         match letter:
             case ".":
-                return Letter(ALPHABET)
+                return Letter(self._alphabet if self._dot_is_all else self._alphabet - {"\n"})
             case "^" | "$":
                 return Assertion(letter)
             case "(":
@@ -186,11 +184,11 @@ class _Parser:
         return self._letter(letter)
 
     def _group(self, depth: int) -> Node:
-        flag = self._ignores_case
+        flags = self._ignores_case, self._dot_is_all
         if self._take("?") and not self._group_head():
             return Sequence(())  # of flags alone, which hold from here on
         node = self.choice(depth + 1)
-        self._ignores_case = flag
+        self._ignores_case, self._dot_is_all = flags
         if not self._take(")"):
             raise InvalidPatternError("missing )")
         return node
@@ -215,8 +213,10 @@ class _Parser:
                     value = False
                 case "i":
                     self._ignores_case = value
-                case "m" | "s" | "U":
-                    pass  # names have one line, and match as a whole
+                case "s":
+                    self._dot_is_all = value
+                case "m" | "U":
+                    pass  # texts have one line, and match as a whole
                 case other:
                     raise InvalidPatternError(f"unknown flag or look-around (?{other}")
 
@@ -227,14 +227,17 @@ class _Parser:
         return Letter(self._escaped(letter))
 
     def _escaped(self, letter: str) -> frozenset[str]:
-        if letter in _CLASSES:
-            return _CLASSES[letter]
+        if letter.lower() in _CLASSES:
+            found = self._alphabet & _CLASSES[letter.lower()]
+            return found if letter.islower() else self._alphabet - found
         if letter in "pP":
             name = self._next()
             if name == "{":
                 name, _, _ = self._text[self.position :].partition("}")
                 self.position += len(name) + 1
-            return _unicode_class(name.removeprefix("^"), is_negated=(letter == "P") != name.startswith("^"))
+            is_negated = (letter == "P") != name.startswith("^")
+            found = frozenset(filter(_unicode_class(name.removeprefix("^")), self._alphabet))
+            return self._alphabet - found if is_negated else found
         return self._cased(self._escaped_letter(letter))
 
     def _escaped_letter(self, letter: str) -> str:
@@ -266,17 +269,18 @@ class _Parser:
                 if not end or positive not in _POSIX:
                     raise InvalidPatternError(f"unknown class [:{name[:20]}")
                 self.position += len(name) + 2
-                found |= _POSIX[positive] if positive == name else ALPHABET - _POSIX[positive]
+                inside = self._alphabet & _POSIX[positive]
+                found |= inside if positive == name else self._alphabet - inside
             else:
                 found |= self._class_item()
         self._next()
-        return ALPHABET - found if is_negated else found
+        return self._alphabet - found if is_negated else found
 
     def _class_item(self) -> frozenset[str]:
         low = self._next()
         if low == "\\":
             letter = self._next()
-            if letter in _CLASSES or letter in "pP":
+            if letter.lower() in _CLASSES or letter in "pP":
                 return self._escaped(letter)
             low = self._escaped_letter(letter)
         if not (self._peek() == "-" and self._text[self.position + 1 : self.position + 2] not in ("]", "")):
@@ -287,7 +291,7 @@ class _Parser:
             high = self._escaped_letter(self._next())
         if high < low:
             raise InvalidPatternError(f"illegal range {low}-{high}")
-        inside = [each for each in ALPHABET if low <= each <= high]
+        inside = [each for each in self._alphabet if low <= each <= high]
         return frozenset[str]().union(*(self._cased(each) for each in inside))
 
     def _letter(self, letter: str) -> Letter:
@@ -295,7 +299,7 @@ class _Parser:
 
     def _cased(self, letter: str) -> frozenset[str]:
         same = {letter, letter.lower(), letter.upper()} if self._ignores_case else {letter}
-        return ALPHABET & same
+        return self._alphabet & same
 
     def _peek(self) -> str:
         if self.is_at_end:
@@ -317,10 +321,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_REPEATS)) + 4
 
 
-def _unicode_class(name: str, *, is_negated: bool) -> frozenset[str]:
-    found = _SCRIPTS.get(name)
-    if found is None:
-        if name not in _CATEGORIES:
-            raise InvalidPatternError(f"unknown class \\p{{{name[:20]}}}")
-        found = frozenset(each for each in ALPHABET if unicodedata.category(each).startswith(name))
-    return ALPHABET - found if is_negated else found
+def _unicode_class(name: str) -> Callable[[str], bool]:
+    if name == "Any":
+        return lambda _: True
+    if name in _SCRIPTS:
+        return lambda letter: unicodedata.name(letter, "").startswith(name.upper())
+    if name not in _CATEGORIES:
+        raise InvalidPatternError(f"unknown class \\p{{{name[:20]}}}")
+    return lambda letter: unicodedata.category(letter).startswith(name)
