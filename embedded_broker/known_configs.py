@@ -19,10 +19,9 @@ _REASONS = {
         broker.heartbeat.interval.ms initial.broker.registration.timeout.ms metadata.log.segment.bytes
         metadata.max.retention.bytes metadata.max.retention.ms zookeeper.connect
         zookeeper.connection.timeout.ms zookeeper.session.timeout.ms broker.id.generation.enable
-        controlled.shutdown.enable auto.leader.rebalance.enable leader.imbalance.check.interval.seconds
-        leader.imbalance.per.broker.percentage inter.broker.protocol.version""",
+        controlled.shutdown.enable leader.imbalance.per.broker.percentage
+        inter.broker.protocol.version""",
     "there is one broker, so nothing is replicated": """
-        transaction.state.log.replication.factor transaction.state.log.min.isr
         num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
     "one event loop does the work of all threads": """
         num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
@@ -37,7 +36,7 @@ _REASONS = {
         group.consumer.max.assignment.interval.ms group.consumer.assignor.offload.enable
         group.consumer.regex.refresh.interval.ms""",
     "records of groups are few, and written as they are": """
-        offsets.topic.replication.factor offsets.topic.compression.codec offsets.commit.timeout.ms""",
+        offsets.topic.compression.codec offsets.commit.timeout.ms""",
     "there are no share groups": """
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr
         share.coordinator.state.topic.num.partitions""",

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
     from splashdam.embedded_broker.broker import open_broker as open_broker
+    from splashdam.embedded_broker.cluster.cluster import open_cluster as open_cluster
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
     from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
     from splashdam.testing.embedded import EmbeddedBroker as EmbeddedBroker
+    from splashdam.testing.embedded_cluster import EmbeddedCluster as EmbeddedCluster
 
     __impl__: str
     """Which twin of the hot kernels is in use: "c" or "python"."""
@@ -50,6 +52,7 @@ _HOMES = {
     "DefaultSerializer": "client.serializers",
     "DeliveryReport": "client.report",
     "EmbeddedBroker": "testing.embedded",
+    "EmbeddedCluster": "testing.embedded_cluster",
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
@@ -64,6 +67,7 @@ _HOMES = {
     "StickyPartitioner": "client.partitioners",
     "TopicPartition": "model.values",
     "open_broker": "embedded_broker.broker",
+    "open_cluster": "embedded_broker.cluster.cluster",
 }
 
 __all__ = [
@@ -76,6 +80,7 @@ __all__ = [
     "DefaultSerializer",
     "DeliveryReport",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "FailedRecords",
     "JsonSerializer",
     "KafkaProducer",
@@ -93,6 +98,7 @@ __all__ = [
     "__version__",
     "errors",
     "open_broker",
+    "open_cluster",
 ]
 
 

@@ -8,15 +8,15 @@ those of the broker's directory.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Protocol
 
 import attrs
 
 from splashdam.embedded_broker.cluster import topic_changes
+from splashdam.embedded_broker.cluster.committing import Committing, Member
 from splashdam.embedded_broker.cluster.election import changed, without_broker
+from splashdam.embedded_broker.cluster.isr_checks import check_epochs, check_isr
 from splashdam.embedded_broker.cluster.journal import Keeps
 from splashdam.embedded_broker.cluster.reassignment import advanced
 from splashdam.embedded_broker.cluster.state import (
@@ -32,9 +32,6 @@ from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import (
-    FencedLeaderEpochError,
-    InvalidRequestError,
-    KafkaStorageError,
     UnknownTopicOrPartitionError,
     error_for,
 )
@@ -49,23 +46,7 @@ IsUnclean = Callable[[Mapping[str, str]], bool]
 """Whether a topic with these options lets a replica lead that is not in sync."""
 
 
-class Member(Protocol):
-    """A running broker, as its controller sees it."""
-
-    @property
-    def node_id(self) -> int:
-        """Its id."""
-        ...
-
-    def apply(self, change: ClusterChange) -> None:
-        """Something has happened, and counts already; what asks the controller sees it.
-
-        May call the controller, which then tells what comes of that later, in order.
-        """
-        ...
-
-
-class Controller:
+class Controller(Committing):
     """Who is in the cluster, which topics there are, who leads; it alone says so.
 
     Args:
@@ -78,6 +59,7 @@ class Controller:
         state: what is the case; everybody may read it.
         producer_ids: as given.
         is_alone: there is one broker, and what it cannot do does not happen.
+        has_ended: nothing changes any more.
     """
 
     is_alone = False
@@ -85,14 +67,10 @@ class Controller:
     def __init__(
         self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
     ) -> None:
-        self.state = ClusterState()
+        super().__init__(journal)
         self.producer_ids = producer_ids
-        self._journal = journal
         self._is_unclean = is_unclean
         self._random = random or Random()
-        self._members: dict[int, Member] = {}
-        self._untold: deque[ClusterChange] = deque()
-        self._is_telling = False
 
     def begin(self, kept: ClusterState) -> None:
         """Begins with what was kept; once, before any broker registers.
@@ -169,6 +147,10 @@ class Controller:
             if before.leader == node_id
         }
 
+    def end(self) -> None:
+        """All brokers end now, together: who leads what stays as it is for the next start."""
+        self.has_ended = True
+
     def leave(self, node_id: int, broker_epoch: int) -> None:
         """A broker has ended, however: it is told nothing any more, and others lead what it led.
 
@@ -176,7 +158,7 @@ class Controller:
             KafkaStorageError: that could not be kept; it counts all the same, until all brokers have ended.
         """
         broker = self.state.brokers.get(node_id)
-        if broker is not None and broker.epoch == broker_epoch:
+        if broker is not None and broker.epoch == broker_epoch and not self.has_ended:
             self._members.pop(node_id, None)
             self.fence(node_id)
 
@@ -270,8 +252,8 @@ class Controller:
         """
         self._registered(node_id, broker_epoch)
         before = self.partition(topic_partition)
-        _check_epochs(before, node_id, leader_epoch, partition_epoch)
-        self._check_isr(before, new_isr)
+        check_epochs(before, node_id, leader_epoch, partition_epoch)
+        check_isr(before, new_isr, self.state.is_eligible)
         after = advanced(
             before, before, new_isr, self.state.is_eligible, unclean=self._unclean(topic_partition)
         )
@@ -281,14 +263,6 @@ class Controller:
         if after.leader != node_id:
             raise error_for(ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}")
         return after
-
-    def _check_isr(self, before: PartitionState, new_isr: Sequence[int]) -> None:
-        is_legal = len(set(new_isr)) == len(new_isr) and set(new_isr) <= set(before.replicas)
-        if not is_legal or before.leader not in new_isr:
-            raise InvalidRequestError(f"{list(new_isr)} is no ISR of replicas {list(before.replicas)}")
-        for node in new_isr:
-            if node not in before.isr and not self.state.is_eligible(node):
-                raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or about to end")
 
     def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Gives partitions states that pure functions have made of their present ones, all at once.
@@ -387,46 +361,3 @@ class Controller:
             KafkaStorageError: nothing has changed.
         """
         self._commit(ClusterChange(resources=resources))
-
-    # --- one change after the other -------------------------------------------------------------------------
-
-    def _commit(self, change: ClusterChange) -> None:
-        if not change:
-            return
-        self._keep(change)
-        self.state.apply(change)
-        self._untold.append(change)
-        if not self._is_telling:
-            self._tell()
-
-    def _keep(self, change: ClusterChange) -> None:
-        try:
-            self._journal.keep(change, self.state)
-        except KafkaStorageError as error:
-            if not any(broker.is_fenced for broker in change.brokers.values()):
-                raise
-            _log.error("that a broker is down is not on disk: %s", error.message)  # it is down all the same
-
-    def _tell(self) -> None:
-        self._is_telling = True
-        try:
-            while self._untold:
-                change = self._untold.popleft()
-                for member in list(self._members.values()):
-                    member.apply(change)
-        finally:
-            self._is_telling = False
-
-
-def _check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partition_epoch: int) -> None:
-    if leader_epoch > before.leader_epoch or partition_epoch > before.partition_epoch:
-        raise error_for(ErrorCode.NOT_CONTROLLER, "the epochs are ahead of the controller's")
-    if leader_epoch < before.leader_epoch:
-        raise FencedLeaderEpochError(f"the leader epoch is {before.leader_epoch}, not {leader_epoch}")
-    if node_id != before.leader:
-        raise InvalidRequestError(f"node {before.leader} leads, not {node_id}")
-    if partition_epoch < before.partition_epoch:
-        raise error_for(
-            ErrorCode.INVALID_UPDATE_VERSION,
-            f"the partition epoch is {before.partition_epoch}, not {partition_epoch}",
-        )

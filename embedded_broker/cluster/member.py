@@ -66,7 +66,7 @@ class ClusterMember:
         """The broker ends; in order, its leads move first."""
         if self.epoch < 0 or self._controller.is_alone:
             return
-        if orderly:
+        if orderly and not self._controller.has_ended:
             with self._logged("moving leads"):
                 self._controller.begin_shutdown(self.node_id, self.epoch)
         with self._logged("leaving the cluster"):

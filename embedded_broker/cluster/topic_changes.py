@@ -9,6 +9,7 @@ import attrs
 
 from splashdam.embedded_broker.cluster.assignment import new_partition, placed
 from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState, PartitionState
+from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.storage.topic_creation import new_topics
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
@@ -44,6 +45,8 @@ def created(
     partitions: dict[TopicPartition, PartitionState] = {}
     for new, topic in zip(wanted, topics, strict=True):
         factor = new.replication_factor if new.replication_factor > 0 else default_replication_factor
+        if new.name in INTERNAL_TOPICS:  # Kafka waits until there are as many brokers
+            factor = min(factor, len(state.brokers))
         replicas = new.assignments or placed(new.partitions, factor, state, random)
         partitions |= _partitions(topic.name, 0, replicas, state)
     return ClusterChange(topics={topic.name: topic for topic in topics}, partitions=partitions)

@@ -41,3 +41,24 @@ class ReplicationSettings(DirectorySettings):
     replica_socket_timeout_ms: int = option(
         30_000, check=whole_number(1, MAX_INT), doc="Milliseconds a leader may take to answer a follower"
     )
+    auto_leader_rebalance_enable: bool = option(
+        True, doc="Whether preferred leaders that are in sync are given their partitions back in time"
+    )
+    leader_imbalance_check_interval_seconds: int = option(
+        300, check=whole_number(1, MAX_INT), doc="How often that is looked at"
+    )
+    offsets_topic_replication_factor: int = option(
+        3,
+        check=whole_number(1, 32_767),
+        doc="Brokers that keep each partition of __consumer_offsets, or as many as there are",
+    )
+    transaction_state_log_replication_factor: int = option(
+        3,
+        check=whole_number(1, 32_767),
+        doc="Brokers that keep each partition of __transaction_state, or as many as there are",
+    )
+    transaction_state_log_min_isr: int = option(
+        2,
+        check=whole_number(1, MAX_INT),
+        doc="min.insync.replicas of __transaction_state when it is made, or as many as keep it",
+    )

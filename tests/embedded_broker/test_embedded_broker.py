@@ -16,7 +16,8 @@ import pytest
 import trio
 from broker_talk import Talk, batch, fetch_request, fetched, produce
 
-from splashdam.embedded_broker.embedded import EmbeddedBroker, _BrokerThread
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.loop_thread import LoopThread
 from splashdam.model.errors import (
     IllegalStateError,
     KafkaConfigurationError,
@@ -102,17 +103,17 @@ def test_interrupted_start_leaves_no_broker(
 ) -> None:
     """Ctrl-C while start() waits: the broker ends, the directory is free, and it can be started again."""
     broker = EmbeddedBroker(tmp_path)
-    threads: list[_BrokerThread] = []
+    threads: list[LoopThread[Any]] = []
 
-    def interrupted(self: _BrokerThread) -> None:
+    def interrupted(self: LoopThread[Any]) -> None:
         threads.append(self)
         if has_token:
             start(self)
         raise KeyboardInterrupt
 
-    start = _BrokerThread.start
+    start = LoopThread.start
     with monkeypatch.context() as patched:
-        patched.setattr(_BrokerThread, "start", interrupted)
+        patched.setattr(LoopThread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             broker.start()
     (thread,) = threads

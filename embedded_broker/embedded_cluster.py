@@ -1,0 +1,229 @@
+"""A cluster for programs that are not written in trio: its brokers share a thread of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.interception import Interception
+from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
+from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.files import DiskFiles
+from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
+from splashdam.model.errors import KafkaTimeoutError
+from splashdam.net.clock import SystemClock
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.users import UserStore
+
+R = TypeVar("R")
+
+_LOOK_S = 0.005
+
+
+class EmbeddedCluster(RunsInThread[Cluster]):
+    """Several brokers in a daemon thread, as a blocking context manager::
+
+        with EmbeddedCluster("./data", brokers=3) as cluster:
+            KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+
+    They replicate and elect leaders as Kafka does. Each has a directory and a port of its own, which it keeps
+    whatever happens to it. What there is at the end is there again the next time. In a forked child every
+    call raises ``IllegalStateError``. In a trio program use ``open_cluster``.
+
+    Args:
+        path: directory; made if missing. ``broker-1`` and so on in it are data directories of Kafka's.
+        brokers: how many; their node ids are 1, 2, ….
+        port: TCP port of the first broker, the others have those that follow; 0 for free ones.
+        host: address to listen on.
+        config: settings of all brokers by Kafka's dotted names, as in ``server.properties``:
+            ``{"min.insync.replicas": 2}``. ``default.replication.factor`` is 3 here, or as many as there are
+            brokers.
+        token_validator: for OAUTHBEARER, see ``open_broker``.
+        fsync: False: as ``EmbeddedBroker`` has it.
+        settings: as ``BrokerSettings``, by Python name: ``min_insync_replicas=2``.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or illegal.
+    """
+
+    _WHAT = "cluster"
+    _CLOCK: type[SystemClock] = SystemClock
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        brokers: int = 3,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        config: Mapping[str, Any] | None = None,
+        token_validator: TokenValidator | None = None,
+        fsync: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        BrokerSettings.from_options(settings, config)
+        self._path = path
+        self._interception = Interception()
+        self._clock = self._CLOCK()
+        self._opened = partial(
+            open_cluster,
+            path,
+            brokers,
+            host=host,
+            port=port,
+            clock=self._clock,
+            files=None if fsync else UnsyncedFiles(),
+            config=config,
+            token_validator=token_validator,
+            interception=self._interception,
+            **settings,
+        )
+
+    def _new_thread(self) -> LoopThread[Cluster]:
+        return LoopThread(self._WHAT, self._path, self._opened, self._clock)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of all brokers, those that are down too, separated by commas.
+
+        Raises:
+            IllegalStateError: the cluster does not run, or this is a forked child.
+        """
+        return self._thread().value.bootstrap_servers
+
+    @property
+    def nodes(self) -> list[int]:
+        """The node ids of all brokers.
+
+        Raises:
+            IllegalStateError: as ``bootstrap_servers``.
+        """
+        return self._thread().value.nodes
+
+    @property
+    def users(self) -> UserStore:
+        """Who may come in by listeners that ask; it can be changed whether the cluster runs or not."""
+        from splashdam.embedded_broker.security.users import UserStore
+
+        return UserStore(DiskFiles(), os.path.abspath(self._path))
+
+    # --- brokers come and go --------------------------------------------------------------------------------
+
+    def is_up(self, node: int) -> bool:
+        """Whether a broker runs."""
+        return self._ask(lambda cluster: cluster.is_up(node))
+
+    def start(self, node: int | None = None) -> None:
+        """Starts a broker that is down, at its port, or else all; returns once clients can connect.
+
+        Raises:
+            IllegalStateError: it runs already, or a directory is in use (the text names by which process).
+            KafkaConnectionError: a port is taken.
+            KafkaStorageError: a directory cannot be used.
+        """
+        if node is None:
+            self._begin()
+        else:
+            self._call(lambda cluster: cluster.start(node))
+
+    def stop(self, node: int | None = None, *, timeout_s: float | None = None) -> None:
+        """Ends a broker in order: what it leads is led by others first. Without a node: ends all together.
+
+        Who is down is left alone.
+
+        Raises:
+            KafkaTimeoutError: not all have ended within ``timeout_s`` seconds; they go on ending.
+            IllegalStateError: this is a forked child.
+        """
+        if node is None:
+            self._end(timeout_s)
+        else:
+            self._call(lambda cluster: cluster.stop(node))
+
+    def kill(self, node: int) -> None:
+        """Ends a broker as ``kill -9`` does: connections break, and its directory stays as it is.
+
+        The others notice at once; a real cluster takes ``broker.session.timeout.ms`` for that.
+        """
+        self._call(lambda cluster: cluster.kill(node))
+
+    def restart(self, node: int) -> None:
+        """Ends a broker in order and starts it again.
+
+        Raises:
+            As ``start``.
+        """
+        self._call(lambda cluster: cluster.restart(node))
+
+    # --- who leads what -------------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node id of a partition's leader, -1 while there is none.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self._ask(lambda cluster: cluster.leader_of(topic, partition))
+
+    def isr_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The node ids of the replicas in sync.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self._ask(lambda cluster: cluster.isr_of(topic, partition))
+
+    def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The node ids of the replicas, the preferred leader first.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self._ask(lambda cluster: cluster.replicas_of(topic, partition))
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Has another replica in sync lead a partition from now on, in the next leader epoch.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            BrokerResponseError: INELIGIBLE_REPLICA (107): ``to`` is down or not in sync.
+        """
+        self._ask(lambda cluster: cluster.move_leader(topic, partition, to))
+
+    def elect_preferred_leaders(self) -> None:
+        """Has the first replica of each partition lead it, where it is in sync."""
+        self._ask(lambda cluster: cluster.elect_preferred_leaders())
+
+    def wait_in_sync(self, timeout_s: float = 30.0) -> None:
+        """Returns once all replicas of all partitions are in sync.
+
+        Raises:
+            KafkaTimeoutError: they are not, after ``timeout_s`` seconds.
+        """
+        self._call(lambda cluster: _wait_in_sync(cluster, timeout_s))
+
+    def _call(self, function: Callable[[Cluster], Awaitable[R]]) -> R:
+        return self._thread().call(function)
+
+    def _ask(self, function: Callable[[Cluster], R]) -> R:
+        async def ask(cluster: Cluster) -> R:
+            return function(cluster)
+
+        return self._call(ask)
+
+
+async def _wait_in_sync(cluster: Cluster, timeout_s: float) -> None:
+    with trio.move_on_after(timeout_s):
+        while True:
+            if cluster.is_in_sync:
+                return
+            await trio.sleep(_LOOK_S)
+    raise KafkaTimeoutError(f"not all replicas are in sync after {timeout_s:g} s")
