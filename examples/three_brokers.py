@@ -1,4 +1,4 @@
-"""Three brokers that replicate; one is killed, and nothing is lost. Run it: python examples/three_brokers.py"""
+"""Three brokers that replicate; one is killed, nothing is lost. Run it: python examples/three_brokers.py"""
 
 import tempfile
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +167,17 @@ class Cluster:
 
     # --- brokers come and go --------------------------------------------------------------------------------
 
+    async def begin(self, settings: BrokerSettings) -> None:
+        """Starts all brokers.
+
+        Raises:
+            As ``start``.
+        """
+        for node in self._nodes:
+            await self.start(node)
+        self.controller.settle()
+        self._nursery.start_soon(self._rebalance_leaders, settings)
+
     async def start(self, node: int) -> None:
         """Starts a broker that is down, at its port, and returns once clients can connect.
 
@@ -301,8 +312,7 @@ class Cluster:
             {each: changed(now, state.is_eligible, preferred=True) for each, now in state.partitions.items()}
         )
 
-    async def rebalance_leaders(self, settings: BrokerSettings) -> None:
-        """Does so from time to time, as ``auto.leader.rebalance.enable`` says."""
+    async def _rebalance_leaders(self, settings: BrokerSettings) -> None:
         while settings.auto_leader_rebalance_enable:
             await trio.sleep(settings.leader_imbalance_check_interval_seconds)
             self.elect_preferred_leaders()
@@ -362,28 +372,32 @@ async def open_cluster(
         config=config or {},
     )
     common = opened.settings(1)
-    opened.files.make_directory(opened.path)
-    journal = Journal(opened.files, opened.path)
-    try:
-        controller = _controller(opened, journal, common)
+    failure: BaseException | None = None
+    with _directory(opened, common) as controller:
         async with trio.open_nursery() as nursery:
             cluster = Cluster(opened, controller, nursery)
             cluster.interception = interception or cluster.interception
-            for node in cluster.nodes:
-                await cluster.start(node)
-            controller.settle()
-            nursery.start_soon(cluster.rebalance_leaders, common)
-            yield cluster
+            try:
+                await cluster.begin(common)
+                yield cluster
+            except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
             controller.end()
-            for node in cluster.nodes:
-                await cluster.stop(node)
             nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+@contextmanager
+def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Controller]:
+    """The cluster's own files, which nobody else uses meanwhile."""
+    opened.files.make_directory(opened.path)
+    lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
+    try:
+        ids = ProducerIds(opened.files, opened.path, above=-1)
+        controller = Controller(journal, ids, partial(allows_unclean_election, settings))
+        controller.begin(journal.read())
+        yield controller
     finally:
         journal.close()
-
-
-def _controller(opened: ClusterOptions, journal: Journal, settings: BrokerSettings) -> Controller:
-    ids = ProducerIds(opened.files, opened.path, above=-1)
-    controller = Controller(journal, ids, partial(allows_unclean_election, settings))
-    controller.begin(journal.read())
-    return controller
+        lock.release()
