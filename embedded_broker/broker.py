@@ -192,6 +192,7 @@ class Broker:
         *,
         gate: Gate | None = None,
         advertised: Address | None = None,
+        is_trusted: bool = False,
     ) -> None:
         """Serves one client until its stream ends; whatever the client does, nothing is raised.
 
@@ -200,24 +201,26 @@ class Broker:
             address: what answers name as this broker's address; TCP connections name the one they reached.
             gate: lets the client in; None: everybody, in plaintext.
             advertised: what answers name instead.
+            is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
         """
         interceptor = self.interception.interceptor
         if interceptor is not None and not interceptor.admits(self):
             await trio.aclose_forcefully(stream)
             return
         if not isinstance(stream, trio.SocketStream):
-            await self.connections.serve(stream, advertised or address, gate)
+            await self.connections.serve(stream, advertised or address, gate, is_trusted=is_trusted)
             return
         self._sockets.add(stream.socket)
         try:
             ours, theirs = _tcp_addresses(stream)
-            await self.connections.serve(stream, advertised or ours or address, gate, theirs)
+            here = advertised or ours or address
+            await self.connections.serve(stream, here, gate, theirs, is_trusted=is_trusted)
         finally:
             self._sockets.discard(stream.socket)
 
-    def adopt(self, stream: trio.abc.Stream) -> None:
+    def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
         """As ``serve_stream``, in a task of the broker's own."""
-        self._nursery.start_soon(self.serve_stream, stream)
+        self._nursery.start_soon(partial(self.serve_stream, stream, is_trusted=is_trusted))
 
     def serve_listener(
         self, listener: trio.abc.Listener[Any], settings: Listener | None = None, gate: Gate | None = None

@@ -64,7 +64,13 @@ class Connections:
         self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
 
     async def serve(
-        self, stream: trio.abc.Stream, address: Address, gate: Gate | None, theirs: Address | None = None
+        self,
+        stream: trio.abc.Stream,
+        address: Address,
+        gate: Gate | None,
+        theirs: Address | None = None,
+        *,
+        is_trusted: bool = False,
     ) -> None:
         """Serves one client until its stream ends, if there is a place for it.
 
@@ -73,16 +79,19 @@ class Connections:
             address: what answers name as the broker's.
             gate: lets the client in; None: everybody, in plaintext.
             theirs: the client's address; None: it is in this process, and always has a place.
+            is_trusted: a broker of the same cluster is at the other end.
         """
         if theirs is None:
-            await self._serve(stream, address, gate, Client(), "a client in this process")
+            await self._serve(
+                stream, address, gate, Client(is_trusted=is_trusted), "a client in this process"
+            )
             return
         peer = address_text(*theirs)
         with self._place(theirs.host) as refusal:
             if refusal:
                 _log.warning("closed %s: %s", peer, refusal)
             elif await self._wait_turn(theirs.host):
-                client = Client(ANYBODY._replace(host=theirs.host))
+                client = Client(ANYBODY._replace(host=theirs.host), is_trusted=is_trusted)
                 await self._serve(stream, address, gate, client, peer)
                 return
             else:

@@ -141,7 +141,7 @@ class Cluster:
         if not node.is_up or frozenset((source, target)) in self._cut:
             raise KafkaConnectionError(f"no line from {source} to {target}")
         ours, theirs = memory_stream_pair()
-        node.broker.adopt(theirs)
+        node.broker.adopt(theirs, is_trusted=True)
         self.nodes[source].streams.append((target, ours))
         return ours
 
