@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS = 1.0
 _TURN_REQUESTS = 256
 """After so many requests of one wake, a few milliseconds, the other clients have their turn."""
+_TURN_BYTES = 1024
+"""A request counts once more for each of these: large ones may ask about much."""
 
 
 class ClientConnection:
@@ -132,12 +134,13 @@ class ClientConnection:
         self._interceptor = self._broker.interception.interceptor  # decided once for all that came together
         frames.reverse()  # a wake may bring 150,000: to take each from the front would move all the others
         while frames:
-            if not left_in_turn:
+            if left_in_turn <= 0:
                 await self._settle()
                 await trio.lowlevel.checkpoint()
                 left_in_turn = _TURN_REQUESTS
-            left_in_turn -= 1
-            await self._answer(frames.pop())
+            frame = frames.pop()
+            left_in_turn -= 1 + len(frame) // _TURN_BYTES
+            await self._answer(frame)
 
     async def _answer(self, frame: memoryview) -> None:
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:

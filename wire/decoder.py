@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from splashdam.wire import primitives
 from splashdam.wire.fields import BYTES, STRING, ArrayType, Field, FixedType, SizedType, StructType
-from splashdam.wire.message import Struct
+from splashdam.wire.message import Request, Struct
 from splashdam.wire.source import Source, smallest_size, tagged, untagged
 
 Decoder: TypeAlias = Callable[..., tuple[Any, int]]
@@ -22,7 +22,9 @@ Decoder: TypeAlias = Callable[..., tuple[Any, int]]
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: bool = False) -> Decoder:
     """The decoder of ``cls`` in ``version``, or its tracing twin."""
-    writer = _DecoderWriter(version, flexible, traced)
+    writer = _DecoderWriter(version, flexible, traced, issubclass(cls, Request))
+    if writer.is_request:
+        writer.line(f"left = {primitives.MAX_REQUEST_ELEMENTS}")
     writer.struct(cls, 0)
     writer.line("return o0, pos")
     parameters = "buf, pos, end, trace" if traced else "buf, pos, end"
@@ -32,13 +34,15 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: 
 class _DecoderWriter(Source):
     """Writes statements that read from ``buf`` at ``pos``; names end in the depth of nesting."""
 
-    def __init__(self, version: int, flexible: bool, traced: bool) -> None:
+    def __init__(self, version: int, flexible: bool, traced: bool, is_request: bool) -> None:
         super().__init__(version, flexible, traced)
+        self.is_request = is_request
         self.namespace.update(
             uvarint=primitives.read_uvarint,
             refuse_length=primitives.refuse_length,
             refuse_count=primitives.refuse_count,
             refuse_elements=primitives.refuse_elements,
+            refuse_request=primitives.refuse_request,
             refuse_string=primitives.refuse_string,
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
@@ -137,6 +141,9 @@ class _DecoderWriter(Source):
         smallest = smallest_size(element, self.version, self.flexible)
         with self.block("if n >= 0:"):
             self.line(f"if n * {smallest} > end - pos: refuse_count(n, {smallest}, end - pos)")
+            if self.is_request:
+                self.line("left -= n")
+                self.line("if left < 0: refuse_request()")
             if isinstance(element, FixedType) and element.format != "16s":
                 self.line(f'{target} = list(unpack_from(">%d{element.format}" % n, buf, pos))')
                 self.line(f"pos += n * {smallest}")

@@ -20,6 +20,10 @@ MAX_ELEMENTS = 1_000_000
 """Structures or strings in one array. No cluster has as many partitions; as objects they take 30 times the
 bytes of the smallest."""
 
+MAX_REQUEST_ELEMENTS = 50_000
+"""Elements in all arrays of one request together: what a broker does for each takes some microseconds, in a
+loop that all clients share. Kafka itself takes no more than 10,000 new partitions at once."""
+
 _VARINT_BYTES = 5
 SMALL = [bytes([value]) for value in range(128)]
 """The varints of one byte; compiled codecs look them up without a call."""
@@ -99,6 +103,11 @@ def refuse_count(count: int, smallest: int, left: int) -> NoReturn:
 def refuse_elements(count: int) -> NoReturn:
     """An array has more elements than any message that makes sense."""
     raise IllegalBytes(f"{count} elements are above the limit of {MAX_ELEMENTS}")
+
+
+def refuse_request() -> NoReturn:
+    """A request asks about more than a broker answers at a time."""
+    raise IllegalBytes(f"more than {MAX_REQUEST_ELEMENTS} elements are asked about at once; ask in parts")
 
 
 def refuse_string(size: int) -> NoReturn:

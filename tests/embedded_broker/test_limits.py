@@ -21,9 +21,12 @@ from splashdam.embedded_broker.access_settings import parse_overrides
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.request_memory import RequestMemory
+from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.codec import decode, encode
+from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 HERE = Address("broker", 9092)
@@ -202,3 +205,18 @@ def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
         assert memory.held_bytes == 0
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_million_partitions_in_one_request(talk: Talk, broker: Broker, nested: bool) -> None:
+    """AddPartitionsToTxn of so many held up everybody for 4.5 s; now that connection ends, unread."""
+    count = 1000 if nested else 1
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=list(range(1_000_000 // count)))] * count
+    await talk.send(AddPartitionsToTxnRequest(v3_and_below_topics=topics), 3)
+    assert await talk.is_closed()
+    with pytest.raises(ProtocolError, match="ask in parts"):
+        decode(
+            AddPartitionsToTxnRequest,
+            b"".join(encode(AddPartitionsToTxnRequest(v3_and_below_topics=topics), 3)),
+            3,
+        )

@@ -17,6 +17,7 @@ from splashdam.wire import codec
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.header import decode_request, decode_response, encode_request
 from splashdam.wire.message import Message
+from splashdam.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
 from splashdam.wire.messages.metadata import (
     MetadataRequest,
@@ -255,10 +256,16 @@ def test_large_messages_are_not_decoded_twice(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_too_many_elements() -> None:
-    """More than a million structures or strings are refused before the first one is made; numbers are not."""
-    peak, _, problem = traced(many_topics(1_000_001))
-    assert problem == "FetchRequest v12: 1000001 elements are above the limit of 1000000"
+    """More than a million structures or strings are refused before the first one is made; numbers are not.
+
+    A request has to do with 50,000 of all kinds, in all of its arrays.
+    """
+    peak, _, problem = traced(many_topics(50_001))
+    assert problem.endswith("more than 50000 elements are asked about at once; ask in parts")
     assert peak < 1
+    groups = [DescribedGroup()] * 1_000_001
+    with pytest.raises(ProtocolError, match="1000001 elements are above the limit of 1000000"):
+        decode(DescribeGroupsResponse, b"".join(encode(DescribeGroupsResponse(groups=groups), 5)), 5)
     nodes = MetadataResponsePartition(isr_nodes=list(range(1_000_001)))
     response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[nodes])])
     assert decode(MetadataResponse, b"".join(encode(response, 9)), 9) == response
