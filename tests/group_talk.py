@@ -65,7 +65,8 @@ class RawMember:
     async def begin_join(self, version: int = NEWEST_JOIN, **fields: Any) -> None:
         """Sends a JoinGroup; comes again with the id that it is told to take."""
         await self.talk.send(self.join_request(**fields), version)
-        if not self.member_id and version >= 4 and self.instance_id is None:
+        has_id = self.member_id or fields.get("member_id") or self.instance_id is not None
+        if version >= 4 and not has_id:
             answer = await self.talk.answer()
             assert answer.error_code == 79, answer
             self.member_id = answer.member_id

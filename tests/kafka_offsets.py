@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from foreign_groups import COMMIT, Committed
+from kafka_jars import KafkaBroker
 from kafka_reading import make_topic
 
 PLAIN, MOVED, MEMBERS = "readers", "movers", "members"
@@ -83,3 +87,18 @@ def _join(servers: str) -> None:
     assert consumer.poll(_WAIT_SECONDS) is not None
     consumer.commit(asynchronous=False)
     consumer.close()
+
+
+def take_over(broker: KafkaBroker, ours: Path) -> None:
+    """Starts a real broker anew with our ``__consumer_offsets-0`` in place of its own."""
+    make_topic(broker.bootstrap_servers, "t")
+    COMMIT["kafka-python"](broker.bootstrap_servers, "first", "t", Committed(1, ""))  # makes their topic
+    broker.stop()
+    theirs = broker.data / "__consumer_offsets-0"
+    for file in theirs.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    for log in ours.glob("*.log"):
+        shutil.copy(log, theirs)
+    (broker.data / ".kafka_cleanshutdown").unlink()
+    broker.start()

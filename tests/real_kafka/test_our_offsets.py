@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from foreign_groups import ASK, COMMIT, Committed
 from foreign_transactions import CLIENTS
 from kafka_jars import KafkaBroker, dump_log
+from kafka_offsets import take_over
 from kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -45,18 +45,7 @@ def test_kafka_dump_log_decodes_our_offsets(version: str, tmp_path: Path) -> Non
 
 def test_a_real_broker_takes_our_offsets_over(broker: KafkaBroker, tmp_path: Path) -> None:
     """It answers what we would: what was committed, and not what was aborted."""
-    ours = written_by_us(tmp_path / "ours")
-    make_topic(broker.bootstrap_servers, "t")
-    COMMIT["kafka-python"](broker.bootstrap_servers, "first", "t", Committed(1, ""))  # makes their topic
-    broker.stop()
-    theirs = broker.data / "__consumer_offsets-0"
-    for file in theirs.iterdir():
-        if file.name != "partition.metadata":
-            file.unlink()
-    for log in ours.glob("*.log"):
-        shutil.copy(log, theirs)
-    (broker.data / ".kafka_cleanshutdown").unlink()
-    broker.start()
+    take_over(broker, written_by_us(tmp_path / "ours"))
     for ask in ASK.values():
         plain, moved = (ask(broker.bootstrap_servers, group, "t") for group in (PLAIN, MOVED))
         assert plain is not None
