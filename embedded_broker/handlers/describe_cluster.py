@@ -37,7 +37,8 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -
     if request.include_fenced_brokers:
         answer.brokers += [
             DescribeClusterBroker(broker_id=node_id, is_fenced=True)
-            for node_id in sorted(state.brokers.keys() - addresses.keys())
+            for node_id, known in sorted(state.brokers.items())
+            if known.is_fenced and node_id not in addresses
         ]
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
