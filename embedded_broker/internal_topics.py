@@ -22,6 +22,7 @@ from splashdam.model.broker_errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    RequestTimedOutError,
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
@@ -201,7 +202,7 @@ def _as_coordinator() -> Iterator[None]:
         yield
     except NotLeaderOrFollowerError as error:
         raise error_for(ErrorCode.NOT_COORDINATOR, error.message) from error
-    except (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError) as error:
+    except (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError, RequestTimedOutError) as error:
         raise CoordinatorNotAvailableError(error.message) from error
 
 
@@ -244,7 +245,8 @@ def answer_when_all_safe(
 async def _when_safe(due: Iterable[tuple[Log, int, bool]], answer: Response, refuse: Refuse) -> Response:
     try:
         for log, end_offset, needs_sync in due:
-            await wait_safe(log, end_offset, needs_sync=needs_sync)
+            with _as_coordinator():
+                await wait_safe(log, end_offset, needs_sync=needs_sync)
     except BrokerResponseError as error:
         return refuse(error)
     return answer
@@ -260,15 +262,16 @@ async def wait_safe(log: Log, end_offset: int, *, needs_sync: bool) -> None:
 
     Raises:
         KafkaStorageError: the disk failed.
-        CoordinatorNotAvailableError: not enough replicas have it, or not in time; it stays in the log.
-        BrokerResponseError: NOT_COORDINATOR (16): another broker leads now.
+        NotLeaderOrFollowerError: another broker leads now.
+        NotEnoughReplicasAfterAppendError, RequestTimedOutError: too few replicas have it, or not in time; it
+            stays in the log.
     """
     if needs_sync and log.recovery_point < end_offset:
         await log.sync()
     if log.replication is not None and log.high_watermark < end_offset:
-        with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope, _as_coordinator():
+        with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope:
             await log.replication.wait_replicated(end_offset)
         if scope.cancelled_caught:
-            raise CoordinatorNotAvailableError(
+            raise RequestTimedOutError(
                 f"not all replicas in sync have {log.topic_partition} up to {end_offset}"
             )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.internal_topics import wait_safe
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.completion import write_marker
-from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.write_txn_markers import (
@@ -23,7 +23,7 @@ from splashdam.wire.messages.write_txn_markers import (
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse | Parked:
-    """One result for each partition; where logs promise stable storage, behind their sync."""
+    """One result for each partition; behind the sync of logs that promise it, and their replicas."""
     written: list[tuple[WritableTxnMarkerPartitionResult, Log]] = []
     answer = WriteTxnMarkersResponse(
         markers=[
@@ -43,19 +43,23 @@ def write_txn_markers(
             for marker in request.markers
         ]
     )
-    due = [(result, log) for result, log in written if log.must_flush]
+    due = [
+        (result, log, log.log_end_offset, log.must_flush)
+        for result, log in written
+        if log.must_flush or log.high_watermark < log.log_end_offset
+    ]
     if not due:
         return answer
 
-    async def when_flushed() -> WriteTxnMarkersResponse:
-        for result, log in due:
+    async def when_safe() -> WriteTxnMarkersResponse:
+        for result, log, end_offset, needs_sync in due:
             try:
-                await log.sync()
-            except KafkaStorageError as error:
+                await wait_safe(log, end_offset, needs_sync=needs_sync)
+            except BrokerResponseError as error:
                 result.error_code = error.code
         return answer
 
-    return Parked(when_flushed)
+    return Parked(when_safe)
 
 
 def _write(
