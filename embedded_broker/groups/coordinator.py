@@ -256,7 +256,10 @@ class GroupCoordinator:
             self._earlier = trio.Event()
             with trio.move_on_at(self.timers.next_ms / 1000):
                 await self._earlier.wait()
-            self.timers.step(self.now_ms())
+            try:
+                self.timers.step(self.now_ms())
+            except Exception:  # of one group; the others' timers, and the broker, go on
+                _log.exception("what was due of a group failed")
 
     def _on_earlier(self) -> None:
         self._earlier.set()

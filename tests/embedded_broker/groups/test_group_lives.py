@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 import trio.lowlevel
@@ -262,3 +263,33 @@ async def test_topic_ids(broker: Broker, network: MemoryNetwork, autojump_clock:
                 each.topic_id: [(place.committed_offset, place.error_code) for place in each.partitions]
                 for each in group.topics
             }
+
+
+async def test_a_group_that_is_too_large_after_a_restart(
+    broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """group.max.size was made smaller: its members join again, and the last one is refused (81)."""
+    async with members_of(network, 2) as (first, second):
+        await settle(first, second)
+        broker.settings = attrs.evolve(broker.settings, group_max_size=1)
+        broker.groups.load_all()
+        assert await first.heartbeat() == 27
+        await first.begin_join()
+        assert (await second.join()).error_code == 81
+        assert (await first.joined()).generation_id == 2
+
+
+async def test_a_timer_that_fails_costs_no_other(
+    broker: Broker, network: MemoryNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker says so in its log, and goes on."""
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    async with members_of(network, 1) as (member,):
+        await settle(member)
+        broker.groups.timers.set(("other", "session"), broker.groups.now_ms() + 1000, fail)
+        await trio.sleep(11)
+        assert await member.heartbeat() == 25
+    assert "what was due of a group failed" in caplog.text

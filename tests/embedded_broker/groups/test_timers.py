@@ -1,0 +1,54 @@
+"""One queue for all timers: each is called once, when it is due, however often it was put off."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splashdam.embedded_broker.groups.timers import NEVER, Timers
+
+keys = st.integers(0, 4).map(lambda number: ("g", str(number)))
+steps = st.lists(
+    st.tuples(st.just("set"), keys, st.integers(0, 50))
+    | st.tuples(st.just("cancel"), keys, st.just(0))
+    | st.tuples(st.just("wait"), keys, st.integers(0, 30)),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_they_are_called_when_they_are_due(todo: list[tuple[str, tuple[str, ...], int]]) -> None:
+    """As a plain dictionary says; nothing is due before ``next_ms``."""
+    timers, model, now_ms = Timers(), dict[tuple[str, ...], int](), 0
+    called: list[tuple[str, ...]] = []
+    for what, key, number in todo:
+        if what == "set":
+            timers.set(key, now_ms + number, partial(called.append, key))
+            model[key] = now_ms + number
+        elif what == "cancel":
+            timers.cancel(key)
+            model.pop(key, None)
+        else:
+            now_ms += number
+            timers.step(now_ms)
+            due = {each for each, at_ms in model.items() if at_ms <= now_ms}
+            assert sorted(called) == sorted(due)
+            assert [model[each] for each in called] == sorted(model[each] for each in called)
+            for each in due:
+                del model[each]
+            called.clear()
+        assert len(timers) == len(model)
+        assert timers.next_ms <= min(model.values(), default=NEVER)
+
+
+def test_heartbeats_leave_the_queue_alone() -> None:
+    """A timer that is put off is in it once, and wakes nobody; one that is due sooner does."""
+    woken: list[str] = []
+    timers = Timers(partial(woken.append, "now"))
+    for number in range(100):
+        timers.set(("g", "session"), 1000 + number, woken.clear)
+    assert (len(woken), timers.next_ms) == (1, 1000)
+    timers.set(("g", "join"), 500, woken.clear)
+    assert (len(woken), timers.next_ms) == (2, 500)
