@@ -264,7 +264,7 @@ class Cluster:
         if node.broker is None or node.broker.is_killed:
             raise KafkaConnectionError(f"broker {node_id} is down")
         ours, theirs = socket_pair()
-        node.broker.adopt(stream_of(theirs))
+        node.broker.adopt(stream_of(theirs), is_trusted=True)
         return stream_of(ours)
 
     # --- who leads what -------------------------------------------------------------------------------------
