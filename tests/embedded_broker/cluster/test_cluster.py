@@ -11,10 +11,14 @@ import trio
 from broker_talk import Talk, batch, produce
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.access_settings import AUTHORIZER
 from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
 from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork, memory_stream_pair
@@ -214,3 +218,15 @@ async def test_a_cluster_has_brokers(kit: Kit) -> None:
             await cluster.kill(2)
         with pytest.raises(IllegalStateError, match="broker 1 runs already"):
             await cluster.start(1)
+
+
+async def test_brokers_need_no_acls_and_share_those_of_clients(kit: Kit) -> None:
+    """With an authorizer clients are refused, followers are not, and what one broker is told holds at all."""
+    async with kit.opened(authorizer_class_name=AUTHORIZER) as cluster:
+        create(cluster, 1, 2, 3, min_insync_replicas="3")
+        assert await send(cluster, 1, b"a") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        everybody = Acl(
+            ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.WRITE, Permission.ALLOW
+        )
+        cluster.broker(2).access.acls.add([everybody])
+        assert await send(cluster, 1, b"a") == 0
