@@ -56,10 +56,15 @@ def run_tool(version: str, main_class: str, *arguments: str) -> str:
     return done.stdout
 
 
-def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
-    """What kafka-dump-log says of the files; skips the test where the tools were not published."""
+def need_tools(version: str) -> None:
+    """Skips the test where the command line tools of a version were not published."""
     if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
         pytest.skip(f"Kafka {version} is there without its command line tools")
+
+
+def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
+    """What kafka-dump-log says of the files; skips the test where the tools were not published."""
+    need_tools(version)
     main_class = _DUMP_LOG.get(version.partition(".")[0], _NEWER_DUMP_LOG)
     return run_tool(version, main_class, *options, "--files", ",".join(map(str, files)))
 

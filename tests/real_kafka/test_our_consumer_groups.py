@@ -12,7 +12,7 @@ import trio
 from broker_talk import Talk
 from consumer_group_talk import WireMember, describe, settle
 from foreign_groups import COMMIT, Committed
-from kafka_jars import KafkaBroker, classpath, dump_log, run_tool
+from kafka_jars import KafkaBroker, classpath, dump_log, need_tools, run_tool
 from kafka_reading import make_topic
 
 from splashdam import KafkaProducer
@@ -112,6 +112,7 @@ async def test_a_real_broker_takes_our_group_over(broker: KafkaBroker, tmp_path:
 
 def test_kafkas_console_consumer_reads_with_the_new_protocol(version: str, tmp_path: Path) -> None:
     """And its command describes and lists the group."""
+    need_tools(version)
     with EmbeddedBroker(tmp_path, num_partitions=4) as broker:
         servers = ["--bootstrap-server", broker.bootstrap_servers]
         make_topic(broker.bootstrap_servers, "t")

@@ -21,7 +21,10 @@ RECORDS = 60
 def servers(tmp_path: Path) -> Iterator[str]:
     """A broker with a topic ``t`` of six partitions, ten records in each; members are heard often."""
     with EmbeddedBroker(
-        tmp_path, num_partitions=PARTITIONS, group_consumer_heartbeat_interval_ms=20
+        tmp_path,
+        num_partitions=PARTITIONS,
+        group_consumer_heartbeat_interval_ms=20,
+        group_initial_rebalance_delay_ms=0,
     ) as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         for number in range(RECORDS):
@@ -84,9 +87,9 @@ def poll_until(is_so: Callable[[], bool], *readers: Reader) -> None:
 
 def share(*readers: Reader) -> list[int]:
     """How many partitions everybody has; nobody's are another's."""
-    counts = [len(each.partitions) for each in readers]
-    assert len(set().union(*(each.partitions for each in readers))) == sum(counts)
-    return counts
+    have = [each.partitions for each in readers]
+    assert len(set().union(*have)) == sum(map(len, have)), (have, [each.calls for each in readers])
+    return [len(each) for each in have]
 
 
 def test_three_members_come_and_go(servers: str) -> None:
@@ -143,3 +146,26 @@ def test_pattern_and_assignor_of_the_client(servers: str) -> None:
     with suppress(confluent_kafka.KafkaException):
         first.close()
     second.close()
+
+
+def test_members_change_to_the_new_protocol_and_back_one_by_one(servers: str) -> None:
+    """A rolling upgrade and a rolling downgrade: at each step all is read, and no record twice."""
+    classic = {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "range",
+        "heartbeat.interval.ms": 20,
+    }
+    first, second = Reader(servers, **classic), Reader(servers, **classic)
+    poll_until(lambda: share(first, second) == [3, 3], first, second)
+    poll_until(lambda: len(first.values) + len(second.values) == RECORDS, first, second)
+    first.close()
+    new = Reader(servers)
+    poll_until(lambda: share(new, second) == [3, 3], new, second)
+    second.close()
+    poll_until(lambda: share(new) == [PARTITIONS], new)
+    back = Reader(servers, **classic)
+    poll_until(lambda: share(new, back) == [3, 3], new, back)
+    new.close()
+    poll_until(lambda: share(back) == [PARTITIONS], back)
+    back.close()
+    assert new.values == back.values == []

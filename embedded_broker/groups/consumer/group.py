@@ -58,6 +58,7 @@ class ConsumerGroup:
     regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
     static_members: dict[str, str] = attrs.field(factory=dict)
     holders: dict[TopicIdPartition, str] = attrs.field(factory=dict)
+    _names: frozenset[str] | None = attrs.field(default=None, init=False, eq=False)
 
     def copy(self) -> Self:
         """One that changes by itself."""
@@ -109,10 +110,11 @@ class ConsumerGroup:
         return metadata.topic_names | resolved.topics if resolved else metadata.topic_names
 
     def subscribed_names(self) -> frozenset[str]:
-        """The names of the topics that any member wants."""
-        return frozenset[str]().union(
-            *(self.subscription_of(each.metadata) for each in self.members.values())
-        )
+        """The names of the topics that any member wants; known until a subscription changes."""
+        if self._names is None:
+            wanted = (self.subscription_of(each.metadata) for each in self.members.values())
+            self._names = frozenset[str]().union(*wanted)
+        return self._names
 
     def regexes_in_use(self) -> set[str]:
         """The patterns of its members."""
@@ -138,9 +140,11 @@ class ConsumerGroup:
             case CurrentChange(member_id, current):
                 self._set_current(member_id, current)
             case RegexChange(regex, resolved):
+                self._names = None
                 _put(self.regexes, regex, resolved)
 
     def _set_metadata(self, member_id: str, metadata: MemberMetadata | None) -> None:
+        self._names = None
         member = self.members.get(member_id) or ConsumerMember(member_id)
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:

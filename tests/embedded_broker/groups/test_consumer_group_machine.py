@@ -115,4 +115,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestGroupMachine.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
