@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -165,25 +166,40 @@ def test_members_are_answered_alike(version: str, tmp_path: Path) -> None:
     assert differences == []
 
 
+async def begin(servers: str) -> tuple[str, int]:
+    """A member with an assignment, which then goes without a word: its id and generation."""
+    async with members(servers, 1, "moved") as (member,):
+        await settle(member)
+        return member.member_id, member.generation_id
+
+
+async def go_on(servers: str, member_id: str, generation_id: int) -> list[Any]:
+    """The same member finds its group again."""
+    async with members(servers, 1, "moved") as (member,):
+        member.member_id, member.generation_id = member_id, generation_id
+        answer = await once(member.sync, lambda answer: answer.error_code != LOAD_IN_PROGRESS)
+        return [answer.error_code, answer.assignment, await member.heartbeat()]
+
+
 def test_a_real_broker_goes_on_with_our_group(broker: KafkaBroker, version: str, tmp_path: Path) -> None:
     """Kafka's dump tool reads its record, and its member's next heartbeat is answered by Kafka."""
-    generation: list[Any] = []
-
-    async def begin(servers: str) -> None:
-        async with members(servers, 1, "moved") as (member,):
-            await settle(member)
-            generation.extend((member.member_id, member.generation_id))
-
-    async def go_on(servers: str) -> list[Any]:
-        async with members(servers, 1, "moved") as (member,):
-            member.member_id, member.generation_id = generation
-            answer = await once(member.sync, lambda answer: answer.error_code != LOAD_IN_PROGRESS)
-            return [answer.error_code, answer.assignment, await member.heartbeat()]
-
     with ours_at(tmp_path) as ours:
-        trio.run(begin, ours.bootstrap_servers)
+        known = trio.run(begin, ours.bootstrap_servers)
     data = tmp_path / "ours" / "__consumer_offsets-0"
     said = dump_log(version, next(data.glob("*.log")), options=("--offsets-decoder",))
-    assert generation[0] in said
+    assert known[0] in said
     take_over(broker, data)
-    assert trio.run(go_on, broker.bootstrap_servers) == [0, b"a", 0]
+    assert trio.run(go_on, broker.bootstrap_servers, *known) == [0, b"a", 0]
+
+
+def test_we_go_on_with_a_real_brokers_group(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The other way round."""
+    servers = broker.bootstrap_servers
+    make_topic(servers, "t")
+    COMMIT["kafka-python"](servers, "first", "t", Committed(1, ""))  # makes the topic of offsets
+    known = trio.run(begin, servers)
+    broker.stop()
+    shutil.copytree(broker.data / "__consumer_offsets-0", tmp_path / "ours" / "__consumer_offsets-0")
+    shutil.copy(broker.data / "meta.properties", tmp_path / "ours")
+    with ours_at(tmp_path) as ours:
+        assert trio.run(go_on, ours.bootstrap_servers, *known) == [0, b"a", 0]
