@@ -18,7 +18,6 @@ from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
-    KafkaStorageError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -124,6 +123,18 @@ class InternalTopic:
         """The partition that holds what is known of a group id or transactional id."""
         return partition_for(key, self.partition_count)
 
+    def make(self) -> None:
+        """Makes the topic where it is missing.
+
+        Raises:
+            CoordinatorNotAvailableError: that cannot be done.
+        """
+        try:
+            if self._broker.topics.get(self.name) is None:
+                self._broker.topics.create(self.name)
+        except BrokerResponseError as error:
+            raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+
     def log(self, partition: int) -> Log:
         """The log of a partition; makes the topic where it is missing.
 
@@ -132,11 +143,7 @@ class InternalTopic:
                 made.
             BrokerResponseError: NOT_COORDINATOR (16): another broker leads it.
         """
-        try:
-            if self._broker.topics.get(self.name) is None:
-                self._broker.topics.create(self.name)
-        except KafkaStorageError as error:
-            raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+        self.make()
         log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
         if log is None:
             raise CoordinatorNotAvailableError(f"this broker does not have {self.name}-{partition}")

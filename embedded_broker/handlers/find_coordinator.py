@@ -1,20 +1,26 @@
-"""FindCoordinator 0–6: this broker, for consumer groups and for transactional ids.
+"""FindCoordinator 0–6: who leads the partition that a consumer group or transactional id is kept in.
 
-It answers at once, so that no client waits for a time-out; what a coordinator then does is a matter of its
-own keys. Share groups (key type 2) are refused with 42.
+That is answered at once, so that no client waits for a time-out; 15 where nobody leads it now. A broker that
+is alone coordinates everything, and makes the topic when there is something to keep. Share groups (key type
+2) are refused with 42.
 """
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalTopic
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import CoordinatorNotAvailableError
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 
-_GROUP, _TRANSACTION = 0, 1
+_TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+"""By the type of the key."""
 
 
 @handles(FindCoordinatorRequest, versions=range(7))
@@ -35,7 +41,7 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
-    if key_type not in (_GROUP, _TRANSACTION):
+    if key_type not in _TOPICS:
         return Coordinator(
             key=key,
             node_id=-1,
@@ -43,6 +49,27 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"this broker coordinates consumer groups (0) and transactions (1), not {key_type}",
         )
-    return Coordinator(
-        key=key, node_id=context.broker.node_id, host=context.address.host, port=context.address.port
-    )
+    try:
+        node_id = _leader(key, _TOPICS[key_type], context)
+    except BrokerResponseError as error:
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
+    address = context.broker.leadership.brokers(context.address)[node_id]
+    return Coordinator(key=key, node_id=node_id, host=address.host, port=address.port)
+
+
+def _leader(key: str, name: str, context: RequestContext) -> int:
+    """The node that coordinates a key; makes its topic where it is missing.
+
+    Raises:
+        CoordinatorNotAvailableError: nobody leads the partition, or the topic cannot be made.
+    """
+    broker = context.broker
+    topic = InternalTopic(name, broker)
+    if not broker.controller.is_alone:
+        topic.make()
+    leader = broker.leadership.leader_of(TopicPartition(name, topic.partition_for(key)))
+    if leader is None:
+        return broker.node_id
+    if leader.node_id not in broker.leadership.brokers(context.address):
+        raise CoordinatorNotAvailableError(f"nobody leads the partition of {name} that holds {key!r}")
+    return leader.node_id

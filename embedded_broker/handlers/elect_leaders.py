@@ -1,0 +1,83 @@
+"""ElectLeaders 0–2: the preferred leader of partitions, or, unclean, any where nobody leads; as KRaft does.
+
+A partition that needs none is 84, in a question about all partitions left out; a preferred leader that is
+down or not in sync 80, and nobody at all who could lead 83.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.cluster.election import changed
+from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+@handles(ElectLeadersRequest, versions=range(3))
+def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """One code for each partition."""
+    kind = request.election_type if context.version >= 1 else _PREFERRED
+    if kind not in (_PREFERRED, _UNCLEAN):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.topic_partitions is None:
+        asked = sorted(context.broker.controller.state.partitions)
+    else:
+        asked = [
+            TopicPartition(each.topic, number)
+            for each in request.topic_partitions
+            for number in each.partitions
+        ]
+    results: dict[str, list[PartitionResult]] = {}
+    for topic_partition in asked:
+        result = _elect(topic_partition, kind, context)
+        if request.topic_partitions is None and result.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        results.setdefault(topic_partition.topic, []).append(result)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=each) for topic, each in results.items()
+        ]
+    )
+
+
+def _elect(topic_partition: TopicPartition, kind: int, context: RequestContext) -> PartitionResult:
+    result = PartitionResult(partition_id=topic_partition.partition)
+    controller = context.broker.controller
+    try:
+        before = controller.state.partitions.get(topic_partition)
+        if before is None:
+            raise UnknownTopicOrPartitionError(f"there is no partition {topic_partition}")
+        _check_needed(before, kind)
+        after = changed(
+            before, controller.state.is_eligible, preferred=kind == _PREFERRED, unclean=kind == _UNCLEAN
+        )
+        _check_elected(after, kind)
+        controller.change_partitions({topic_partition: after})
+    except BrokerResponseError as error:
+        result.error_code, result.error_message = error.code, error.message
+    return result
+
+
+def _check_needed(before: PartitionState, kind: int) -> None:
+    is_right = before.leader == before.replicas[0] if kind == _PREFERRED else before.leader != NOBODY
+    if is_right:
+        raise error_for(ErrorCode.ELECTION_NOT_NEEDED, f"node {before.leader} leads already")
+
+
+def _check_elected(after: PartitionState, kind: int) -> None:
+    if kind == _PREFERRED and after.leader != after.replicas[0]:
+        raise error_for(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"node {after.replicas[0]} is down or not in sync"
+        )
+    if after.leader == NOBODY:
+        raise error_for(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is there that could lead")

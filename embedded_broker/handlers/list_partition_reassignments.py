@@ -1,0 +1,41 @@
+"""ListPartitionReassignments 0: the partitions whose replicas are changing, with those that come and go."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+@handles(ListPartitionReassignmentsRequest, versions=range(1))
+def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """Of all partitions, or of those asked for; others of them are left out."""
+    partitions = context.broker.controller.state.partitions
+    if request.topics is None:
+        asked = sorted(partitions)
+    else:
+        asked = [
+            TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes
+        ]
+    found: dict[str, list[OngoingPartitionReassignment]] = {}
+    for topic_partition in asked:
+        state = partitions.get(topic_partition)
+        if state is not None and state.is_reassigning:
+            found.setdefault(topic_partition.topic, []).append(
+                OngoingPartitionReassignment(
+                    partition_index=topic_partition.partition,
+                    replicas=list(state.replicas),
+                    adding_replicas=list(state.adding_replicas),
+                    removing_replicas=list(state.removing_replicas),
+                )
+            )
+    return ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name=name, partitions=each) for name, each in found.items()]
+    )
