@@ -15,6 +15,7 @@ import trio
 from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.cluster.member import ClusterMember
+from splashdam.embedded_broker.cluster.peers import Peers
 from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.configs import DynamicConfigs
 from splashdam.embedded_broker.connections import Connections
@@ -36,6 +37,7 @@ from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -78,10 +80,12 @@ class Broker:
         leadership: who leads which partition.
         controller: of the cluster; its own where it is alone.
         member: its side of the cluster.
+        peers: the other brokers.
         replicas: hears how far followers have fetched.
         groups: coordinates consumer groups.
         offsets: what groups have committed.
         transactions: coordinates transactions.
+        enrolments: what other coordinators say of transactions.
         configs: what is set while it runs.
         telemetry: asks clients for their metrics, and keeps them.
         interception: who stands between clients and handlers, if anybody does; it may be replaced.
@@ -121,10 +125,12 @@ class Broker:
         self.replicas: TakesReplicaFetches = NoReplicas()
         if membership is not None:
             self.replicas = replicas_of(self, membership, nursery.start_soon)
+        self.peers = Peers(self, membership, nursery.start_soon)
         self.producer_ids = self.leadership.producer_ids
         self.groups = GroupCoordinator(self)
         self.offsets = self.groups.offsets
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
+        self.enrolments = RemoteEnrolments(self)
         self.member = ClusterMember(
             self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
         )

@@ -86,7 +86,8 @@ def _results(
     asked: AddPartitionsToTxnTransaction, context: RequestContext, logs: list[Log]
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = _partitions(asked)
-    missing = partitions - context.broker.logs.logs.keys()
+    leader_of = context.broker.leadership.leader_of
+    missing = {each for each in partitions if leader_of(each) is None}
     if asked.verify_only:
         codes = {each: _verified(asked, each, context) for each in partitions}
     elif missing:

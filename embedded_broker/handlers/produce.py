@@ -29,7 +29,9 @@ from splashdam.embedded_broker.storage.append_checks import RecordErrors
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
-from splashdam.embedded_broker.transactions.enrolment import enrol
+from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
+from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
+from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -79,10 +81,44 @@ def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse
     """
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         _name_topics(request, context.broker)
+    if request.transactional_id is not None:
+        coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
+        if coordinator is not None:
+            return Parked(partial(_append_with_consent, coordinator, request, context))
+    return _append_in_order(request, context)
+
+
+def _append_in_order(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
     state_log = _state_to_sync(request, context)
     if state_log is not None:
         return Parked(partial(_append_behind, state_log, request, context))
     return _append_all(request, context)
+
+
+async def _append_with_consent(
+    coordinator: int, request: ProduceRequest, context: RequestContext
+) -> Response | None:
+    """As usual, behind the answer of another broker that coordinates the transaction."""
+    broker, transactional_id = context.broker, request.transactional_id or ""
+    is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
+    wanted = [
+        Enrolment(TopicPartition(topic.name, data.index), producer_of(data.records or b""))
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if _must_enrol(TopicPartition(topic.name, data.index), data.records, broker)
+    ]
+    async with broker.enrolments.asked(coordinator, transactional_id, wanted, is_implicit=is_implicit):
+        appended = _append_in_order(request, context)
+    return await appended.wait() if isinstance(appended, Parked) else appended
+
+
+def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: Broker) -> bool:
+    """Whether a batch may be the first one of its transaction in a partition that is led here."""
+    log = broker.logs.logs.get(topic_partition)
+    if log is None or batch is None or len(batch) < HEADER_BYTES:
+        return False
+    is_transactional = bool(batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
+    return is_transactional and not log.producers.has_open_transaction(*producer_of(batch))
 
 
 def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:

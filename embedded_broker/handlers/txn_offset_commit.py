@@ -6,16 +6,21 @@ group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
 from splashdam.embedded_broker.groups.committing import Sorted
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.internal_topics import answer_when_all_safe
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
+from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.wire.message import Response
 from splashdam.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -30,6 +35,28 @@ _FIRST_IMPLICIT_VERSION = 5
 @handles(TxnOffsetCommitRequest, versions=range(6))
 def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
     """Commits what can be, as part of the transaction; every partition has its own code."""
+    coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
+    if coordinator is not None:
+        return Parked(partial(_commit_with_consent, coordinator, request, context))
+    return _commit_all(request, context)
+
+
+async def _commit_with_consent(
+    coordinator: int, request: TxnOffsetCommitRequest, context: RequestContext
+) -> Response | None:
+    """As usual, behind the answer of another broker that coordinates the transaction."""
+    broker, wanted = context.broker, []
+    with suppress(BrokerResponseError):  # raised again, and answered, when it is to be committed
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        wanted.append(Enrolment(broker.offsets.partition_of(request.group_id), producer))
+    is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
+    enrolments = broker.enrolments
+    async with enrolments.asked(coordinator, request.transactional_id, wanted, is_implicit=is_implicit):
+        answer = _commit_all(request, context)
+    return await answer.wait() if isinstance(answer, Parked) else answer
+
+
+def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
     found = Sorted(request.topics, context.broker)
     try:
         logs = _commit(request, context, found) if found.offsets else []

@@ -6,7 +6,7 @@ from splashdam.embedded_broker.internal_topics import wait_safe
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
-from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.write_txn_markers import (

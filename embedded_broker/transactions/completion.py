@@ -1,27 +1,26 @@
 """From a decided transaction to a complete one: a marker in every partition, then the state that says so.
 
-Kafka sends markers to the leaders by WriteTxnMarkers; here all partitions are at hand, and the whole is done
-before EndTxn is answered: whoever reads behind a commit finds it, and the next transaction need not wait.
-Where a log promises to be on stable storage, the decision is synced before the first marker is written, and
-the markers before the transaction is called complete, so that no power cut leaves half of it. What the disk
-refuses is tried again from time to time; the producer is told to wait (51) until then.
+The whole is done before EndTxn is answered, also where other brokers have to write markers: whoever reads
+behind a commit finds it, and the next transaction need not wait. Where a log promises to be on stable
+storage, the decision is synced before the first marker is written, and the markers before the transaction is
+called complete, so that no power cut leaves half of it; replicas in sync are waited for alike. What is
+refused is tried again from time to time; the producer is told to wait (51) until then.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.internal_topics import wait_safe
 from splashdam.embedded_broker.storage.housekeeping import logged
-from splashdam.embedded_broker.storage.transaction_marker import MARKER_BYTES, TransactionMarker
+from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
+from splashdam.embedded_broker.transactions.markers import NEEDLESS, Leaders, write_elsewhere, write_marker
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
-from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
@@ -34,31 +33,6 @@ _log = logging.getLogger(__name__)
 
 StartSoon = Callable[[Callable[[TransactionMetadata], Awaitable[object]], TransactionMetadata], object]
 """Begins a task of the broker's own, with one argument."""
-
-_NEEDLESS = (
-    UnknownTopicOrPartitionError,  # the topic was deleted
-    InvalidProducerEpochError,  # whatever is open there is of a newer epoch
-    error_class(ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-)
-
-
-def write_marker(broker: Broker, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:
-    """Ends a producer's transaction in one partition, and tells whoever waits for that.
-
-    Raises:
-        UnknownTopicOrPartitionError: the partition is not here.
-        BrokerResponseError: what ``Log.append_marker`` raises.
-    """
-    log = broker.logs.logs.get(topic_partition)
-    if log is None:
-        raise UnknownTopicOrPartitionError(f"this broker does not host {topic_partition}")
-    log.append_marker(marker, now_ms=broker.clock.wall_ms())
-    broker.parking.ended_transaction(topic_partition, MARKER_BYTES)
-    if topic_partition.topic == CONSUMER_OFFSETS:
-        broker.offsets.end_transaction(
-            topic_partition.partition, marker.producer_id, committed=marker.is_commit
-        )
-    return log
 
 
 class TransactionCompletion:
@@ -104,16 +78,19 @@ class TransactionCompletion:
 
     def _go_on(self, metadata: TransactionMetadata) -> None:
         transactional_id = metadata.transactional_id
+        if transactional_id in self._under_way:  # from an earlier time as coordinator; again behind it
+            return
         with logged(f"completing the transaction of {transactional_id!r}"):
-            if self._waits_for_disk(metadata):
+            if not self._broker.controller.is_alone or self.must_sync(metadata):
                 self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
                 return
-            self._owed[transactional_id] -= self._write_markers(metadata).keys()
+            owed = self._owed[transactional_id]
+            owed.difference_update(self._write_markers(metadata, owed))
             self._complete(metadata)
         self._note_refusal(transactional_id)
 
-    def _waits_for_disk(self, metadata: TransactionMetadata) -> bool:
+    def must_sync(self, metadata: TransactionMetadata) -> bool:
         """Whether a log involved promises that what it acknowledges survives a power cut."""
         logs = [self._coordinator.log_of(metadata.transactional_id)]
         logs += filter(None, map(self._broker.logs.logs.get, metadata.partitions))
@@ -123,29 +100,39 @@ class TransactionCompletion:
         transactional_id = metadata.transactional_id
         try:
             with logged(f"completing the transaction of {transactional_id!r}"):
-                await self._coordinator.log_of(transactional_id).sync()
-                for topic_partition, log in self._write_markers(metadata).items():
-                    await log.sync()
-                    self._owed[transactional_id].discard(topic_partition)
+                must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
+                await wait_safe(log, log.log_end_offset, needs_sync=must_sync)
+                owed = self._owed.get(transactional_id, set())
+                leaders = Leaders(self._broker, owed)
+                for topic_partition, written in self._write_markers(metadata, leaders.here).items():
+                    with logged(f"the marker of {transactional_id!r} in {topic_partition}"):
+                        await wait_safe(written, written.log_end_offset, needs_sync=must_sync)
+                        owed.discard(topic_partition)
+                owed.difference_update(leaders.needless)
+                owed.difference_update(await write_elsewhere(self._broker, leaders, self._marker(metadata)))
                 self._complete(metadata)
         finally:
             self._under_way.pop(transactional_id).set()
             self._note_refusal(transactional_id)
 
-    def _write_markers(self, metadata: TransactionMetadata) -> dict[TopicPartition, Log]:
-        """Writes the markers that are still owed, where the disk takes them; returns where."""
-        written: dict[TopicPartition, Log] = {}
-        owed = self._owed[metadata.transactional_id]
-        marker = TransactionMarker(
+    def _marker(self, metadata: TransactionMetadata) -> TransactionMarker:
+        return TransactionMarker(
             metadata.producer_id,
             metadata.producer_epoch,
             metadata.state is TransactionState.PREPARE_COMMIT,
             self._coordinator.log_of(metadata.transactional_id).leader_epoch,
         )
-        for topic_partition in sorted(owed):
+
+    def _write_markers(
+        self, metadata: TransactionMetadata, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Log]:
+        """Writes markers that are still owed, where this broker leads; returns where."""
+        written: dict[TopicPartition, Log] = {}
+        owed, marker = self._owed[metadata.transactional_id], self._marker(metadata)
+        for topic_partition in sorted(partitions):
             try:
                 written[topic_partition] = write_marker(self._broker, topic_partition, marker)
-            except _NEEDLESS as error:
+            except NEEDLESS as error:
                 _log.info(
                     "%r needs no marker in %s: %s", metadata.transactional_id, topic_partition, error.message
                 )
@@ -157,7 +144,7 @@ class TransactionCompletion:
         return written
 
     def _complete(self, metadata: TransactionMetadata) -> None:
-        if not self._owed[metadata.transactional_id]:
+        if self._owed.get(metadata.transactional_id) == set():
             self._coordinator.put(metadata.completed(self._broker.clock.wall_ms()))
             del self._owed[metadata.transactional_id]
 

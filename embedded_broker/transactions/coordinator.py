@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic, wait_safe
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.transactions.completion import StartSoon, TransactionCompletion
 from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
@@ -97,13 +97,16 @@ class TransactionCoordinator:
 
         Raises:
             KafkaStorageError: the decision itself may not outlive a power cut, against what was promised.
+            BrokerResponseError: the decision is not on all replicas in sync; as ``wait_safe``.
         """
         under_way = self._completion.under_way(transactional_id)
         if under_way is not None:
             await under_way.wait()
-            log = self.log_of(transactional_id)
-            if log.recovery_point < end_offset:
+            log, metadata = self.log_of(transactional_id), self._states.get(transactional_id)
+            must_sync = metadata is not None and self._completion.must_sync(metadata)
+            if must_sync and log.recovery_point < end_offset:
                 raise KafkaStorageError(f"{log.topic_partition} could not be synced")
+            await wait_safe(log, end_offset, needs_sync=False)
 
     def is_ending(self, transactional_id: str) -> bool:
         """Whether ``wait_ended`` has something to wait for."""
@@ -236,7 +239,11 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise InvalidRequestError("the transactional id is empty")
-        if self._topic.partition_for(transactional_id) in self._unreadable:
+        partition = self._topic.partition_for(transactional_id)
+        leader = self._broker.leadership.leader_of(TopicPartition(self._topic.name, partition))
+        if leader is not None and leader.node_id != self._broker.node_id:
+            raise NotCoordinatorError(f"node {leader.node_id} (-1: nobody) coordinates {transactional_id!r}")
+        if partition in self._unreadable:
             raise CoordinatorNotAvailableError(f"what is known of {transactional_id!r} could not be read")
 
     def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:

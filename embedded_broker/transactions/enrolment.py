@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE, produce_error
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
+from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
 from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.storage.log import Log
     from splashdam.model.values import Buffer, TopicPartition
+
+
+def producer_of(batch: Buffer) -> ProducerIdentity:
+    """The producer of a batch, which has a whole header."""
+    producer_id, epoch, _ = PRODUCER.unpack_from(batch, PRODUCER_AT)
+    return ProducerIdentity(producer_id, epoch)
 
 
 def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log, version: int) -> Log | None:
@@ -34,8 +41,7 @@ def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log,
         raise TransactionalIdAuthorizationFailedError(
             "the batch is transactional, and the request names no transactional id"
         )
-    producer_id, epoch, _ = PRODUCER.unpack_from(batch, PRODUCER_AT)
-    producer = ProducerIdentity(producer_id, epoch)
+    producer = producer_of(batch)
     is_implicit = version >= FIRST_IMPLICIT_PRODUCE
     try:
         return join_transaction(broker, transactional_id, producer, log.topic_partition, is_implicit)
@@ -65,10 +71,14 @@ def join_transaction(
     log = broker.logs.logs.get(topic_partition)
     if log is not None and log.producers.has_open_transaction(producer.producer_id, producer.epoch):
         return None
+    if not is_implicit and not broker.settings.transaction_partition_verification_enable:
+        return None
+    if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
+        broker.enrolments.check(Enrolment(topic_partition, producer))
+        return None
     coordinator = broker.transactions
     if is_implicit:
         coordinator.add_partitions(transactional_id, *producer, [topic_partition])
         return coordinator.log_of(transactional_id)
-    if broker.settings.transaction_partition_verification_enable:
-        coordinator.verify_partition(transactional_id, *producer, topic_partition)
+    coordinator.verify_partition(transactional_id, *producer, topic_partition)
     return None

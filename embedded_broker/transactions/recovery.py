@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
-from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 
@@ -36,7 +37,8 @@ def settle_hanging(broker: Broker, coordinator: TransactionCoordinator) -> None:
     One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
     commit is on record are committed, the rest aborted.
     """
-    if broker.topics.get(TRANSACTION_STATE) is None:
+    is_alone = broker.controller.is_alone and isinstance(broker.leadership, ClusterView)
+    if broker.topics.get(TRANSACTION_STATE) is None or not is_alone:
         return
     owners = {each.previous_producer_id: each for each in coordinator.states.values()}
     owners.update({each.producer_id: each for each in coordinator.states.values()})

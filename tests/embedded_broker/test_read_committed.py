@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
-from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import PartitionData
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -16,7 +16,7 @@ from splashdam.embedded_broker.groups.classic.membership import ClassicMembershi
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
-from splashdam.embedded_broker.transactions.completion import write_marker
+from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import TopicPartition
 
 SOURCE = GOLDEN / "offsets-4.3.1"

@@ -1,0 +1,82 @@
+"""Questions of a broker to the others of its cluster, over connections that are made when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from splashdam.model.errors import KafkaConnectionError
+from splashdam.net.connection import Connection
+from splashdam.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.cluster.membership import Membership
+
+R = TypeVar("R", bound=Response)
+
+_IN_FLIGHT = 100
+_TIMEOUT_MS = 30_000.0
+
+
+class Peers:
+    """The other brokers, as one of them asks them.
+
+    Args:
+        broker: who asks.
+        membership: how they are reached; None where there are none.
+        start_soon: begins a task of the broker's.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        membership: Membership | None,
+        start_soon: Callable[[Callable[[], Awaitable[object]]], object],
+    ) -> None:
+        self._broker = broker
+        self._membership = membership
+        self._start_soon = start_soon
+        self._open: dict[int, Connection] = {}
+        self._turn = trio.Lock()
+
+    async def ask(self, node_id: int, request: Request[R]) -> R:
+        """Another broker's answer.
+
+        Raises:
+            KafkaConnectionError: there is no way to it.
+            NetworkExceptionError, RequestTimedOutError: it was lost on the way, or takes too long.
+        """
+        async with self._turn:
+            connection = await self._to(node_id)
+        return await connection.request(request)
+
+    async def _to(self, node_id: int) -> Connection:
+        found = self._open.get(node_id)
+        if found is not None and not found.is_closed:
+            return found
+        if self._membership is None:
+            raise KafkaConnectionError(f"this broker is alone; there is no node {node_id}")
+        connection = Connection(
+            await self._membership.connect(node_id),
+            clock=self._broker.clock,
+            client_id=f"broker-{self._broker.node_id}",
+            request_timeout_ms=_TIMEOUT_MS,
+            max_in_flight_requests=_IN_FLIGHT,
+            peer=f"node {node_id}",
+        )
+        started = trio.Event()
+
+        async def run() -> None:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(connection.run)
+                started.set()
+
+        self._start_soon(run)
+        await started.wait()
+        await connection.negotiate("splashdam-broker", version("splashdam"))
+        self._open[node_id] = connection
+        return connection

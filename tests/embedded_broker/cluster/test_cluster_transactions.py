@@ -1,0 +1,130 @@
+"""Transactions whose coordinator and partitions are on different brokers, one of which ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from splashdam import AsyncKafkaProducer
+from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, partition_for
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.model.groups import ConsumerGroupMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.memory import MemoryNetwork
+from splashdam.record.reader import read_records
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
+
+ID = "billing"
+
+
+@pytest.fixture
+async def cluster(autojump_clock: MockClock) -> AsyncIterator[Cluster]:
+    """Three brokers; a topic with a partition led by each of them."""
+    network = MemoryNetwork()
+    async with open_cluster(
+        "/c",
+        3,
+        port=9000,
+        listen=network.listen,
+        clock=VirtualClock(autojump_clock),
+        files=MemoryFiles(),
+        transaction_state_log_num_partitions=1,
+        offsets_topic_num_partitions=1,
+    ) as running:
+        running.network = network  # type: ignore[attr-defined]  # for the producers
+        assignments = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+        running.controller.create_topics([NewTopic("t", 3, assignments=assignments)], dict)
+        yield running
+
+
+def producer(cluster: Cluster, clock: MockClock, transactional_id: str = ID) -> AsyncKafkaProducer:
+    """A producer with this transactional id."""
+    return AsyncKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        transactional_id=transactional_id,
+        connect=cluster.network.connect,  # type: ignore[attr-defined]
+        clock=VirtualClock(clock),
+    )
+
+
+def committed(cluster: Cluster, partition: int) -> list[tuple[bytes | None, bool]]:
+    """Values of a partition's leader and, behind them, whether the last stable offset is at the end."""
+    log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
+    assert log.last_stable_offset == log.high_watermark == log.log_end_offset
+    return [
+        (record.value, header.is_control)
+        for header, data in log.batches()
+        for record in read_records(data)
+        if not header.is_control
+    ]
+
+
+async def test_markers_reach_every_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """One transaction over three brokers is committed on each of them when commit returns."""
+    async with producer(cluster, autojump_clock) as sends:
+        await sends.init_transactions()
+        for round_number in range(2):
+            async with sends.transaction():
+                for partition in range(3):
+                    await sends.send("t", b"%d" % round_number, partition=partition)
+            for partition in range(3):
+                assert len(committed(cluster, partition)) == round_number + 1
+
+
+async def test_the_coordinator_moves(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """Its broker is killed between two sends of a transaction; another one commits it."""
+    async with producer(cluster, autojump_clock) as sends:
+        await sends.init_transactions()
+        async with sends.transaction():
+            await sends.send("t", b"a", partition=0)
+            await sends.flush()
+            coordinator = cluster.leader_of(TRANSACTION_STATE, partition_for(ID, 1))
+            await cluster.kill(coordinator)
+            await sends.send("t", b"b", partition=1)
+        assert len(committed(cluster, 0)) == len(committed(cluster, 1)) == 1
+        await cluster.start(coordinator)
+        async with sends.transaction():
+            await sends.send("t", b"c", partition=0)
+        assert len(committed(cluster, 0)) == 2
+
+
+async def test_offsets_are_committed_with_a_transaction(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """The group's coordinator is on one broker, the transaction's on another."""
+    async with producer(cluster, autojump_clock) as sends:
+        await sends.init_transactions()
+        async with sends.transaction():
+            await sends.send("t", b"a", partition=2)
+            await sends.send_offsets_to_transaction({TopicPartition("t", 0): 7}, ConsumerGroupMetadata("g"))
+        leader = cluster.leader_of("__consumer_offsets")
+        for _ in range(2):
+            found = cluster.broker(leader).groups.find("g")
+            assert found is not None
+            assert found.offsets[TopicPartition("t", 0)].offset == 7
+            await cluster.stop(leader)
+            leader = cluster.leader_of("__consumer_offsets")
+
+
+async def test_a_decided_transaction_waits_for_a_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
+    """No broker leads one of its partitions: the marker is owed until one does."""
+    cluster.controller.create_topics([NewTopic("alone", 1, assignments=((3,),))], dict)
+    cluster.broker(1)
+    async with producer(cluster, autojump_clock) as sends:
+        await sends.init_transactions()
+        coordinator = cluster.leader_of(TRANSACTION_STATE)
+        if coordinator == 3:
+            cluster.move_leader(TRANSACTION_STATE, 0, 1)
+        await sends.begin_transaction()
+        await sends.send("alone", b"a")
+        await sends.flush()
+        await cluster.kill(3)
+        with trio.move_on_after(5):
+            await sends.commit_transaction()
+        await cluster.start(3)
+        await trio.sleep(70)
+        log = cluster.broker(3).logs.logs[TopicPartition("alone", 0)]
+        assert (log.last_stable_offset, log.log_end_offset) == (2, 2)
