@@ -52,15 +52,15 @@ def producer(cluster: Cluster, clock: MockClock, transactional_id: str = ID) -> 
     )
 
 
-def committed(cluster: Cluster, partition: int) -> list[tuple[bytes | None, bool]]:
-    """Values of a partition's leader and, behind them, whether the last stable offset is at the end."""
+def committed(cluster: Cluster, partition: int) -> list[bytes | None]:
+    """What a partition's leader has, which is decided and replicated to its end."""
     log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
     assert log.last_stable_offset == log.high_watermark == log.log_end_offset
     return [
-        (record.value, header.is_control)
+        record.value
         for header, data in log.batches()
-        for record in read_records(data)
         if not header.is_control
+        for record in read_records(data)
     ]
 
 
@@ -104,7 +104,7 @@ async def test_offsets_are_committed_with_a_transaction(cluster: Cluster, autoju
         for _ in range(2):
             found = cluster.broker(leader).groups.find("g")
             assert found is not None
-            assert found.offsets[TopicPartition("t", 0)].offset == 7
+            assert found.offsets[TopicPartition("t", 0)].committed.offset == 7
             await cluster.stop(leader)
             leader = cluster.leader_of("__consumer_offsets")
 
@@ -112,7 +112,6 @@ async def test_offsets_are_committed_with_a_transaction(cluster: Cluster, autoju
 async def test_a_decided_transaction_waits_for_a_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
     """No broker leads one of its partitions: the marker is owed until one does."""
     cluster.controller.create_topics([NewTopic("alone", 1, assignments=((3,),))], dict)
-    cluster.broker(1)
     async with producer(cluster, autojump_clock) as sends:
         await sends.init_transactions()
         coordinator = cluster.leader_of(TRANSACTION_STATE)
