@@ -6,7 +6,18 @@ from importlib import import_module
 
 import click
 
-COMMANDS = ("bench", "broker", "dump-log", "groups", "produce", "tail", "topics", "users", "verify-log")
+COMMANDS = (
+    "bench",
+    "broker",
+    "contract",
+    "dump-log",
+    "groups",
+    "produce",
+    "tail",
+    "topics",
+    "users",
+    "verify-log",
+)
 """Each is a module of this room with a command of the same name in it, with ``_`` for ``-``."""
 
 

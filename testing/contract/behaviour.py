@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import cleandoc
 from typing import NamedTuple
 
@@ -124,6 +125,8 @@ class Run:
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         self.helper.create_topic(name, partitions, configs=dotted)
         self.eventually(lambda: expect(len(self.helper.describe_topic(name)), partitions, "partitions"))
+        for partition in range(partitions):  # a leader answers a little later than it is named
+            self.eventually(partial(self.helper.offsets, name, "latest", partition))
         return name
 
     def group(self) -> str:

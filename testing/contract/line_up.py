@@ -22,6 +22,12 @@ PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
 }
 """Those that run in this process, where they are installed: module and class."""
 
+EMBEDDED_CONFIG: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""What an embedded broker under contract is set to; the real ones beside it are set to the same."""
+
 MakeClient = Callable[[str], Client]
 """Makes a client for the cluster at an address."""
 

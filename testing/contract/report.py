@@ -26,6 +26,11 @@ def counts(results: Sequence[Result]) -> str:
     return ", ".join(parts)
 
 
+def remarks(results: Sequence[Result]) -> list[Result]:
+    """Those of which there is something to say."""
+    return [each for each in results if each.verdict in (Verdict.DIFFERS, Verdict.BROKEN)]
+
+
 def markdown(title: str, results: Sequence[Result]) -> str:
     """A section of a page: the table, and what is to be said of what does not hold."""
     return "\n".join(_lines(title, results)) + "\n"
@@ -44,8 +49,8 @@ def _lines(title: str, results: Sequence[Result]) -> Iterator[str]:
             yield f"| {area} | {' | '.join(clients)} |"
             yield f"|---|{':-:|' * len(clients)}"
         yield f"| {behaviour.title} | {' | '.join(SIGNS[each.verdict] for each in row)} |"
-    remarks = [each for each in results if each.verdict in (Verdict.DIFFERS, Verdict.BROKEN)]
-    if remarks:
+    said = remarks(results)
+    if said:
         yield ""
-    for each in remarks:
+    for each in said:
         yield f"- {SIGNS[each.verdict]} *{each.behaviour.title}*, {each.client}: {each.why}"

@@ -9,19 +9,15 @@ from typing import Any, Literal, TypeVar, cast
 import trio
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.errors import KafkaError
 from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import TcpConnect
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.record.reader import Record
-from splashdam.testing.contract.clients.in_process import (
-    API_TIMEOUT_MS,
-    CLIENT_ID,
-    InProcessClient,
-    name_of_code,
-)
+from splashdam.testing.contract.clients.in_process import API_TIMEOUT_MS, CLIENT_ID
+from splashdam.testing.contract.clients.splashdam_admin import SplashdamAdmin
 from splashdam.testing.contract.vocabulary import Read, decoded, read_args
 
 T = TypeVar("T")
@@ -37,19 +33,11 @@ _ISOLATION = {
 }
 
 
-class SplashdamClient(InProcessClient):
-    """splashdam's `KafkaProducer`, and `FetchClient` for what a producer cannot do."""
+class SplashdamClient(SplashdamAdmin):
+    """splashdam's `KafkaProducer`, `FetchClient` for what a producer cannot do, and its admin functions."""
 
     name = "splashdam"
     version = version("splashdam")
-
-    def name_of(self, error: BaseException) -> str:
-        cause: BaseException | None = error
-        while cause is not None:  # a time-out says what it waited for
-            if isinstance(cause, BrokerResponseError):
-                return name_of_code(cause.code)
-            cause = cause.__cause__
-        return super().name_of(error)
 
     def do_produce(
         self,
@@ -141,17 +129,7 @@ class SplashdamClient(InProcessClient):
                 while len(records) < count:
                     for news in await client.fetch(topic, {partition: position}):
                         position = news.next_offset
-                        records += (
-                            Read(
-                                partition,
-                                each.offset,
-                                each.key,
-                                each.value,
-                                each.timestamp_ms,
-                                tuple(each.headers),
-                            )
-                            for each in news.records
-                        )
+                        records += (_read(partition, each) for each in news.records)
             return [read_args(each) for each in records[:count]]
 
         return self._reading(fetch, isolation)
