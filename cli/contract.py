@@ -17,6 +17,7 @@ from splashdam.cli.streams import is_terminal, standard_output
 if TYPE_CHECKING:
     from splashdam.testing.contract.behaviour import Behaviour
     from splashdam.testing.contract.running import Result
+    from splashdam.testing.contract.vocabulary import Client
 
 _NAME_WIDTH = 16
 
@@ -45,7 +46,9 @@ _NAME_WIDTH = 16
     multiple=True,
     help="A folder with Kafka's jars, for the client `java FOLDER`; repeatable.",
 )
-@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here, too.")
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here, too."
+)
 @click.option("--list", "is_list", is_flag=True, help="Say what is promised, and touch no cluster.")
 def contract(
     *,
@@ -57,13 +60,13 @@ def contract(
     markdown: Path | None,
     is_list: bool,
 ) -> None:
-    """Hold a cluster against what clients may rely on, one behaviour after the other, through several clients.
+    """Hold a cluster against what clients may rely on, behaviour by behaviour, through several clients.
 
     Everything happens in topics and groups whose names begin with "splashdam-contract-", and they are deleted
     afterwards. The cluster has to answer without TLS and SASL, and without creating topics by itself.
 
-    The status is 0 where every behaviour holds, or differs for a known reason of the client's own; 1 where one
-    does not.
+    The status is 0 where every behaviour holds, or differs for a known reason of the client's own; 1 where
+    one does not.
     """
     from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
     from splashdam.testing.contract.line_up import available, lined_up
@@ -81,9 +84,11 @@ def contract(
     )
     if not makers:
         raise click.ClickException("none of these clients is to be had here")
-    with failures_reported(), _cluster(bootstrap) as address, lined_up(makers, address) as clients:
-        with _progress(len(behaviours) * len(clients)) as tell:
-            results = hold_all(behaviours, clients, SplashdamClient(address), address, tell)
+    with failures_reported(), _cluster(bootstrap) as address:
+        helper = SplashdamClient(address)
+        _ask(helper)
+        with lined_up(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
+            results = hold_all(behaviours, clients, helper, address, tell)
     _show(results)
     if markdown is not None:
         text = markdown_of(bootstrap or "The embedded broker", results)
@@ -129,9 +134,21 @@ def _cluster(bootstrap: str | None) -> Iterator[str]:
     from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
     from splashdam.testing.embedded import EmbeddedBroker
 
-    with TemporaryDirectory(prefix="splashdam-contract-") as directory:
-        with EmbeddedBroker(directory, config=EMBEDDED_CONFIG) as broker:
-            yield broker.bootstrap_servers
+    with (
+        TemporaryDirectory(prefix="splashdam-contract-") as directory,
+        EmbeddedBroker(directory, config=EMBEDDED_CONFIG, fsync=False) as broker,
+    ):
+        yield broker.bootstrap_servers
+
+
+def _ask(helper: Client) -> None:
+    """Something small, so that a cluster that is not there is one message, and not one for each behaviour."""
+    from splashdam.testing.contract.vocabulary import Refused
+
+    try:
+        helper.call("list_topics")
+    except Refused as error:
+        raise click.ClickException(error.text) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -80,4 +81,5 @@ class ExternalClient(Client):
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # of a request that a dead process did not take
+                    stream.close()

@@ -20,7 +20,7 @@ def a_reader_at_the_end_waits_for_more(run: Run) -> None:
     """At the log's end there is nothing, and no error."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
-    expect(run.client.fetch(topic, offset=1, count=1, timeout_ms=700), [], "records")
+    expect(run.client.fetch(topic, offset=1, count=1, timeout_ms=300), [], "records")
 
 
 @behaviour("fetch")

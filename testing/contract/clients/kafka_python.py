@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,6 +19,8 @@ from splashdam.testing.contract.clients.in_process import (
     name_of_code,
 )
 from splashdam.testing.contract.vocabulary import Read, decoded, read_args
+
+_CODE = re.compile(r"\[Error (\d+)\]")
 
 _SPECS = {
     "earliest": OffsetSpec.EARLIEST,
@@ -137,6 +140,7 @@ class KafkaPythonClient(InProcessClient):
         consumer = self._consumer(isolation, group, group_instance_id=instance)
         try:
             consumer.subscribe([topic])
+            consumer.partitions_for_topic(topic)  # else it may assign before it knows them, and waits long
             records = _poll(consumer, count, timeout_ms)
             next_offsets = {TopicPartition(topic, each.partition): each.offset + 1 for each in records}
             if next_offsets:
@@ -262,9 +266,13 @@ class KafkaPythonClient(InProcessClient):
 
 
 def _raise(error: Any) -> None:
-    """Raises an error that stands in an answer, as class or as text."""
+    """Raises an error that stands in an answer, as class, as name, or as text with its code."""
     if isinstance(error, str):
-        error = getattr(kafka.errors, "NoError" if error == "OK" else error)
+        code = _CODE.match(error)
+        if code is not None:
+            error = kafka.errors.for_code(int(code[1]))(error)
+        else:
+            error = getattr(kafka.errors, "NoError" if error == "OK" else error)
     if error.errno:
         raise error
 

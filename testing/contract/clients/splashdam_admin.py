@@ -1,4 +1,4 @@
-"""What splashdam can do to a cluster, under contract: topics, configurations, groups and what they committed."""
+"""What splashdam can do to a cluster, under contract: topics, configurations, groups and their offsets."""
 
 from __future__ import annotations
 

@@ -1,0 +1,55 @@
+"""Every behaviour through every client: against each real Kafka, and against the embedded broker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kafka_jars import VERSIONS, classpath, kafka_broker
+
+from splashdam import EmbeddedBroker
+from splashdam.testing.contract.behaviours import all_behaviours
+from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
+from splashdam.testing.contract.line_up import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, lined_up
+from splashdam.testing.contract.report import remarks
+from splashdam.testing.contract.running import Verdict, hold_all
+from splashdam.testing.contract.toolchains import all_drivers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+YOURS = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+CLUSTERS = ("yours",) if YOURS else (*VERSIONS, "embedded")
+JARS = Path(os.environ.get("KAFKA_JARS", "."))
+JAVA = [JARS / version for version in VERSIONS[:1]]
+"""The newest Java client is enough: older ones send older versions, as other clients do."""
+
+
+@contextmanager
+def cluster(which: str, home: Path) -> Iterator[str]:
+    """Where it answers."""
+    if which == "yours":
+        assert YOURS is not None
+        yield YOURS
+    elif which == "embedded":
+        classpath(VERSIONS[0])  # drivers are fetched and built where a real Kafka may be, too
+        with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
+            yield broker.bootstrap_servers
+    else:
+        with kafka_broker(which, home, EMBEDDED_CONFIG) as running:
+            yield running.bootstrap_servers
+
+
+@pytest.mark.parametrize("which", CLUSTERS)
+def test_the_contract(which: str, tmp_path: Path) -> None:
+    """It holds through every client that is to be had, or the client differs for a known reason."""
+    missing: dict[str, str] = {}
+    with cluster(which, tmp_path / "kafka") as address:
+        makers = available((*PYTHON_CLIENTS, *all_drivers(JAVA)), JAVA, missing.__setitem__)
+        with lined_up(makers, address) as clients:
+            results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
+    said = [f"{each.behaviour.name}, {each.client}: {each.verdict}: {each.why}" for each in remarks(results)]
+    print(*said, *(f"without {name}: {why}" for name, why in missing.items()), sep="\n")
+    assert Verdict.BROKEN not in {each.verdict for each in results}, "\n".join(said)
