@@ -83,6 +83,8 @@ class FetchReading:
             try:
                 log = self._log_of(partition)
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):
+                    if self._tells_replicas:
+                        self._tell_replicas(log, partition.asked)
                     continue
                 fetched = self._read(partition, log)
             except BrokerResponseError as error:
@@ -117,9 +119,9 @@ class FetchReading:
         asked, end = partition.asked, log.log_end_offset
         return (
             asked.fetch_offset == end == log.high_watermark == partition.high_watermark
+            and asked.high_watermark >= end
             and log.log_start_offset == partition.log_start_offset
             and asked.last_fetched_epoch in (-1, log.leader_epoch)
-            and not self._is_follower
         )
 
     def _read(self, partition: SessionPartition, log: Log) -> Fetched:
@@ -132,8 +134,12 @@ class FetchReading:
             self._is_enough = True
         else:
             size_bytes = self._take(answer, log, asked, stable)
-            if self._tells_replicas:
-                self._tell_replicas(log, asked, answer)
+            try:
+                if self._tells_replicas:
+                    self._tell_replicas(log, asked)
+            except BrokerResponseError:
+                close_slice(answer.records)
+                raise
         if self._limits.isolation is FetchIsolation.TXN_COMMITTED:
             self._name_aborted(answer, log, asked, size_bytes, stable)
         answer.high_watermark = high_watermark
@@ -187,7 +193,7 @@ class FetchReading:
             for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
         ]
 
-    def _tell_replicas(self, log: Log, asked: FetchPartition, answer: PartitionData) -> None:
+    def _tell_replicas(self, log: Log, asked: FetchPartition) -> None:
         fetch = ReplicaFetch(
             self._limits.replica_id,
             self._limits.replica_epoch,
@@ -196,11 +202,7 @@ class FetchReading:
             asked.current_leader_epoch,
             log.log_end_offset,
         )
-        try:
-            self._context.broker.replicas.on_fetch(log, fetch)
-        except BrokerResponseError:
-            close_slice(answer.records)
-            raise
+        self._context.broker.replicas.on_fetch(log, fetch)
 
 
 def _empty_answer(partition: SessionPartition) -> PartitionData:

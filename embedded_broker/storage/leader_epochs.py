@@ -24,12 +24,17 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """Rising pairs of epoch and first offset, on disk at every change."""
+    """Rising pairs of epoch and first offset, on disk at every change.
+
+    Attributes:
+        written: the newest epoch on disk; a later one has begun and no record yet.
+    """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
         self._entries = self._read()
+        self.written = self.latest
 
     @property
     def latest(self) -> int:
@@ -57,16 +62,29 @@ class LeaderEpochs:
         later = (start for each, start in self._entries if each > epoch)
         return EpochEnd(known, next(later, log_end_offset))
 
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """A newer epoch begins at the end of the log; one that is known changes nothing.
+
+        It is not written before its first record is (``assign``): a start would drop it. So a broker that
+        begins to lead a thousand partitions waits for no disk.
+        """
+        if epoch > self.latest:
+            self._entries = self._with(epoch, start_offset)
+
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begins a newer epoch at an offset; one that is known changes nothing.
+        """Begins a newer epoch at an offset for good; one that is known changes nothing.
 
         Raises:
             KafkaStorageError: it could not be written, and is not assigned.
         """
         if epoch > self.latest:
-            # An epoch that wrote nothing leaves no trace: its successor takes its place.
-            kept = [entry for entry in self._entries if entry[1] < start_offset]
-            self._replace([*kept, (epoch, start_offset)])
+            self._replace(self._with(epoch, start_offset))
+        elif epoch > self.written:
+            self._replace(self._entries)
+
+    def _with(self, epoch: int, start_offset: int) -> list[tuple[int, int]]:
+        # An epoch that wrote nothing leaves no trace: its successor takes its place.
+        return [*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)]
 
     def cut(self, log_start_offset: int, log_end_offset: int) -> None:
         """Drops what lies at or behind the end of the log, and what ended before its start.
@@ -97,6 +115,7 @@ class LeaderEpochs:
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         self._files.write_atomic(self._path, encode_lines(f"{epoch} {start}" for epoch, start in entries))
         self._entries = entries
+        self.written = self.latest
 
     def _read(self) -> list[tuple[int, int]]:
         data = self._files.read_bytes(self._path)

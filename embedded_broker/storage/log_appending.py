@@ -191,20 +191,15 @@ class AppendableLog(FlushableLog):
             self._active.txn_index.append(AbortedTransaction(*ended[:4]))
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """What is appended from now on is of this leader epoch; one that is not newer changes nothing.
-
-        Raises:
-            KafkaStorageError: it could not be written.
-        """
-        self._epochs.assign(leader_epoch, self.log_end_offset)
+        """What is appended from now on is of this leader epoch; one that is not newer changes nothing."""
+        self._epochs.begin(leader_epoch, self.log_end_offset)
 
     def _write(
         self, batch: Buffer, header: BatchHeader, now_ms: int, leader_epoch: int | None
     ) -> AppendResult:
-        latest_epoch = self._epochs.latest
-        epoch = max(latest_epoch, 0) if leader_epoch is None else leader_epoch
+        epoch = max(self._epochs.latest, 0) if leader_epoch is None else leader_epoch
         base_offset = self.log_end_offset
-        if epoch > latest_epoch:
+        if epoch > self._epochs.written:
             self._epochs.assign(epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
         if self._active.must_roll(header.size_bytes, last_offset, header.max_timestamp, now_ms):

@@ -250,3 +250,27 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     assert (again.high_watermark, again.last_stable_offset) == (2, 1)
     again.advance_high_watermark(3)
     assert again.last_stable_offset == 3
+
+
+def test_a_leader_epoch_is_on_disk_with_its_first_record() -> None:
+    """Not before: a broker may begin to lead thousands of partitions; the log knows it all the same."""
+    files = MemoryFiles()
+    log = open_log(files)
+    log.append_as_leader(batch(b"a"), now_ms=NOW_MS)
+    log.begin_leader_epoch(3)
+    log.begin_leader_epoch(4)
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    assert files.read_bytes(path) == b"0\n1\n0 0\n"
+    assert (log.last_epoch, log.leader_epoch_start, log.end_of_epoch(4)) == (4, 1, (4, 1))
+    log.append_as_leader(batch(b"b"), now_ms=NOW_MS)
+    assert files.read_bytes(path) == b"0\n2\n0 0\n4 1\n"
+    files.kill()
+    assert open_log(files).end_of_epoch(0) == (0, 1)
+
+
+def test_an_epoch_without_records_goes_where_the_log_is_cut_to_its_end() -> None:
+    """It was led here without a word; the new leader has never heard of it."""
+    log = written_log(MemoryFiles(), 3)
+    log.begin_leader_epoch(7)
+    log.truncate_to(3, now_ms=NOW_MS)
+    assert (log.last_epoch, log.log_end_offset) == (0, 3)
