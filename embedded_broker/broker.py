@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.security.gate import Gate
     from splashdam.embedded_broker.security.listeners import Listener
     from splashdam.embedded_broker.security.users import UserStore
+    from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +123,7 @@ class Broker:
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
+        logs.offline.on_offline = self._lost
         self.replicas: TakesReplicaFetches = NoReplicas()
         if membership is not None:
             self.replicas = replicas_of(self, membership, nursery.start_soon)
@@ -247,6 +249,11 @@ class Broker:
             self._sockets.add(listener.socket)
         serve = partial(self.serve_stream, address=address, gate=gate, advertised=advertised)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
+
+    def _lost(self, partitions: list[TopicPartition]) -> None:
+        """A data directory has failed: who waits for its partitions is told."""
+        for topic_partition in partitions:
+            self.parking.changed(topic_partition)
 
     def begin(self, opened: Iterable[OpenListener], gates: Mapping[str, Gate]) -> None:
         """Joins the cluster, reads what the broker's own topics say, and begins to serve clients.

@@ -25,6 +25,7 @@ from splashdam.wire.fields import Part
 from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 
 FIRST_TOPIC_ID_VERSION = 13
+_FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
 """From here on consumers may read from followers (KIP-392)."""
@@ -90,10 +91,17 @@ class FetchReading:
             except BrokerResponseError as error:
                 self._is_enough = True
                 answer = _empty_answer(partition)
-                answer.error_code = error.code
+                answer.error_code = self._code_of(error)
                 fetched = Fetched(partition, answer, 0)
             self.fetched.append(fetched)
         return self._is_enough or self.missing_bytes <= 0
+
+    def _code_of(self, error: BrokerResponseError) -> int:
+        """Consumers of old versions do not know 56, and would give up instead of asking for a leader."""
+        knows_it = self._context.version >= _FIRST_STORAGE_ERROR_VERSION
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not knows_it:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error.code
 
     def close(self) -> None:
         """Lets go of what was read."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 _REASONS = {
     "the address is given by host and port": """
         inter.broker.listener.name control.plane.listener.name early.start.listeners""",
-    "the data directory is given by its path": "log.dir log.dirs metadata.log.dir",
+    "the data directory is given by its path": "log.dir metadata.log.dir",
     "this broker is controller and cluster at once": """
         process.roles controller.quorum.voters controller.quorum.bootstrap.servers
         controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms broker.session.timeout.ms

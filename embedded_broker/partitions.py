@@ -27,6 +27,7 @@ def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     Raises:
         UnknownTopicOrPartitionError: there is none in the cluster.
         NotLeaderOrFollowerError: another broker leads it, or nobody does now.
+        KafkaStorageError: it lies in a directory that has failed.
     """
     log = hosted_log(broker, topic_partition)
     if log.replication is not None:
@@ -40,10 +41,12 @@ def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     Raises:
         UnknownTopicOrPartitionError: there is none in the cluster.
         NotLeaderOrFollowerError: other brokers have it.
+        KafkaStorageError: it lies in a directory that has failed.
     """
     log = broker.logs.logs.get(topic_partition)
     if log is not None:
         return log
+    broker.logs.offline.check(topic_partition)
     leader = broker.leadership.leader_of(topic_partition)
     if leader is None:
         raise UnknownTopicOrPartitionError(f"this broker does not host {topic_partition}")

@@ -57,6 +57,13 @@ class BrokerSettings(AccessSettings):
         doc="A connection that neither sends nor takes a byte for this long is closed.",
         check=whole_number(1),
     )
+    log_dirs: str = option(
+        "",
+        check=lambda value: None if isinstance(value, str) else "must be paths, separated by commas",
+        notes={"kind": "list"},
+        doc="Directories that partitions are put into, separated by commas; by default the broker's own, "
+        "which keeps topics and users in any case (Kafka's metadata.log.dir).",
+    )
     fetch_max_bytes: int = option(
         57_671_680,
         doc="Most bytes one fetch answers with, whatever it asks for.",

@@ -217,6 +217,10 @@ class MemoryFiles:
         inode = self._names.files.get(path)
         return None if inode is None else inode.modified_ms
 
+    def space(self, path: str) -> tuple[int, int]:
+        total = self.capacity_bytes or 1 << 40
+        return total, max(0, total - self.used_bytes)
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         with storage_errors("write", path):
             temporary = _Inode()

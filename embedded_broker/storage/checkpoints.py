@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
 
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
@@ -39,6 +40,18 @@ def decode_lines(data: bytes, path: str) -> list[str]:
     if not lines[1].isdigit() or int(lines[1]) != len(entries) or lines[-1]:
         raise KafkaStorageError(f"{path} says {lines[1]} entries and has {len(entries)}")
     return entries
+
+
+class KeepsOffsets(Protocol):
+    """One offset for each partition, kept for the next start."""
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The offsets."""
+        ...
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces them; KafkaStorageError: it could not be written."""
+        ...
 
 
 class OffsetCheckpoint:

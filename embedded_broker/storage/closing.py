@@ -1,4 +1,4 @@
-"""The end of a data directory's logs: closed, checkpointed, and marked if all of that went well."""
+"""The end of a broker's logs: closed, checkpointed, and each directory marked if all of that went well."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from splashdam.embedded_broker.storage.data_directory import mark_clean_shutdown
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
+from splashdam.embedded_broker.storage.log_directories import LogDirectories, LogDirectory
 from splashdam.embedded_broker.storage.topic_registry import TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
@@ -17,28 +17,33 @@ _logger = logging.getLogger(__name__)
 
 
 def close_all(
-    files: Files,
-    root: str,
-    logs: Mapping[TopicPartition, Log],
-    checkpoints: RootCheckpoints,
-    registry: TopicRegistry,
+    files: Files, directories: LogDirectories, logs: Mapping[TopicPartition, Log], registry: TopicRegistry
 ) -> KafkaStorageError | None:
-    """Closes every log, and marks the directory if that went well; returns the first failure."""
-    failed: KafkaStorageError | None = None
+    """Closes every log, and marks the directories where that went well; returns the first failure.
+
+    One of a directory that has failed before is not counted: it was told then.
+    """
+    failures: dict[LogDirectory, KafkaStorageError] = {}
     for log in logs.values():
         try:
             log.close()
         except KafkaStorageError as error:
             _logger.warning("closing the log of %s: %s", log.topic_partition, error.message)
-            failed = failed or error
-    try:
-        checkpoints.write_all(logs)
-        registry.close()
-        if failed is None:
-            mark_clean_shutdown(files, root)
-    except KafkaStorageError as error:
-        _logger.warning("closing %s: %s", root, error.message)
-        failed = failed or error
-    if failed is None:
-        return None
-    return KafkaStorageError(f"{root} is not left in order, the next start checks it: {failed.message}")
+            failures.setdefault(directories.of(log), error)
+    for directory in directories.online:
+        try:
+            directory.checkpoints.write_all(
+                {tp: log for tp, log in logs.items() if directories.of(log) is directory}
+            )
+            if directory is directories.home:
+                registry.close()
+            if directory not in failures:
+                mark_clean_shutdown(files, directory.root)
+        except KafkaStorageError as error:
+            _logger.warning("closing %s: %s", directory.root, error.message)
+            failures.setdefault(directory, error)
+    for directory, failed in failures.items():
+        return KafkaStorageError(
+            f"{directory.root} is not left in order, the next start checks it: {failed.message}"
+        )
+    return None

@@ -59,6 +59,10 @@ class Files(Protocol):
         """When the file was last written, in milliseconds since the epoch, or None where there is none."""
         ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the file system that a directory lies in: all, and those that can be used still."""
+        ...
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory.
 
@@ -143,12 +147,14 @@ class DiskLogFile(LogFile):
         # The thread gets a descriptor of its own: this one may be closed, and its number reused, meanwhile.
         self.cut_torn_tail()
         end = self.end
-        with storage_errors("sync", self.path):
+        try:
             descriptor = os.dup(self._descriptor)
             try:
                 await trio.to_thread.run_sync(os.fdatasync, descriptor)
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise self._told("sync", error) from error
         self._synced_end = max(self._synced_end, end)  # another call may have come further
 
     def slice(self, position: int, count: int) -> FileSlice:
@@ -231,6 +237,11 @@ class DiskFiles:
                 candidate = os.path.dirname(candidate)
             os.makedirs(path, exist_ok=True)
         return missing
+
+    def space(self, path: str) -> tuple[int, int]:
+        with storage_errors("look at", path):
+            found = os.statvfs(path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         with storage_errors("set the time of", path):

@@ -203,6 +203,14 @@ async def _expire_producers(manager: LogManager, now: Now) -> None:
         log.producers.expire(now.wall_ms, manager.settings.producer_id_expiration_ms)
 
 
+def _moving(manager: LogManager, _done_ms: float | None, _started_ms: float) -> float:
+    return manager.moves.due_ms()
+
+
+async def _move(manager: LogManager, now: Now) -> None:
+    await manager.moves.work(now)
+
+
 async def _compact(manager: LogManager, now: Now) -> None:
     await manager.cleaner.work(manager.logs, now)
 
@@ -249,4 +257,5 @@ TASKS = (
         _expire_producers,
     ),
     ScheduledTask("compacting logs", _compaction, _compact),
+    ScheduledTask("moving logs to other directories", _moving, _move),
 )

@@ -14,12 +14,16 @@ from collections.abc import Callable
 from functools import partial
 
 from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.cleaning.swapping import SegmentSwapper
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog, LogLoader
+from splashdam.embedded_broker.storage.log_flush import LogFlusher
 from splashdam.embedded_broker.storage.log_following import FollowingLog
 from splashdam.embedded_broker.storage.log_reading import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP
+from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
 from splashdam.embedded_broker.storage.replay import make_producers_durable
 from splashdam.embedded_broker.storage.retention import LogFacts, SegmentFacts, expired_segments
+from splashdam.embedded_broker.storage.segment_removal import SegmentRemover
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.values import TopicPartition
@@ -225,6 +229,21 @@ class Log(FollowingLog):
         if not self._is_closed():  # its directory may be another topic's by now
             self.swapper.finish()
             self._remover.unlink_due(now_ms)
+
+    def go_on_in(self, directory: str, loaded: LoadedLog) -> None:
+        """Goes on in another directory, whose files hold what this log's do; the old ones are let go of.
+
+        No sync may be under way, and no cleaning.
+        """
+        old, self._segments = self._segments, loaded.segments
+        self.directory, self._epochs, self._active = directory, loaded.epochs, loaded.segments.active
+        self._snapshots = SnapshotFiles(self._files, directory)
+        self._snapshot_offset = self.log_end_offset
+        self._half_made = None
+        self._flusher = LogFlusher(self._files, directory, self.log_end_offset)
+        self._remover = SegmentRemover(self._files, directory, self._on_work)
+        self.swapper = SegmentSwapper(self._files, directory, self._segments, self._remover, self._flusher)
+        old.release_all()
 
     # --- end ------------------------------------------------------------------------------------------------
 

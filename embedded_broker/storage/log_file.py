@@ -7,7 +7,7 @@ is cut off again. Every failure of the file system is a ``KafkaStorageError`` th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -81,11 +81,18 @@ class BytesSlice:
 
 
 class LogFile(ABC):
-    """A file that grows at its end; ``end`` is the number of its valid bytes."""
+    """A file that grows at its end; ``end`` is the number of its valid bytes.
+
+    Attributes:
+        path: where it is, or was when it was opened.
+        end: the number of its valid bytes.
+        on_failure: is told of every failure of the file system before it is raised.
+    """
 
     def __init__(self, path: str, end: int) -> None:
         self.path = path
         self.end = end
+        self.on_failure: Callable[[KafkaStorageError], None] | None = None
         self._synced_end = end
         self._has_torn_tail = False
 
@@ -117,7 +124,7 @@ class LogFile(ABC):
             written = self._write_at(buffers, self.end)
         except OSError as error:
             self._give_up_append()
-            raise storage_error("append to", self.path, error) from error
+            raise self._told("append to", error) from error
         if written != size:
             self._give_up_append()
             raise KafkaStorageError(f"could not append to {self.path}: {written} of {size} bytes were taken")
@@ -141,7 +148,7 @@ class LogFile(ABC):
         try:
             self._truncate_to(end)
         except OSError as error:
-            raise storage_error("truncate", self.path, error) from error
+            raise self._told("truncate", error) from error
         self._has_torn_tail = False
         if end != self.end:
             self.end = end
@@ -156,7 +163,7 @@ class LogFile(ABC):
         try:
             return self._read_at(position, max(0, min(count, self.end - position)))
         except OSError as error:
-            raise storage_error("read", self.path, error) from error
+            raise self._told("read", error) from error
 
     def sync_now(self) -> None:
         """Brings all bytes up to ``end`` to stable storage; blocks.
@@ -170,7 +177,7 @@ class LogFile(ABC):
         try:
             self._sync()
         except OSError as error:
-            raise storage_error("sync", self.path, error) from error
+            raise self._told("sync", error) from error
         self._synced_end = end
 
     @abstractmethod
@@ -196,6 +203,13 @@ class LogFile(ABC):
 
     @abstractmethod
     def _sync(self) -> None: ...
+
+    def _told(self, action: str, error: OSError) -> KafkaStorageError:
+        failure = storage_error(action, self.path, error)
+        failure.__cause__ = error
+        if self.on_failure is not None:
+            self.on_failure(failure)
+        return failure
 
     def _give_up_append(self) -> None:
         self._synced_end = -1

@@ -1,6 +1,6 @@
-"""All logs of one data directory: who may use it, what is in it, and how it is left.
+"""All logs of one broker: who may use its data directories, what is in them, and how they are left.
 
-Opening takes the lock, reads whether the last broker left in order, finishes interrupted creations and
+Opening takes the locks, reads whether the last broker left in order, finishes interrupted creations and
 deletions of topics, and opens every partition. What is no partition is left alone.
 """
 
@@ -16,26 +16,21 @@ import trio
 
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
-from splashdam.embedded_broker.storage.data_directory import (
-    DirectoryIdentity,
-    check_is_there,
-    load_identity,
-    remove_half_written,
-    take_clean_shutdown,
-)
-from splashdam.embedded_broker.storage.directory_scan import find_partitions, refuse_taken_directories
-from splashdam.embedded_broker.storage.files import Files, StorageLock
-from splashdam.embedded_broker.storage.housekeeping import Housekeeping, logged
+from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
+from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
+from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.housekeeping import Housekeeping
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.log_directories import LogDirectories, LogDirectory
+from splashdam.embedded_broker.storage.log_moves import LogMoves
+from splashdam.embedded_broker.storage.log_opening import open_all
+from splashdam.embedded_broker.storage.offline_logs import OfflineLogs
 from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
-from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
+from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
+from splashdam.embedded_broker.storage.topic_changes import undo_creation
 from splashdam.embedded_broker.storage.topic_creation import new_topics
-from splashdam.embedded_broker.storage.topic_directories import (
-    adopt_topics,
-    finish_deletions,
-    remove_partition,
-)
+from splashdam.embedded_broker.storage.topic_directories import put_aside, remove_deleted_topics
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
@@ -53,12 +48,13 @@ _logger = logging.getLogger(__name__)
 
 
 class LogManager:
-    """The logs of one data directory; made by ``LogManager.open``, ended by ``close``.
+    """The logs of one broker; made by ``LogManager.open``, ended by ``close``.
 
     Attributes:
-        root: absolute path of the data directory.
-        identity: cluster id, node id and directory id.
-        logs: every partition's log.
+        directories: its data directories.
+        logs: every partition's log; another dict whenever directories fail.
+        offline: the partitions in directories that have failed.
+        moves: logs on their way to another directory.
         logs_with_work: those in which closed segments may wait for a flush, or files for their end; the
             housekeeping looks at no others for that, and takes out those that need nothing more.
         smallest_flush_ms: the smallest ``flush.ms`` of all logs.
@@ -68,32 +64,30 @@ class LogManager:
         settings_for: makes a log's settings of its topic's options.
         cleaner: compacts the logs of topics that want it.
         files: the file system.
-        checkpoints: the files in the root that say where logs start, what is flushed, and so on.
     """
 
     def __init__(
         self,
         files: Files,
         root: str,
-        lock: StorageLock,
+        log_dirs: Sequence[str],
         settings_for: SettingsFor,
         settings: DirectorySettings,
         *,
         hosts: Hosts,
     ) -> None:
-        self.root = root
-        self.identity: DirectoryIdentity
+        self.offline = OfflineLogs(self)
+        self.directories = LogDirectories(files, root, log_dirs, self.offline.take)
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
         self.settings = settings
-        self.checkpoints = RootCheckpoints(files, root)
-        self.cleaner = LogCleaner(files, settings, self.checkpoints.cleaner_offsets)
-        self.files = files
-        self._lock = lock
+        self.files = self.directories.files
+        self.cleaner = LogCleaner(self.files, settings, self.checkpoints.cleaner_offsets)
+        self.moves = LogMoves(self)
         self.settings_for = settings_for
         self._hosts = hosts
-        self.registry = TopicRegistry(files, root)
+        self.registry: TopicRegistry
         self._is_closed = False
         self._pid = os.getpid()
         self._housekeeping = Housekeeping(self)
@@ -110,8 +104,9 @@ class LogManager:
         node_id: int = 1,
         settings: DirectorySettings | None = None,
         hosts: Hosts = lambda _: True,
+        log_dirs: Sequence[str] = (),
     ) -> LogManager:
-        """Opens a data directory, making it where it is missing.
+        """Opens a broker's data directories, making them where they are missing.
 
         Args:
             files: the file system.
@@ -122,48 +117,39 @@ class LogManager:
             settings: when its housekeeping is due; Kafka's defaults unless given.
             hosts: which partitions are made; where several brokers share the topics, not all. One whose
                 directory is here is opened in any case.
+            log_dirs: the directories that partitions are put into, where that is not ``root`` alone.
 
         Raises:
-            IllegalStateError: another broker uses the directory; the text names its process.
-            KafkaStorageError: something in it cannot be read or repaired.
+            IllegalStateError: another broker uses a directory; the text names its process.
+            KafkaStorageError: something in ``root`` cannot be read or repaired. (Other directories are
+                offline then.)
         """
-        root = os.path.abspath(root)
-        for made in files.make_directory(root):
-            files.sync_directory(os.path.dirname(made))
-        lock = files.lock(root)
+        paths = [os.path.abspath(each) for each in log_dirs]
+        settings = settings or DirectorySettings()
+        manager = cls(files, os.path.abspath(root), paths, settings_for, settings, hosts=hosts)
         try:
-            manager = cls(files, root, lock, settings_for, settings or DirectorySettings(), hosts=hosts)
-            manager._load(node_id, now_ms)
+            manager.directories.open()
+            manager.registry = TopicRegistry(manager.files, manager.root)
+            open_all(manager, node_id, now_ms)
         except BaseException:
-            lock.release()
+            manager.directories.release()
             raise
         return manager
 
-    def _load(self, node_id: int, now_ms: int) -> None:
-        is_clean = take_clean_shutdown(self.files, self.root)
-        self.identity = load_identity(self.files, self.root, node_id=node_id)
-        remove_half_written(self.files, self.root)
-        self._finish_deletions()
-        recovery_points, log_starts = self.checkpoints.recovery_points(), self.checkpoints.log_starts()
-        high_watermarks = self.checkpoints.high_watermarks()
-        found = find_partitions(self.files, self.root, self.topics)
-        adopt_topics(self.files, self.registry, found)
-        try:
-            for topic_partition in found:
-                self._open_log(
-                    topic_partition,
-                    now_ms,
-                    clean_shutdown=is_clean,
-                    recovery_point=recovery_points.get(topic_partition, 0),
-                    log_start_offset=log_starts.get(topic_partition, 0),
-                    high_watermark=high_watermarks.get(topic_partition, 0),
-                )
-            self.make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
-        except BaseException:
-            for log in self.logs.values():
-                log.abandon()
-            self.registry.abandon()
-            raise
+    @property
+    def root(self) -> str:
+        """Absolute path of the broker's home directory."""
+        return self.directories.home.root
+
+    @property
+    def identity(self) -> DirectoryIdentity:
+        """Cluster id, node id, and the home's directory id."""
+        return self.directories.home.identity
+
+    @property
+    def checkpoints(self) -> RootCheckpoints | SpreadCheckpoints:
+        """The files in the directories that say where logs start, what is flushed, and so on."""
+        return self.directories.checkpoints
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -192,14 +178,15 @@ class LogManager:
         """
         topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
         if any(topic.name in self.registry.deleting for topic in topics):
-            self._finish_deletions()
+            self.finish_deletions()
         partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-        refuse_taken_directories(self.files, self.root, partitions)
+        for directory in self.directories.online:
+            refuse_taken_directories(self.files, directory.root, partitions)
         self.registry.put(*topics)
         try:
             self.make_partitions(topics, now_ms)
         except BaseException:
-            self._undo_creation(topics)
+            undo_creation(self, topics)
             raise
         return [topic.topic_id for topic in topics]
 
@@ -214,34 +201,46 @@ class LogManager:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
         self.registry.begin_deletion(name)
         self.abandon_logs(each for each in self.logs if each.topic == name)
-        self._finish_deletions()
+        self.finish_deletions()
 
     def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
         """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
         wanted = [
             (TopicPartition(topic.name, number), topic) for topic in topics for number in topic.partitions
         ]
+        place = self.directories.place([*self.logs.values(), *self.moves.futures.values()])
+        roots = {self.root: None}
         for topic_partition, topic in wanted:
-            if topic_partition not in self.logs and self._hosts(topic_partition):
-                self._make_log(topic_partition, topic.topic_id, now_ms)
-        self.files.sync_directory(self.root)
+            if topic_partition in self.logs or topic_partition in self.offline:
+                continue
+            if self._hosts(topic_partition):
+                directory = place()
+                self._make_log(topic_partition, topic.topic_id, directory, now_ms)
+                roots[directory.root] = None
+        for root in roots:
+            self.files.sync_directory(root)
 
-    def _make_log(self, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> None:
-        directory = self._directory(topic_partition)
-        self.files.make_directory(directory)
+    def _make_log(
+        self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
+    ) -> None:
+        path = f"{directory.root}/{topic_partition}"
+        self.files.make_directory(path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
-        write_topic_id(self.files, directory, topic_id, sync=False)
-        self._open_log(topic_partition, now_ms, clean_shutdown=True, recovery_point=0)
+        write_topic_id(self.files, path, topic_id, sync=False)
+        self.open_log(topic_partition, path, now_ms, clean_shutdown=True, recovery_point=0)
 
     def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
         """The log of a partition of a known topic, made where it is not here yet.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk refuses, or it lies in a directory that has failed.
         """
+        self.offline.check(topic_partition)
         if topic_partition not in self.logs:
-            self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, now_ms)
-            self.files.sync_directory(self.root)
+            directory = self.directories.place(self.logs.values())()
+            topic_id = self.topics[topic_partition.topic].topic_id
+            self._make_log(topic_partition, topic_id, directory, now_ms)
+            self.files.sync_directory(directory.root)
         return self.logs[topic_partition]
 
     def remove_replica(self, topic_partition: TopicPartition) -> None:
@@ -250,13 +249,16 @@ class LogManager:
         Raises:
             KafkaStorageError: the disk refuses; the log is closed.
         """
-        self.logs.pop(topic_partition).abandon()
-        remove_partition(self.files, self.root, topic_partition)
+        self.moves.forget(topic_partition)
+        log = self.logs.pop(topic_partition)
+        log.abandon()
+        put_aside(self.files, log.directory, topic_partition)
         self.checkpoints.truncated(topic_partition, self.logs)
 
-    def _open_log(
+    def open_log(
         self,
         topic_partition: TopicPartition,
+        path: str,
         now_ms: int,
         *,
         clean_shutdown: bool,
@@ -264,10 +266,11 @@ class LogManager:
         log_start_offset: int = 0,
         high_watermark: int | None = None,
     ) -> None:
+        """Opens the log in a directory that is there, with arguments as for `Log.open`."""
         topic = self.topics[topic_partition.topic]
         self.logs[topic_partition] = Log.open(
             self.files,
-            self._directory(topic_partition),
+            path,
             topic_partition,
             self.registry.settings_of(topic, self.settings_for),
             topic_id=topic.topic_id,
@@ -299,40 +302,33 @@ class LogManager:
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
         """
-        self._open_log(topic_partition, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
+        path = f"{self.root}/{topic_partition}"
+        self.open_log(topic_partition, path, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
         self.logs[topic_partition].begin_leader_epoch(leader_epoch)
-
-    def _directory(self, topic_partition: TopicPartition) -> str:
-        return f"{self.root}/{topic_partition}"
-
-    def _undo_creation(self, topics: Iterable[Topic]) -> None:
-        for topic in topics:
-            self.abandon_logs(each for each in self.logs if each.topic == topic.name)
-            self.registry.forget(topic.name)
-        with logged("removing what there is of a topic that could not be made"):
-            self._finish_deletions()
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Closes logs whose directories go."""
         for topic_partition in list(topic_partitions):
+            self.moves.forget(topic_partition)
             self.logs.pop(topic_partition).abandon()
         self.note_flush_ms()
 
     def note_flush_ms(self) -> None:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
-    def _finish_deletions(self) -> None:
+    def finish_deletions(self) -> None:
+        """Removes what is left of deleted topics; KafkaStorageError: the disk refuses."""
         if self.registry.deleting:
             self.checkpoints.forget(self.registry.deleting)
-        finish_deletions(self.files, self.root, self.registry)
+        remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
 
     # --- housekeeping and end ------------------------------------------------------------------------------
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
 
-        A failure is logged and tried again when it is due next. Without its directory alone the broker cannot
-        go on: appends would be taken and lost.
+        A failure is logged and tried again when it is due next. Without its home directory alone the broker
+        cannot go on: appends would be taken and lost.
 
         Args:
             now_ms: monotonic clock.
@@ -343,12 +339,13 @@ class LogManager:
             forked child, whose directory it is not.
 
         Raises:
-            KafkaStorageError: the data directory was removed.
+            KafkaStorageError: the home directory was removed or has failed.
         """
         if os.getpid() != self._pid:
             return math.inf
-        check_is_there(self.files, self.root)
+        self.directories.check_are_there()
         self._work = trio.Event()
+        self.offline.settle()
         return await self._housekeeping.step(now_ms, wall_ms)
 
     async def wait_for_work(self) -> None:
@@ -389,13 +386,14 @@ class LogManager:
         try:
             self.cleaner.close()
             if orderly:
-                check_is_there(self.files, self.root)
-                failed = close_all(self.files, self.root, self.logs, self.checkpoints, self.registry)
+                self.directories.check_are_there()
+                failed = close_all(self.files, self.directories, self.logs, self.registry)
         except KafkaStorageError as error:
             failed = error
         finally:
-            for log in self.logs.values():
+            self.moves.close()
+            for log in [*self.logs.values(), *self.offline.logs()]:
                 log.abandon()
             self.registry.abandon()
-            self._lock.release()
+            self.directories.release()
         return failed

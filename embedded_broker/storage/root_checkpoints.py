@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.checkpoints import (
     CLEANER_OFFSET_NAME,
@@ -14,6 +16,20 @@ from splashdam.embedded_broker.storage.checkpoints import (
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
+
+
+class KeptOffsets(NamedTuple):
+    """What the next start has to know.
+
+    Attributes:
+        recovery_points: below which everything was flushed.
+        log_starts: where logs start, of those that do not start with their first segment.
+        high_watermarks: up to where other replicas had everything, of those that have others.
+    """
+
+    recovery_points: Mapping[TopicPartition, int]
+    log_starts: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
 
 
 class RootCheckpoints:
@@ -29,17 +45,11 @@ class RootCheckpoints:
         self._log_starts = OffsetCheckpoint(files, f"{root}/{LOG_START_NAME}")
         self.cleaner_offsets = OffsetCheckpoint(files, f"{root}/{CLEANER_OFFSET_NAME}")
 
-    def recovery_points(self) -> dict[TopicPartition, int]:
-        """Below which everything was flushed."""
-        return self._recovery_points.read()
-
-    def log_starts(self) -> dict[TopicPartition, int]:
-        """Where logs start, of those that do not start with their first segment."""
-        return self._log_starts.read()
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Up to where other replicas had everything, of those that have others."""
-        return self._high_watermarks.read()
+    def read(self) -> KeptOffsets:
+        """What the last broker left."""
+        return KeptOffsets(
+            self._recovery_points.read(), self._log_starts.read(), self._high_watermarks.read()
+        )
 
     def write_all(self, logs: Mapping[TopicPartition, Log]) -> None:
         """All that are written here, as they are now."""
@@ -77,3 +87,78 @@ class RootCheckpoints:
             self.cleaner_offsets,
         ):
             checkpoint.forget(topics)
+
+
+class SpreadCheckpoints:
+    """Those of several data directories, each with the logs that lie in it.
+
+    Args:
+        checkpoints: of the directories that are in use, by their paths.
+
+    Attributes:
+        cleaner_offsets: as of one directory.
+    """
+
+    def __init__(self, checkpoints: Callable[[], Mapping[str, RootCheckpoints]]) -> None:
+        self._checkpoints = checkpoints
+        self.cleaner_offsets = SpreadOffsets(checkpoints)
+
+    def _each(
+        self, logs: Mapping[TopicPartition, Log]
+    ) -> Iterator[tuple[RootCheckpoints, dict[TopicPartition, Log]]]:
+        for root, checkpoints in self._checkpoints().items():
+            yield checkpoints, {tp: log for tp, log in logs.items() if os.path.dirname(log.directory) == root}
+
+    def write_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As `RootCheckpoints.write_all`, and the others likewise."""
+        for checkpoints, own in self._each(logs):
+            checkpoints.write_all(own)
+
+    def write_high_watermarks(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now."""
+        for checkpoints, own in self._each(logs):
+            checkpoints.write_high_watermarks(own)
+
+    def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now."""
+        for checkpoints, own in self._each(logs):
+            checkpoints.write_recovery_points(own)
+
+    def write_log_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """As they are now."""
+        for checkpoints, own in self._each(logs):
+            checkpoints.write_log_starts(own)
+
+    def truncated(self, topic_partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+        """A log ends earlier now, or is gone."""
+        for checkpoints, own in self._each(logs):
+            checkpoints.truncated(topic_partition, own)
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Removes topics from all."""
+        for checkpoints in self._checkpoints().values():
+            checkpoints.forget(topics)
+
+
+class SpreadOffsets:
+    """Where the compaction of each log goes on, in the directory that it lies in."""
+
+    def __init__(self, checkpoints: Callable[[], Mapping[str, RootCheckpoints]]) -> None:
+        self._checkpoints = checkpoints
+        self.root_of: Callable[[TopicPartition], str | None] = lambda _: None
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Those of all directories."""
+        return {
+            tp: offset
+            for root, checkpoints in self._checkpoints().items()
+            for tp, offset in checkpoints.cleaner_offsets.read().items()
+            if self.root_of(tp) == root
+        }
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces them, each in its directory."""
+        for root, checkpoints in self._checkpoints().items():
+            checkpoints.cleaner_offsets.write(
+                {tp: offset for tp, offset in offsets.items() if self.root_of(tp) == root}
+            )

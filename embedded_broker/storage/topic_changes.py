@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
@@ -29,7 +30,8 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
         for number in topic.partitions
         if number not in old.partitions
     ]
-    refuse_taken_directories(manager.files, manager.root, new)
+    for directory in manager.directories.online:
+        refuse_taken_directories(manager.files, directory.root, new)
     manager.registry.put(*topics)
     try:
         if new:
@@ -46,13 +48,24 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
     manager.wake()
 
 
+def undo_creation(manager: LogManager, topics: Iterable[Topic]) -> None:
+    """Topics that could not be made go; what the disk refuses of that is logged."""
+    names = {topic.name for topic in topics}
+    manager.abandon_logs([each for each in manager.logs if each.topic in names])
+    for name in names:
+        manager.registry.forget(name)
+    with logged("removing what there is of a topic that could not be made"):
+        manager.finish_deletions()
+
+
 def _undo(manager: LogManager, before: list[Topic], new: list[TopicPartition]) -> None:
     """What could not be made goes; on a disk that refuses that, too, the next start makes it after all."""
     manager.abandon_logs([topic_partition for topic_partition in new if topic_partition in manager.logs])
     with logged("removing what there is of partitions that could not be made"):
         manager.registry.put(*before)
-        for topic_partition in new:
-            manager.files.remove_tree(f"{manager.root}/{topic_partition}")
+        for directory in manager.directories.online:
+            for topic_partition in new:
+                manager.files.remove_tree(f"{directory.root}/{topic_partition}")
 
 
 def reconfigure(manager: LogManager, settings: DirectorySettings, settings_for: SettingsFor) -> None:

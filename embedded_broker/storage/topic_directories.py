@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from splashdam.embedded_broker.storage.directory_scan import find_partitions, remove_deleted, topic_ids
 from splashdam.embedded_broker.storage.files import Files
@@ -34,19 +35,20 @@ def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPart
         registry.put(*adopted.values())
 
 
-def remove_partition(files: Files, root: str, topic_partition: TopicPartition) -> None:
-    """Removes the directory of one partition, moved aside first so that no start takes half of it for whole.
+def put_aside(files: Files, path: str, topic_partition: TopicPartition) -> None:
+    """Removes a directory of one partition, moved aside first so that no start takes half of it for whole.
 
     Raises:
         KafkaStorageError: the disk refuses; the next start goes on once it is moved aside.
     """
+    root = os.path.dirname(path)
     target = f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}"
-    files.rename(f"{root}/{topic_partition}", target)
+    files.rename(path, target)
     files.sync_directory(root)
     files.remove_tree(target)
 
 
-def finish_deletions(files: Files, root: str, registry: TopicRegistry) -> None:
+def remove_deleted_topics(files: Files, roots: Sequence[str], registry: TopicRegistry) -> None:
     """Moves the directories of deleted topics aside, then removes them.
 
     Raises:
@@ -54,10 +56,12 @@ def finish_deletions(files: Files, root: str, registry: TopicRegistry) -> None:
     """
     deleting = registry.deleting
     if deleting:
-        for topic_partition, directory in find_partitions(files, root, registry.topics, deleting).items():
-            if topic_partition.topic in deleting:
-                target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
-                files.rename(directory, f"{root}/{target}")
-        files.sync_directory(root)
+        for root in roots:
+            for topic_partition, path in find_partitions(files, root, registry.topics, deleting).items():
+                if topic_partition.topic in deleting:
+                    target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
+                    files.rename(path, f"{root}/{target}")
+            files.sync_directory(root)
         registry.end_deletions()
-    remove_deleted(files, root)
+    for root in roots:
+        remove_deleted(files, root)

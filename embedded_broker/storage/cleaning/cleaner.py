@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.storage.append_result import LogState
-from splashdam.embedded_broker.storage.checkpoints import OffsetCheckpoint
+from splashdam.embedded_broker.storage.checkpoints import KeepsOffsets
 from splashdam.embedded_broker.storage.cleaning.cleanable import Cleanable, cleanable_of, filthiest
 from splashdam.embedded_broker.storage.cleaning.cleaning import (
     Cleaning,
@@ -46,7 +46,7 @@ class LogCleaner:
         settings: as given; replaced where they are changed.
     """
 
-    def __init__(self, files: Files, settings: DirectorySettings, checkpoint: OffsetCheckpoint) -> None:
+    def __init__(self, files: Files, settings: DirectorySettings, checkpoint: KeepsOffsets) -> None:
         self._files = files
         self.settings = settings
         self._checkpoint = checkpoint
@@ -82,6 +82,10 @@ class LogCleaner:
                 break
             moved += await self._turn(self._cleaning, logs, now)
         self._pause_ms = 1_000 * moved // self.settings.log_cleaner_io_max_bytes_per_second
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether this log is the one at hand."""
+        return self._cleaning is not None and self._cleaning.target.log is log
 
     def close(self) -> None:
         """Ends the cleaning at hand, if there is one; the next start does it anew."""

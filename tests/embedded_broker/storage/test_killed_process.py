@@ -50,7 +50,7 @@ def test_killed_with_sigkill_again_and_again(tmp_path: Path) -> None:
         if chance.random() < 0.5:
             manager.close()
         else:
-            manager._lock.release()  # as a process that ends without a word
+            manager.directories.release()  # as a process that ends without a word
     assert len(os.listdir(tmp_path / "t-0")) > 8
 
 

@@ -1,0 +1,76 @@
+"""AlterReplicaLogDirs 1–2: partitions move to other data directories of this broker, while they are used.
+
+The answer says whether the move has begun. DescribeLogDirs shows how far it is, and that it is over.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.partitions import hosted_log
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.storage.log_moves import future_directory_name
+from splashdam.embedded_broker.storage.topic_names import MAX_DIRECTORY_CHARACTERS
+from splashdam.model.broker_errors import (
+    ClusterAuthorizationFailedError,
+    InvalidTopicError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    ReplicaNotAvailableError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+@handles(AlterReplicaLogDirsRequest, versions=range(1, 3))
+def alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """One answer for each partition; of several directories for one, the last one named counts."""
+    wanted = {
+        TopicPartition(topic.name, number): asked.path
+        for asked in request.dirs
+        for topic in asked.topics
+        for number in topic.partitions
+    }
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for topic_partition, path in wanted.items():
+        result = AlterReplicaLogDirPartitionResult(partition_index=topic_partition.partition)
+        try:
+            _move(topic_partition, path, context)
+        except BrokerResponseError as error:
+            result.error_code = error.code
+        results.setdefault(topic_partition.topic, []).append(result)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=found)
+            for name, found in results.items()
+        ]
+    )
+
+
+def _move(topic_partition: TopicPartition, path: str, context: RequestContext) -> None:
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
+        raise ClusterAuthorizationFailedError
+    if len(future_directory_name(topic_partition)) > MAX_DIRECTORY_CHARACTERS:
+        raise InvalidTopicError("the name is too long for a directory of a partition that moves")
+    logs = context.broker.logs
+    directory = logs.directories.at(path)
+    if directory is None:
+        raise error_for(ErrorCode.LOG_DIR_NOT_FOUND)
+    if directory.failure is not None:
+        raise directory.failure
+    try:
+        hosted_log(context.broker, topic_partition)
+    except NotLeaderOrFollowerError as error:
+        raise ReplicaNotAvailableError(error.message) from error
+    if len(logs.directories.online) < len(logs.directories.all):  # as in Kafka: it may hold a copy already
+        raise KafkaStorageError("nothing moves while a data directory is offline")
+    logs.moves.begin(topic_partition, directory, now_ms=context.broker.clock.wall_ms())

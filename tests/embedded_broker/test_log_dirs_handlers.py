@@ -1,0 +1,158 @@
+"""DescribeLogDirs, AlterReplicaLogDirs, and what clients hear of a directory that fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
+from failing_directory import FailingDirectory
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from splashdam.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+
+@pytest.fixture
+def files() -> FailingDirectory:
+    """The broker's disks."""
+    return FailingDirectory()
+
+
+@pytest.fixture
+async def broker(
+    files: FailingDirectory, network: MemoryNetwork, autojump_clock: MockClock
+) -> AsyncIterator[Broker]:
+    """A broker with two directories and a topic of four partitions."""
+    clock = VirtualClock(autojump_clock)
+    async with open_broker(
+        "/a", host="broker", port=9092, listen=network.listen, clock=clock, files=files, log_dirs="/a, /b"
+    ) as opened:
+        opened.topics.create("t", 4)
+        yield opened
+
+
+def placed(answer: DescribeLogDirsResponse) -> dict[str, list[tuple[int, bool]]]:
+    return {
+        result.log_dir: [
+            (found.partition_index, found.is_future_key)
+            for topic in result.topics
+            for found in topic.partitions
+            if topic.name == "t"
+        ]
+        for result in answer.results
+    }
+
+
+async def move(talk: Talk, path: str, *numbers: int, topic: str = "t", version: int = 2) -> list[int]:
+    asked = AlterReplicaLogDirTopic(name=topic, partitions=list(numbers))
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[asked])])
+    (result,) = (await talk.ask(request, version)).results
+    assert result.topic_name == topic
+    assert [each.partition_index for each in result.partitions] == list(numbers)
+    return [each.error_code for each in result.partitions]
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_directories_are_described(talk: Talk, broker: Broker, version: int) -> None:
+    """All of them, with what was asked for; the file system's size from version 4 on."""
+    await produce(talk, "t", batch(b"a"), partition=1)
+    answer = await talk.ask(DescribeLogDirsRequest(topics=None), version)
+    assert placed(answer) == {"/a": [(0, False), (2, False)], "/b": [(1, False), (3, False)]}
+    found = answer.results[1].topics[0].partitions[0]
+    assert (found.partition_size, found.offset_lag) == (len(batch(b"a")), 0)
+    for result in answer.results:
+        assert (result.error_code, result.is_cordoned) == (0, False)
+        assert (0 < result.usable_bytes <= result.total_bytes) == (version >= 4)
+    some = [
+        DescribableLogDirTopic(topic="t", partitions=[3, 9]),
+        DescribableLogDirTopic(topic="x", partitions=[0]),
+    ]
+    answer = await talk.ask(DescribeLogDirsRequest(topics=some), version)
+    assert placed(answer) == {"/a": [], "/b": [(3, False)]}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_partition_moves(talk: Talk, broker: Broker, autojump_clock: MockClock, version: int) -> None:
+    """Until it is there it is seen in both; what it holds stays readable all the time."""
+    await produce(talk, "t", batch(b"a", b"b"), partition=0)
+    assert await move(talk, "/b", 0, 1, version=version) == [0, 0]
+    answer = await talk.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert placed(answer) == {"/a": [(0, False), (2, False)], "/b": [(1, False), (3, False), (0, True)]}
+    assert answer.results[1].topics[-1].partitions[-1].offset_lag == 2
+    await trio.sleep(1)
+    answer = await talk.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert placed(answer) == {"/a": [(2, False)], "/b": [(0, False), (1, False), (3, False)]}
+    assert (await produce(talk, "t", batch(b"c"), partition=0)).base_offset == 2
+    (part,) = fetched(await talk.ask(fetch_request("t", 0), 12))
+    assert [record.value for record in records_of(part.records)] == [b"a", b"b", b"c"]
+
+
+async def test_moves_that_cannot_be(talk: Talk, broker: Broker) -> None:
+    """57 for a path that is no directory of the broker, 3 for what is not there, 17 for a name too long."""
+    assert await move(talk, "/c", 0) == [57]
+    assert await move(talk, "/b", 9) == [3]
+    assert await move(talk, "/b", 0, topic="x" * 220) == [17]
+
+
+async def test_a_directory_fails(
+    talk: Talk,
+    network: MemoryNetwork,
+    broker: Broker,
+    files: FailingDirectory,
+    autojump_clock: MockClock,
+) -> None:
+    """56 for its partitions, whoever waits for one hears at once; the broker lives on with the others."""
+    waiting = Talk(await network.connect("broker", 9092))
+    await waiting.send(fetch_request("t", 0, partitions=[3], min_bytes=1, max_wait_ms=60_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    files.broken = "/b"
+    before = trio.current_time()
+    assert (await produce(talk, "t", batch(b"a"), partition=1)).error_code == 56
+    assert fetched(await waiting.answer())[0].error_code == 56
+    assert trio.current_time() == before
+    for partition, code in ((0, 0), (1, 56), (2, 0), (3, 56)):
+        assert (await produce(talk, "t", batch(b"a"), partition=partition)).error_code == code
+    for version, code in ((5, 6), (6, 56)):
+        (part,) = fetched(await talk.ask(fetch_request("t", 0, partitions=[1]), version))
+        assert part.error_code == code
+    answer = await talk.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert [(each.log_dir, each.error_code, len(each.topics)) for each in answer.results] == [
+        ("/a", 0, 1),
+        ("/b", 56, 0),
+    ]
+    assert await move(talk, "/a", 0, 1) == [56, 56]
+    await trio.sleep(300)
+    assert (await produce(talk, "t", batch(b"a"), partition=2)).error_code == 0
+
+
+async def test_the_home_fails(
+    files: FailingDirectory, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Then the broker ends, and says why."""
+
+    async def run() -> None:
+        async with open_broker(
+            "/a", host="b", port=1, listen=network.listen, files=files, log_dirs="/a,/b"
+        ) as broker:
+            broker.topics.create("t", 2)
+            talk = Talk(await network.connect("b", 1))
+            files.broken = "/a"
+            assert (await produce(talk, "t", batch(b"a"))).error_code == 56
+            await trio.sleep(60)
+
+    with pytest.raises(KafkaStorageError, match="/a"):
+        await run()
