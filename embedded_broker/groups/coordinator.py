@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import trio
 
-from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
 from splashdam.embedded_broker.groups.group import Group, Membership
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.groups.offset_state import OffsetState
@@ -35,6 +34,7 @@ from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
     from splashdam.embedded_broker.storage.append_result import AppendResult
     from splashdam.embedded_broker.storage.log import Log
 
@@ -226,6 +226,8 @@ class GroupCoordinator:
     @property
     def topics(self) -> BrokerTopics:
         """The topics of the cluster."""
+        from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
+
         return BrokerTopics(self._broker.topics)
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
-from splashdam.embedded_broker.groups.consumer.changes import GroupEpochChange
-from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
-from splashdam.embedded_broker.groups.consumer.records import ChangeOf, decode_change
 from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
 from splashdam.embedded_broker.groups.offset_records import (
     CLASSIC_GROUP_KEY_VERSION,
@@ -73,6 +70,10 @@ class OffsetState:
 
     def _consumer_membership(self, key: GroupKey, value: Buffer | None) -> None:
         """A record of a consumer group: its first makes it one, a tombstone of its epoch ends it."""
+        from splashdam.embedded_broker.groups.consumer.changes import GroupEpochChange
+        from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
+        from splashdam.embedded_broker.groups.consumer.records import ChangeOf, decode_change
+
         group, found = self.group(key.group_id), decode_change(key.data, value)
         membership = group.membership
         if found == ChangeOf(key.group_id, GroupEpochChange(None)):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.groups.consumer.assignors import ASSIGNORS
 from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
 
+_ASSIGNORS = ("uniform", "range")
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
@@ -19,9 +19,9 @@ HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 def _assignors(value: Any) -> str | None:
     if not isinstance(value, str):
         return f"must be a text, not {type(value).__name__}"
-    unknown = [name for name in assignor_names(value) if name not in ASSIGNORS]
+    unknown = [name for name in assignor_names(value) if name not in _ASSIGNORS]
     if unknown or not assignor_names(value):
-        return f"must be some of {', '.join(ASSIGNORS)}"
+        return f"must be some of {', '.join(_ASSIGNORS)}"
     return None
 
 
