@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import quota_talk
 import trio
 from broker_talk import Talk, batch, fetch_request, produce, records_of
 from cluster_kit import T0, Cluster, open_cluster
@@ -160,3 +161,14 @@ async def test_deleted_records_do_not_come_back_with_another_leader(autojump_clo
         asked.offset = 3
         answer = (await talk.ask(request, 2)).topics[0].partitions[0]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_brokers_have_no_quotas(autojump_clock: MockClock) -> None:
+    """What slows consumers down must not throw followers out of the ISR."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        assert await quota_talk.alter(await cluster.talk(1), {"client-id": None}, consumer_byte_rate=10) == 0
+        began = trio.current_time()
+        for _ in range(5):
+            assert await cluster.produce(b"x" * 1000) == NONE
+        assert trio.current_time() - began < 1
