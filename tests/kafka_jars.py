@@ -105,9 +105,7 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Starts it, formatting the directory the first time, and waits until it answers."""
-        properties = self._write_properties()
-        if not (self.data / "meta.properties").exists():
-            self._format(properties)
+        properties = self.format()
         with (self._home / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["java", *_JVM, "-cp", self._classpath, "kafka.Kafka", str(properties)],
@@ -115,6 +113,19 @@ class KafkaBroker:
                 stderr=log,
             )
         self._wait_until_it_answers()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def format(self) -> Path:
+        """Formats the directory, unless it is; where the settings are."""
+        properties = self._write_properties()
+        if not (self.data / "meta.properties").exists():
+            self._format(properties)
+        return properties
 
     def stop(self, *, kill: bool = False) -> None:
         """Ends it: in order, which leaves a clean directory, or at once, which does not."""
