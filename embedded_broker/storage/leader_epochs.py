@@ -26,6 +26,9 @@ class EpochEnd(NamedTuple):
 class LeaderEpochs:
     """Rising pairs of epoch and first offset, on disk at every change.
 
+    The first pair of all is on stable storage with the first flush of the log: until then recovery
+    finds it in the batches, and a thousand new partitions would wait for two thousand syncs.
+
     Attributes:
         written: the newest epoch on disk; a later one has begun and no record yet.
     """
@@ -35,6 +38,7 @@ class LeaderEpochs:
         self._path = f"{directory}/{FILE_NAME}"
         self._entries = self._read()
         self.written = self.latest
+        self._is_synced = True
 
     @property
     def latest(self) -> int:
@@ -112,8 +116,19 @@ class LeaderEpochs:
         if kept != self._entries:
             self._replace(kept)
 
+    def sync(self) -> None:
+        """Brings to stable storage what is not there yet.
+
+        Raises:
+            KafkaStorageError: it could not be written.
+        """
+        if not self._is_synced:
+            self._replace(self._entries)
+
     def _replace(self, entries: list[tuple[int, int]]) -> None:
-        self._files.write_atomic(self._path, encode_lines(f"{epoch} {start}" for epoch, start in entries))
+        lines = encode_lines(f"{epoch} {start}" for epoch, start in entries)
+        self._is_synced = self.written >= 0  # else nothing is lost with the file but what batches tell
+        self._files.write_atomic(self._path, lines, sync=self._is_synced)
         self._entries = entries
         self.written = self.latest
 

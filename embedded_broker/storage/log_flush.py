@@ -7,6 +7,7 @@ from collections.abc import Collection
 import attrs
 
 from splashdam.embedded_broker.storage.files import Files, LogFile
+from splashdam.embedded_broker.storage.leader_epochs import LeaderEpochs
 from splashdam.embedded_broker.storage.segment import LogSegment
 
 MAX_WAITING_SEGMENTS = 16
@@ -24,6 +25,7 @@ class FlushRound:
     new_names_in: str | None
     names_made: int
     truncations: int
+    epochs: LeaderEpochs
 
     def run(self) -> None:
         """Syncs, blocking.
@@ -49,6 +51,7 @@ class FlushRound:
     def _sync_names(self) -> None:
         if self.new_names_in is not None:
             self.files.sync_directory(self.new_names_in)
+        self.epochs.sync()
 
 
 class LogFlusher:
@@ -58,7 +61,8 @@ class LogFlusher:
         recovery_point: everything below is on stable storage.
     """
 
-    def __init__(self, files: Files, directory: str, recovery_point: int) -> None:
+    def __init__(self, files: Files, directory: str, recovery_point: int, epochs: LeaderEpochs) -> None:
+        self._epochs = epochs
         self.recovery_point = recovery_point
         self._files = files
         self._directory = directory
@@ -112,6 +116,7 @@ class LogFlusher:
             new_names_in,
             self._names_made,
             self._truncations,
+            self._epochs,
         )
 
     def end(self, done: FlushRound) -> list[LogSegment]:
