@@ -240,7 +240,7 @@ class Log(FollowingLog):
         self._snapshots = SnapshotFiles(self._files, directory)
         self._snapshot_offset = self.log_end_offset
         self._half_made = None
-        self._flusher = LogFlusher(self._files, directory, self.log_end_offset)
+        self._flusher = LogFlusher(self._files, directory, self.log_end_offset, self._epochs)
         self._remover = SegmentRemover(self._files, directory, self._on_work)
         self.swapper = SegmentSwapper(self._files, directory, self._segments, self._remover, self._flusher)
         old.release_all()
