@@ -39,7 +39,7 @@ from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
@@ -125,6 +125,7 @@ class Broker:
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         logs.offline.on_offline = self._lost
         self.replicas: TakesReplicaFetches = NoReplicas()
+        self._membership = membership
         if membership is not None:
             self.replicas = replicas_of(self, membership, nursery.start_soon)
         self.peers = Peers(self, membership, nursery.start_soon)
@@ -251,9 +252,20 @@ class Broker:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
-        """A data directory has failed: who waits for its partitions is told."""
+        """A data directory has failed: who waits for its partitions is told, and the cluster."""
         for topic_partition in partitions:
             self.parking.changed(topic_partition)
+        if self._membership is not None:
+            self._nursery.start_soon(self._let_others_lead, self._membership.controller, partitions)
+
+    async def _let_others_lead(self, controller: Controller, lost: list[TopicPartition]) -> None:
+        """In a turn of its own: the disk may have failed in the middle of anything."""
+        for topic_partition in lost:
+            self.replicas.stop(topic_partition)
+        try:
+            controller.lose_replicas(self.node_id, lost)
+        except BrokerResponseError as error:
+            _log.warning("others may not lead what is lost here: %s", error.message)
 
     def begin(self, opened: Iterable[OpenListener], gates: Mapping[str, Gate]) -> None:
         """Joins the cluster, reads what the broker's own topics say, and begins to serve clients.

@@ -64,7 +64,7 @@ def open_directory(
         settings_for=partial(topic_settings, settings),
         node_id=settings.node_id,
         settings=settings,
-        log_dirs=[each.strip() for each in settings.log_dirs.split(",") if each.strip()],
+        log_dirs=[os.path.join(path, each.strip()) for each in settings.log_dirs.split(",") if each.strip()],
         hosts=partial(view.hosts, settings.node_id) if view else lambda _: True,
     )
     try:

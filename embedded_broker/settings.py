@@ -62,7 +62,7 @@ class BrokerSettings(AccessSettings):
         check=lambda value: None if isinstance(value, str) else "must be paths, separated by commas",
         notes={"kind": "list"},
         doc="Directories that partitions are put into, separated by commas; by default the broker's own, "
-        "which keeps topics and users in any case (Kafka's metadata.log.dir).",
+        "which keeps topics and users in any case (Kafka's metadata.log.dir). Relative ones lie in that.",
     )
     fetch_max_bytes: int = option(
         57_671_680,

@@ -185,18 +185,34 @@ class Controller(Committing):
         self._take_leads(attrs.evolve(broker, is_shutting_down=True))
         return all(each.leader != node_id for each in self.state.partitions.values())
 
+    def lose_replicas(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> None:
+        """The disk below some replicas of a broker has failed: others lead what it led.
+
+        Raises:
+            KafkaStorageError: as ``leave``.
+        """
+        partitions = {}
+        for topic_partition in topic_partitions:
+            before = self.state.partitions.get(topic_partition)
+            if before is not None and node_id in (before.leader, *before.isr):
+                partitions[topic_partition] = self._without(before, node_id, topic_partition)
+        self._commit(ClusterChange(partitions=partitions))
+
+    def _without(self, before: PartitionState, node_id: int, where: TopicPartition) -> PartitionState:
+        return without_broker(
+            before,
+            node_id,
+            lambda node: node != node_id and self.state.is_eligible(node),
+            unclean=self._unclean(where),
+        )
+
     def _take_leads(self, broker: BrokerState) -> None:
         """The broker is not eligible any more."""
         node_id = broker.node_id
         partitions = {}
         for topic_partition, before in self.state.partitions.items():
             if node_id == before.leader or node_id in before.isr:
-                after = without_broker(
-                    before,
-                    node_id,
-                    lambda node: node != node_id and self.state.is_eligible(node),
-                    unclean=self._unclean(topic_partition),
-                )
+                after = self._without(before, node_id, topic_partition)
                 if broker.is_fenced or after.leader != NOBODY:  # one that ends in order leads to its end
                     partitions[topic_partition] = after
         self._commit(ClusterChange(brokers={node_id: broker}, partitions=partitions))
