@@ -11,12 +11,13 @@ import shutil
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from splashdam.testing.embedded import EmbeddedBroker
+    from splashdam.testing.embedded_cluster import EmbeddedCluster
     from splashdam.testing.faults.faults import Faults
 
 _KEEP = "--kafka-keep-data"
@@ -118,12 +119,12 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
 
 
 @pytest.fixture
-def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[Any]:
+def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[EmbeddedCluster]:
     """Three brokers of this test's own, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
-    from splashdam.testing import embedded
+    from splashdam.testing.embedded_cluster import EmbeddedCluster
 
     wanted = _Wanted(request)
-    with cast("Any", embedded).EmbeddedCluster(
+    with EmbeddedCluster(
         _kafka_directory, brokers=wanted.brokers, fsync=False, config=wanted.config
     ) as cluster:
         yield cluster

@@ -10,7 +10,6 @@ import pytest
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.errors import BrokerResponseError
-from splashdam.testing import embedded
 from splashdam.testing.topics import create_topic
 
 pytest_plugins = ["pytester"]
@@ -94,7 +93,6 @@ def test_every_test_has_a_broker_of_its_own(suite: pytest.Pytester) -> None:
     suite.runpytest().assert_outcomes(passed=3)
 
 
-@pytest.mark.skipif(not hasattr(embedded, "EmbeddedCluster"), reason="there is one broker so far")
 def test_cluster(suite: pytest.Pytester) -> None:
     """Several brokers, a topic that all of them keep, and faults of one of them."""
     suite.makepyfile(
