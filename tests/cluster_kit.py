@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from random import Random
 from typing import Any
 
 import trio
@@ -77,8 +78,9 @@ class Node:
         self._broker = None
         self.ended.set()
 
-    async def end(self, *, kill: bool = False) -> None:
-        """In order, or as by ``kill -9``."""
+    async def end(self, *, kill: bool = False, power_cut: Random | None = None) -> None:
+        """In order, as by ``kill -9``, or without what was not synced, as chance has it."""
+        kill = kill or power_cut is not None
         if kill:
             self.files.inject(Fault(None))
         broker, self._broker = self._broker, None
@@ -86,7 +88,9 @@ class Node:
         assert broker is not None
         broker.member.leave(orderly=False)
         await self.ended.wait()
-        if kill:
+        if power_cut is not None:
+            self.files.crash(power_cut)
+        elif kill:
             self.files.kill()
 
 
