@@ -24,11 +24,10 @@ from splashdam.model.errors import (
 from splashdam.model.values import TopicPartition
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
-from splashdam.net.cluster_connections import ClusterConnections
+from splashdam.net.cluster_connections import ClusterConnections, open_connections
 from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
-from splashdam.net.nursery import open_plain_nursery
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -79,18 +78,15 @@ async def open_cluster_client(
         authenticator: see `ClusterConnections`.
     """
     settings = settings or ClusterClientSettings()
-    async with open_plain_nursery() as nursery:
-        connections = ClusterConnections(
-            nursery,
-            bootstrap,
-            connect=connect,
-            clock=clock,
-            client_id=settings.client_id,
-            request_timeout_ms=settings.request_timeout_ms,
-            authenticator=authenticator,
-        )
+    async with open_connections(
+        bootstrap,
+        connect=connect,
+        clock=clock,
+        client_id=settings.client_id,
+        request_timeout_ms=settings.request_timeout_ms,
+        authenticator=authenticator,
+    ) as connections:
         yield ClusterClient(connections, bootstrap, clock, settings)
-        nursery.cancel_scope.cancel()
 
 
 class ClusterClient:

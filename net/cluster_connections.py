@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import trio
@@ -20,7 +21,32 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
+from splashdam.net.nursery import open_plain_nursery
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+
+@asynccontextmanager
+async def open_connections(
+    bootstrap: Sequence[tuple[str, int]],
+    *,
+    connect: Connect,
+    clock: Clock,
+    client_id: str,
+    request_timeout_ms: float,
+    authenticator: Authenticator | None,
+) -> AsyncIterator[ClusterConnections]:
+    """`ClusterConnections` for as long as the block lasts. Nothing is connected before it is needed."""
+    async with open_plain_nursery() as nursery:
+        yield ClusterConnections(
+            nursery,
+            bootstrap,
+            connect=connect,
+            clock=clock,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            authenticator=authenticator,
+        )
+        nursery.cancel_scope.cancel()
 
 
 class ClusterConnections:

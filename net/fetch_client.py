@@ -24,10 +24,9 @@ from splashdam.model.errors import KafkaError, KafkaTimeoutError, ProtocolError,
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
-from splashdam.net.cluster_connections import ClusterConnections
+from splashdam.net.cluster_connections import ClusterConnections, open_connections
 from splashdam.net.connect import Connect
 from splashdam.net.fetching import FetchedPartition, fetch_request, read_fetch_response
-from splashdam.net.nursery import open_plain_nursery
 from splashdam.wire.messages.fetch import FetchRequest
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -90,18 +89,15 @@ async def open_fetch_client(
         authenticator: see `ClusterConnections`.
     """
     settings = settings or FetchSettings()
-    async with open_plain_nursery() as nursery:
-        connections = ClusterConnections(
-            nursery,
-            bootstrap,
-            connect=connect,
-            clock=clock,
-            client_id=settings.client_id,
-            request_timeout_ms=settings.request_timeout_ms,
-            authenticator=authenticator,
-        )
+    async with open_connections(
+        bootstrap,
+        connect=connect,
+        clock=clock,
+        client_id=settings.client_id,
+        request_timeout_ms=settings.request_timeout_ms,
+        authenticator=authenticator,
+    ) as connections:
         yield FetchClient(connections, clock, settings)
-        nursery.cancel_scope.cancel()
 
 
 class FetchClient:
