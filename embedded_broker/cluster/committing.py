@@ -39,7 +39,10 @@ class Committing:
     Attributes:
         state: what is the case; everybody may read it.
         has_ended: nothing changes any more.
+        is_alone: there is one broker, and what it cannot do does not happen.
     """
+
+    is_alone = False
 
     def __init__(self, journal: Keeps) -> None:
         self.state = ClusterState()
@@ -74,6 +77,15 @@ class Committing:
             while self._untold:
                 change = self._untold.popleft()
                 for member in list(self._members.values()):
-                    member.apply(change)
+                    self._tell_one(member, change)
         finally:
             self._is_telling = False
+
+    def _tell_one(self, member: Member, change: ClusterChange) -> None:
+        """What goes wrong in one of several brokers keeps nothing from the others."""
+        try:
+            member.apply(change)
+        except Exception:
+            if self.is_alone:
+                raise
+            _log.exception("node %d could not do all that has changed", member.node_id)

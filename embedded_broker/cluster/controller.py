@@ -62,8 +62,6 @@ class Controller(Committing):
         has_ended: nothing changes any more.
     """
 
-    is_alone = False
-
     def __init__(
         self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
     ) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.cluster.state import ClusterChange, PartitionState
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class ClusterMember:
         for topic in change.deleted:
             for number in topic.partitions:
                 self._broker.replicas.stop(TopicPartition(topic.name, number))
-            self._broker.offsets.forget_topic(topic.name)
+            with self._logged(f"forgetting offsets of {topic.name}", is_raised=self._controller.is_alone):
+                self._broker.offsets.forget_topic(topic.name)
             for each in [each for each in self._coordinated if each.topic == topic.name]:
                 self._resign(each)
 
@@ -114,7 +115,7 @@ class ClusterMember:
     def _logged(self, what: str, *, is_raised: bool = False) -> Iterator[None]:
         try:
             yield
-        except KafkaStorageError as error:
+        except BrokerResponseError as error:
             if is_raised:
                 raise
             _log.error("node %d, %s: %s", self.node_id, what, error.message)

@@ -189,5 +189,5 @@ class ControllerMachine(RuleBasedStateMachine):
         self.seen[where] = now
 
 
-ControllerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ControllerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestController = ControllerMachine.TestCase
