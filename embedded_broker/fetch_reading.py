@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.parking import FetchIsolation
-from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log, leader_log
+from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log
 from splashdam.embedded_broker.registry import RequestContext
 from splashdam.embedded_broker.replica_fetches import ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
@@ -64,6 +64,8 @@ class FetchReading:
         self._fetch = fetch
         self._limits = limits
         self._context = context
+        self._logs = context.broker.logs.logs  # as it is during one pass
+        self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
         self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
@@ -79,6 +81,7 @@ class FetchReading:
         """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
         self.fetched = []
         self._size_bytes = 0
+        self._logs = self._context.broker.logs.logs
         self._is_enough = not self._fetch.partitions
         for partition in self._fetch.partitions:
             try:
@@ -115,11 +118,15 @@ class FetchReading:
             if topic is None:
                 raise UnknownTopicIdError
             partition.topic_partition = TopicPartition(topic.name, partition.asked.partition)
-        find = leader_log if self._reads_leader else hosted_log
-        log = find(self._context.broker, partition.topic_partition)
-        if partition.topic_id not in (log.topic_id, _NO_TOPIC_ID):
+        log = self._logs.get(partition.topic_partition)
+        if log is None:
+            log = hosted_log(self._context.broker, partition.topic_partition)
+        if self._reads_leader and log.replication is not None:
+            log.replication.check_leading()
+        if partition.topic_id not in (_NO_TOPIC_ID, log.topic_id):
             raise error_for(ErrorCode.INCONSISTENT_TOPIC_ID)
-        check_leader_epoch(log, partition.asked.current_leader_epoch)
+        if partition.asked.current_leader_epoch != -1:
+            check_leader_epoch(log, partition.asked.current_leader_epoch)
         return log
 
     def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
@@ -138,7 +145,7 @@ class FetchReading:
             raise UnsupportedCompressionTypeError
         high_watermark, stable = log.high_watermark, log.last_stable_offset
         size_bytes = 0
-        if self._diverges(answer, log, asked):
+        if asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
             size_bytes = self._take(answer, log, asked, stable)
@@ -148,7 +155,7 @@ class FetchReading:
             except BrokerResponseError:
                 close_slice(answer.records)
                 raise
-        if self._limits.isolation is FetchIsolation.TXN_COMMITTED:
+        if self._isolation is FetchIsolation.TXN_COMMITTED:
             self._name_aborted(answer, log, asked, size_bytes, stable)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable
@@ -160,8 +167,6 @@ class FetchReading:
 
     def _diverges(self, answer: PartitionData, log: Log, asked: FetchPartition) -> bool:
         """Whether the reader's last epoch ended elsewhere here (facts, section 8); names where."""
-        if asked.last_fetched_epoch < 0:
-            return False
         epoch, end_offset = log.end_of_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise OffsetOutOfRangeError(f"{log.topic_partition} has no epoch {asked.last_fetched_epoch}")
@@ -174,14 +179,16 @@ class FetchReading:
 
     def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, stable: int) -> int:
         """Reads, and returns how many bytes that gave."""
-        left_bytes = max(0, min(asked.partition_max_bytes, self._limits.max_bytes - self._size_bytes))
+        left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
         if left_bytes == 0 and self._size_bytes:
             return 0  # the answer is full; looking for what cannot be in it costs
-        up_to = stable if self._limits.isolation is FetchIsolation.TXN_COMMITTED else None
+        up_to = stable if self._isolation is FetchIsolation.TXN_COMMITTED else None
         if self._is_follower:
             up_to = log.log_end_offset
         piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=not self._size_bytes, up_to=up_to)
-        if piece.size_bytes and asked.fetch_offset < log.segments[-1].base_offset:
+        if not piece.size_bytes:
+            return 0
+        if asked.fetch_offset < log.segments[-1].base_offset:
             self._is_enough = True  # as in Kafka; one read ends with its segment, and more is behind
         if piece.fileno() is not None:
             answer.records = piece  # it keeps the descriptor until it is sent
