@@ -27,6 +27,8 @@ def topic_settings(broker: BrokerSettings, configs: Mapping[str, str]) -> TopicS
         BrokerResponseError: INVALID_CONFIG (40): a name is unknown, with the nearest right one, or a value
             illegal.
     """
+    if not configs:
+        return broker.topic_defaults
     try:
         return attrs.evolve(broker.topic_defaults, **from_properties(TopicSettings, configs, what="topic"))
     except KafkaConfigurationError as error:

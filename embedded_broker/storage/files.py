@@ -196,10 +196,13 @@ class DiskFiles:
     def read_bytes(self, path: str) -> bytes | None:
         with storage_errors("read", path):
             try:
-                with open(path, "rb") as file:
-                    return file.read()
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None
+            try:
+                return _read_fully(descriptor, 0, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
 
     def size_bytes(self, path: str) -> int | None:
         found = _stat(path)

@@ -20,6 +20,9 @@ class IndexFile:
         self._entry_bytes = entry_bytes
         self._file: LogFile | None = None
         self._kept_back = b""
+        self._size_bytes = -1  # as loaded, as long as nothing was written since
+        self._last = b""  # the last entry, as loaded
+        self._surplus = b""  # the entry at the file's end that ``drop_to`` left there
 
     @property
     def size_bytes(self) -> int | None:
@@ -37,16 +40,23 @@ class IndexFile:
         Raises:
             KafkaStorageError: the file cannot be read.
         """
-        data = self._files.read_bytes(self.path) or b""
+        data = self._files.read_bytes(self.path)
+        self._size_bytes, data = (-1, b"") if data is None else (len(data), data)
         used = len(data.rstrip(b"\0"))
         # The last entry may itself end in zeros; one of zeros alone is never written.
         entries = min(-(-used // self._entry_bytes), len(data) // self._entry_bytes)
-        return data[: entries * self._entry_bytes]
+        data = data[: entries * self._entry_bytes - len(self._surplus)]
+        self._last = data[-self._entry_bytes :]
+        return data
 
     def append(self, entry: bytes) -> None:
         """Writes one entry, or keeps it back where the disk refuses it."""
+        if entry == self._surplus:
+            self._surplus = b""
+            return
         entries = self._kept_back + entry
         try:
+            self._cut_surplus()
             self._open().append((entries,))
             self._kept_back = b""
         except KafkaStorageError:
@@ -60,10 +70,32 @@ class IndexFile:
         """
         if entry_count:
             self.settle()
-        self._kept_back = b""
+        self._kept_back = self._surplus = b""
+        if self._file is None and self._size_bytes == entry_count * self._entry_bytes:
+            return
         file = self._open()
         if file.end != entry_count * self._entry_bytes:
             file.truncate(entry_count * self._entry_bytes)
+
+    def drop_to(self, entry_count: int) -> None:
+        """As ``truncate``, but a single entry too many may stay until another one or a sync is due.
+
+        Where the same entry is added again before that, nothing is written at all: a partition that is opened
+        and closed, and nothing else, costs no write and no sync.
+
+        Raises:
+            KafkaStorageError: as ``truncate``.
+        """
+        if self._file is None and self._size_bytes == (entry_count + 1) * self._entry_bytes:
+            self._surplus = self._surplus or self._last
+        else:
+            self.truncate(entry_count)
+
+    def _cut_surplus(self) -> None:
+        if self._surplus:
+            file = self._open()
+            file.truncate(file.end - len(self._surplus))
+            self._surplus = b""
 
     def settle(self) -> LogFile | None:
         """Writes what was kept back; returns the file if it needs a sync.
@@ -71,6 +103,7 @@ class IndexFile:
         Raises:
             KafkaStorageError: the disk still refuses.
         """
+        self._cut_surplus()
         if self._kept_back:
             self._open().append((self._kept_back,))
             self._kept_back = b""
@@ -78,7 +111,7 @@ class IndexFile:
 
     def discard(self) -> None:
         """Gives the file back for good: what is not on stable storage need never be."""
-        self._kept_back = b""
+        self._kept_back = self._surplus = b""
         if self._file is not None:
             self._file.discard()
         self.close()
@@ -92,4 +125,5 @@ class IndexFile:
     def _open(self) -> LogFile:
         if self._file is None:
             self._file = self._files.open_log(self.path, create=True)
+            self._size_bytes = -1
         return self._file

@@ -18,13 +18,18 @@ TEMPORARY = ".tmp"
 CLEANED, SWAP = ".cleaned", ".swap"
 
 
-def finish_leftovers(files: Files, directory: str) -> None:
+def finish_leftovers(files: Files, directory: str) -> tuple[list[str], bool]:
     """Brings a partition directory to the state before or after each interrupted operation.
+
+    Returns:
+        The names of the files that are there now, in order, and whether there was anything to do.
 
     Raises:
         KafkaStorageError: a file could not be read, renamed or removed.
     """
-    names = [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
+    names = _file_names(files, directory)
+    if not any(name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)) for name in names):
+        return names, False
     for name in names:
         if name.endswith(DELETED) or _is_half_written(name):
             files.unlink(f"{directory}/{name}")
@@ -41,6 +46,11 @@ def finish_leftovers(files: Files, directory: str) -> None:
         _finish_swaps(files, directory, names, swaps)
     if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):
         files.sync_directory(directory)
+    return _file_names(files, directory), True
+
+
+def _file_names(files: Files, directory: str) -> list[str]:
+    return [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
 
 
 def _is_half_written(name: str) -> bool:

@@ -39,6 +39,8 @@ class LoadedLog(NamedTuple):
     epochs: LeaderEpochs
     log_start_offset: int
     log_end_offset: int
+    is_as_left: bool
+    """It was closed in order, and nothing had to be made or mended: its names are on stable storage."""
 
 
 class LogLoader:
@@ -60,10 +62,11 @@ class LogLoader:
         self._settings = settings
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
-        self._snapshots = SnapshotFiles(files, directory)
+        self._snapshots: SnapshotFiles
         self._epochs = LeaderEpochs(files, directory)
         self._segments: list[LogSegment] = []
         self._producers: ProducerStates | None = None
+        self._is_as_left = True
 
     def load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
         """Loads, and where needed repairs, the log.
@@ -79,8 +82,10 @@ class LogLoader:
             raise
 
     def _load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
-        finish_leftovers(self._files, self._directory)
-        self._find_segments()
+        names, had_leftovers = finish_leftovers(self._files, self._directory)
+        self._is_as_left = clean_shutdown and not had_leftovers
+        self._snapshots = SnapshotFiles(self._files, self._directory, names)
+        self._find_segments(names)
         if not clean_shutdown:
             self._recover_from(recovery_point)
         self._repair_indexes()
@@ -95,17 +100,21 @@ class LogLoader:
             self._snapshots.write(log_end_offset, self._producers)
         for segment in self._segments[:-1]:
             segment.release()
+        self._segments[-1].close_synced_files()
         return LoadedLog(
-            SegmentList(self._segments), self._producers, self._epochs, log_start_offset, log_end_offset
+            SegmentList(self._segments),
+            self._producers,
+            self._epochs,
+            log_start_offset,
+            log_end_offset,
+            self._is_as_left,
         )
 
-    def _find_segments(self) -> None:
-        names = [
-            entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
-        ]
+    def _find_segments(self, names: list[str]) -> None:
         bases = {offset_of_name(name, self._directory) for name in names if name.endswith(LOG)}
         for name in names:
             if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
+                self._is_as_left = False
                 self._files.unlink(f"{self._directory}/{name}")
         self._segments = [self._segment(base) for base in sorted(bases)]
         self._drop_half_made()
@@ -171,6 +180,7 @@ class LogLoader:
             if completed is not None and completed.is_aborted:
                 segment.txn_index.append(AbortedTransaction(*completed[:4]))
 
+        self._is_as_left = False
         cut = segment.recover(on_batch, before_cut)
         if cut:
             _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
@@ -234,6 +244,7 @@ class LogLoader:
         return end
 
     def _start_empty(self) -> int:
+        self._is_as_left = False
         for offset in self._snapshots.offsets():
             self._snapshots.delete(offset)
         segment = self._segment(self._log_start_offset)

@@ -57,17 +57,32 @@ class FlushRound:
 class LogFlusher:
     """Closed segments that wait for a flush, and how far earlier ones went.
 
+    Args:
+        files: the file system.
+        directory: of the log.
+        recovery_point: see below.
+        epochs: the leader epochs of the log.
+        names_are_safe: what the directory lists is on stable storage.
+
     Attributes:
         recovery_point: everything below is on stable storage.
     """
 
-    def __init__(self, files: Files, directory: str, recovery_point: int, epochs: LeaderEpochs) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        *,
+        names_are_safe: bool = False,
+    ) -> None:
         self._epochs = epochs
         self.recovery_point = recovery_point
         self._files = files
         self._directory = directory
         self._closed: list[LogSegment] = []
-        self._names_made = 1  # those there at the start are not known to be safe either
+        self._names_made = 0 if names_are_safe else 1
         self._names_synced = 0
         self._truncations = 0
 

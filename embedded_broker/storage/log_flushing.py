@@ -32,7 +32,9 @@ class FlushableLog(ReadableLog):
     ) -> None:
         super().__init__(directory, topic_partition, settings, loaded, topic_id=topic_id)
         self._active = loaded.segments.active
-        self._flusher = LogFlusher(files, directory, recovery_point, loaded.epochs)
+        self._flusher = LogFlusher(
+            files, directory, recovery_point, loaded.epochs, names_are_safe=loaded.is_as_left
+        )
         self._flushed_ms = now_ms
         self._sync_under_way: trio.Event | None = None
 

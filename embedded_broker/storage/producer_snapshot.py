@@ -86,11 +86,18 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
 
 
 class SnapshotFiles:
-    """The ``.snapshot`` files of one partition directory."""
+    """The ``.snapshot`` files of one partition directory.
 
-    def __init__(self, files: Files, directory: str) -> None:
+    Args:
+        files: the file system.
+        directory: the partition's.
+        names: of the files in it, where nobody else changes them; else the directory is asked each time.
+    """
+
+    def __init__(self, files: Files, directory: str, names: Iterable[str] | None = None) -> None:
         self._files = files
         self._directory = directory
+        self._known = None if names is None else self._offsets_in(names)
 
     def offsets(self) -> list[int]:
         """The offsets for which there is a snapshot, rising.
@@ -98,11 +105,13 @@ class SnapshotFiles:
         Raises:
             KafkaStorageError: a name with this suffix is no offset.
         """
-        return sorted(
-            offset_of_name(name, self._directory)
-            for name, is_directory in self._files.list_directory(self._directory)
-            if name.endswith(SNAPSHOT) and not is_directory
-        )
+        if self._known is not None:
+            return sorted(self._known)
+        entries = self._files.list_directory(self._directory)
+        return sorted(self._offsets_in(name for name, is_directory in entries if not is_directory))
+
+    def _offsets_in(self, names: Iterable[str]) -> set[int]:
+        return {offset_of_name(name, self._directory) for name in names if name.endswith(SNAPSHOT)}
 
     def write(self, offset: int, states: ProducerStates) -> None:
         """Writes the state of everything below ``offset``. No fsync: what is lost is rebuilt from the log.
@@ -111,6 +120,8 @@ class SnapshotFiles:
             KafkaStorageError: it could not be written.
         """
         self._files.write_atomic(self._path(offset), encode_snapshot(states), sync=False)
+        if self._known is not None:
+            self._known.add(offset)
 
     def make_durable(self, offset: int) -> bool:
         """Syncs one; False if there is none that can be read.
@@ -153,6 +164,8 @@ class SnapshotFiles:
     def delete(self, offset: int) -> None:
         """Removes one; a missing one is fine."""
         self._files.unlink(self._path(offset))
+        if self._known is not None:
+            self._known.discard(offset)
 
     def _path(self, offset: int) -> str:
         return snapshot_path(self._directory, offset)

@@ -131,7 +131,7 @@ class LogSegment:
             self.delete()
             raise
         self._knows_max_timestamp = True
-        self._close_synced_files()
+        self.close_synced_files()
 
     # --- append ---------------------------------------------------------------------------------------------
 
@@ -192,7 +192,6 @@ class LogSegment:
         )
         if self._first_timestamp is None and self.size_bytes:
             self._first_timestamp = next(iter_heads(self.log, 0, self.size_bytes)).max_timestamp
-        self._close_synced_files()
 
     # --- read -----------------------------------------------------------------------------------------------
 
@@ -318,7 +317,7 @@ class LogSegment:
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 
-    def _close_synced_files(self) -> None:
+    def close_synced_files(self) -> None:
         """Lets an idle partition do without descriptors; the next use opens what it needs."""
         if self._log is not None and self._log.is_synced:
             self._close_log()

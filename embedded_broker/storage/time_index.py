@@ -66,11 +66,11 @@ class TimeIndex:
             self.file.append(ENTRY.pack(timestamp_ms, relative))
 
     def drop_after(self, offset: int) -> None:
-        """Removes the entries behind ``offset``, in memory and on disk."""
+        """Removes the entries behind ``offset``, in memory and, a single one at the next write, on disk."""
         self._load()
         count = bisect_right(self._offsets, offset - self.base_offset)
         del self._timestamps[count:], self._offsets[count:]
-        self.file.truncate(count)
+        self.file.drop_to(count)
 
     def reset(self) -> None:
         """Forgets every entry, in memory and on disk.

@@ -45,7 +45,10 @@ class TransactionIndex:
 
     def is_sane(self, base_offset: int) -> bool:
         """Whether the file can be one of a segment with this base: whole entries whose markers rise."""
-        if (self.file.size_bytes or 0) % ENTRY.size:
+        size = self.file.size_bytes
+        if size is None:
+            self._entries = []
+        elif size % ENTRY.size:
             return False
         entries = self._load()
         return all(base_offset <= each.last_offset and each.first_offset >= 0 for each in entries) and all(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.embedded_broker.storage.data_directory import remove_half_written
+from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.testing.memory_files import MemoryFiles, MemoryLogFile
@@ -96,3 +101,62 @@ def test_half_written_files_of_the_root_are_removed() -> None:
     LogManager.open(files, "/data", now_ms=NOW_MS).close()
     assert [name for name, _ in files.list_directory("/data") if name.endswith(".tmp")] == ["notes.tmp"]
     remove_half_written(files, "/nowhere")
+
+
+def test_a_partition_that_is_only_opened_and_closed_costs_no_write_and_no_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its directory is listed once: the sixth listing of a thousand partitions took as long as the first."""
+    files = MemoryFiles()
+    filled(files, batches=2)
+    before = {name: files.read_bytes(f"{DIRECTORY}/{name}") for name, _ in files.list_directory(DIRECTORY)}
+    done: Counter[str] = Counter()
+    for owner, name in (
+        (MemoryFiles, "list_directory"),
+        (MemoryFiles, "sync_directory"),
+        (MemoryFiles, "write_atomic"),
+        (MemoryLogFile, "_write_at"),
+        (MemoryLogFile, "_truncate_to"),
+        (MemoryLogFile, "_sync"),
+    ):
+        monkeypatch.setattr(owner, name, _counting(getattr(owner, name), name, done))
+    open_log(files, settings=SETTINGS, clean=True).close()
+    assert done == {"list_directory": 1}
+    assert before == {name: files.read_bytes(f"{DIRECTORY}/{name}") for name in before}
+
+
+def _counting(method: Callable[..., Any], name: str, done: Counter[str]) -> Callable[..., Any]:
+    def counted(*args: Any, **options: Any) -> Any:
+        done[name] += 1
+        return method(*args, **options)
+
+    return counted
+
+
+def test_after_an_append_the_final_time_entry_is_where_it_belongs() -> None:
+    """The one that an earlier end left gives way to that of the later end, as if it had never been there."""
+    twice, once = MemoryFiles(), MemoryFiles()
+    for number in range(2):
+        log = open_log(twice, settings=SETTINGS, clean=number > 0)
+        log.append_as_leader(batch(b"v", timestamp_ms=NOW_MS + number), now_ms=NOW_MS)
+        log.close()
+    log = open_log(once, settings=SETTINGS)
+    for number in range(2):
+        log.append_as_leader(batch(b"v", timestamp_ms=NOW_MS + number), now_ms=NOW_MS)
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.timeindex"
+    assert twice.read_bytes(path) == once.read_bytes(path)
+    assert len(once.read_bytes(path) or b"") == 12
+
+
+def test_an_idle_partition_keeps_no_file_open_after_a_restart(tmp_path: Path) -> None:
+    """A thousand that had an idempotent producer each kept a descriptor, and systems allow for 1,024."""
+    directory = str(tmp_path / "t-0")
+    log = open_log(DiskFiles(), directory)
+    log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)
+    log.close()
+    log = open_log(DiskFiles(), directory, clean=True)
+    numbers = os.listdir("/proc/self/fd")
+    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in numbers]
+    log.close()
+    assert not [path for path in opened if path.startswith(directory)]
