@@ -88,8 +88,7 @@ class LogManager:
         self.settings_for = settings_for
         self._hosts = hosts
         self.registry: TopicRegistry
-        self._is_closed = False
-        self._pid = os.getpid()
+        self._is_closed, self._pid = False, os.getpid()
         self._housekeeping = Housekeeping(self)
         self._work = trio.Event()
 
@@ -199,6 +198,7 @@ class LogManager:
         """
         if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        self.offline.forget(self.topics[name])
         self.registry.begin_deletion(name)
         self.abandon_logs(each for each in self.logs if each.topic == name)
         self.finish_deletions()

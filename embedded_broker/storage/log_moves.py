@@ -20,7 +20,8 @@ import trio
 from splashdam.embedded_broker.storage.housekeeping import Now, logged
 from splashdam.embedded_broker.storage.loader import LogLoader
 from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
+from splashdam.embedded_broker.storage.offline_logs import DELETED
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, read_topic_id, write_topic_id
 from splashdam.embedded_broker.storage.topic_directories import put_aside
 from splashdam.embedded_broker.storage.topic_names import FUTURE, partition_of_directory
 from splashdam.model.broker_errors import KafkaStorageError
@@ -245,6 +246,17 @@ def _partition_of_future(name: str) -> TopicPartition | None:
     return None if match is None else partition_of_directory(match["partition"])
 
 
+def _is_of_deleted_topic(manager: LogManager, topic_partition: TopicPartition, path: str) -> bool:
+    """Whether the topic was deleted while this could not be seen; then it is removed now."""
+    if not any(kind == DELETED for kind, _ in manager.registry.resources):
+        return False
+    topic_id = read_topic_id(manager.files, path)
+    if topic_id is None or (DELETED, format_uuid(topic_id)) not in manager.registry.resources:
+        return False
+    put_aside(manager.files, path, topic_partition)
+    return True
+
+
 def only_directories(
     manager: LogManager, found: Mapping[TopicPartition, list[str]]
 ) -> dict[TopicPartition, str]:
@@ -255,7 +267,10 @@ def only_directories(
     """
     ids = {each.identity.directory_id: each for each in manager.directories.online}
     chosen: dict[TopicPartition, str] = {}
-    for topic_partition, paths in found.items():
+    for topic_partition, all_paths in found.items():
+        paths = [path for path in all_paths if not _is_of_deleted_topic(manager, topic_partition, path)]
+        if not paths:
+            continue
         told = manager.registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
         counts = None if told is None else ids.get(told)
         if told is not None and counts is None:  # it is in a directory that has failed, and this may be old
@@ -271,7 +286,7 @@ def only_directories(
                 _logger.warning("%s is older than %s, and removed", path, right[0])
                 put_aside(manager.files, path, topic_partition)
     if len(manager.directories.online) == len(manager.directories.all):
-        settled = [key for key in manager.registry.resources if key[0] == _COUNTS]
+        settled = [key for key in manager.registry.resources if key[0] in (_COUNTS, DELETED)]
         if settled:
             manager.registry.put_resources({key: {} for key in settled})
     return chosen

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.storage.log_directories import LogDirectory
     from splashdam.embedded_broker.storage.log_manager import LogManager
     from splashdam.embedded_broker.storage.topic_registry import Topic
+
+
+DELETED = "deleted-topic"
+"""Kind of the registry's lines about topics of which something may be left in a directory that had failed."""
 
 
 class OfflineLogs:
@@ -96,7 +101,16 @@ class OfflineLogs:
                 self._logs.append(log)
             self.on_offline(list(lost))
 
-    def forget(self, topic: str) -> None:
-        """A topic is deleted, also where nobody can see it."""
-        for topic_partition in [each for each in self._directories if each.topic == topic]:
+    def forget(self, topic: Topic) -> None:
+        """A topic is deleted; what of it nobody can see now is removed by the start that sees it again.
+
+        Raises:
+            KafkaStorageError: that could not be written down; nothing has changed.
+        """
+        lost = [each for each in self._directories if each.topic == topic.name]
+        if lost:
+            self._manager.registry.put_resources(
+                {(DELETED, format_uuid(topic.topic_id)): {"topic": topic.name}}
+            )
+        for topic_partition in lost:
             del self._directories[topic_partition]

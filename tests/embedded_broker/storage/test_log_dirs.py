@@ -289,6 +289,28 @@ async def test_a_directory_that_fails_costs_its_partitions_alone() -> None:
     assert values_of(manager.logs[T0]) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_a_topic_deleted_while_a_directory_is_away(is_made_again: bool) -> None:
+    """It does not come back with the directory; a topic of its name may be made meanwhile."""
+    files = FailingDirectory()
+    manager = manager_of(files)
+    manager.create_topic("t", 3, now_ms=NOW_MS)
+    files.broken = SECOND
+    with pytest.raises(KafkaStorageError):
+        manager.logs[TopicPartition("t", 1)].append_as_leader(batch(b"b"), now_ms=NOW_MS)
+    manager.delete_topic("t")
+    if is_made_again:
+        manager.create_topic("t", 3, now_ms=NOW_MS)
+        assert len(manager.logs) == 3
+    manager.close()
+    files.broken = ""
+    manager = manager_of(files)
+    assert set(manager.topics) == ({"t"} if is_made_again else set())
+    assert len(manager.logs) == (3 if is_made_again else 0)
+    assert not any(is_directory for _, is_directory in files.list_directory(SECOND))
+    assert not manager.registry.resources
+
+
 async def test_without_its_home_a_broker_cannot_go_on() -> None:
     """As Kafka without its metadata.log.dir."""
     files = FailingDirectory()
