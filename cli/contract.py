@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from splashdam.testing.contract.running import Result
     from splashdam.testing.contract.vocabulary import Client
 
-_NAME_WIDTH = 16
+_WIDTH = 240
+"""Of lines that nobody sees on a screen: room for every client."""
 
 
 @click.command(short_help="Hold a cluster against what Kafka promises.")
@@ -174,16 +175,16 @@ def _show(results: Sequence[Result]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from splashdam.testing.contract.report import LEGEND, SIGNS, counts, grid, remarks
+    from splashdam.testing.contract.report import LEGEND, SIGNS, by_area, counts, grid, remarks
 
     standard_output()
-    clients, rows = grid(results)
-    is_screen = is_terminal(sys.stdout)
-    console = Console(width=None if is_screen else 80 + _NAME_WIDTH * len(clients), highlight=False)
-    table = Table("", *clients, box=None)
-    for behaviour, row in rows:
-        table.add_row(f"{behaviour.area}: {behaviour.title}", *(SIGNS[each.verdict] for each in row))
-    console.print(table)
+    console = Console(width=None if is_terminal(sys.stdout) else _WIDTH, highlight=False)
+    for area, of_area in by_area(results):
+        clients, rows = grid(of_area)
+        table = Table(area, *clients, box=None)
+        for behaviour, row in rows:
+            table.add_row(behaviour.title, *(SIGNS[each.verdict] for each in row))
+        console.print(table)
     for each in remarks(results):
         console.print(
             f"{SIGNS[each.verdict]} {each.behaviour.title}, {each.client}: {each.why}", markup=False

@@ -16,12 +16,14 @@ from functools import partial
 from inspect import cleandoc
 from typing import NamedTuple
 
-from splashdam.testing.contract.vocabulary import Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 PREFIX = "splashdam-contract-"
 """Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
 
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
+"""For how long a change of the cluster may take to arrive."""
+
 _PAUSE_SECONDS = 0.02
 
 
@@ -141,11 +143,13 @@ class Run:
         Raises:
             BrokenPromise, Refused: what the last look ended with.
         """
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 look()
-            except (BrokenPromise, Refused):
+            except (BrokenPromise, Refused) as error:
+                if isinstance(error, Refused) and error.name == NOT_IN_CLIENT:
+                    raise
                 if time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE_SECONDS)

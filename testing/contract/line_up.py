@@ -19,6 +19,7 @@ PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
     "kafka-python": ("kafka_python", "KafkaPythonClient"),
     "confluent-kafka": ("confluent", "ConfluentClient"),
     "aiokafka": ("aiokafka_client", "AiokafkaClient"),
+    "protocol": ("protocol", "ProtocolClient"),
 }
 """Those that run in this process, where they are installed: module and class."""
 

@@ -8,7 +8,15 @@ from splashdam.testing.contract.behaviour import Behaviour
 from splashdam.testing.contract.running import Result, Verdict
 
 SIGNS = {Verdict.HOLDS: "✓", Verdict.DIFFERS: "≠", Verdict.BROKEN: "✗", Verdict.LEFT_OUT: "·"}
-LEGEND = "✓ holds, ≠ the client differs (see below), ✗ broken, · the client has no such operation"
+LEGEND = (
+    "✓ holds, ≠ the client differs (see below), ✗ broken, · left out: client or cluster lacks the operation"
+)
+
+
+def by_area(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    """The results of each area, which are through the same clients."""
+    for area in dict.fromkeys(each.behaviour.area for each in results):
+        yield area, [each for each in results if each.behaviour.area == area]
 
 
 def grid(results: Sequence[Result]) -> tuple[list[str], list[tuple[Behaviour, list[Result]]]]:
@@ -37,18 +45,16 @@ def markdown(title: str, results: Sequence[Result]) -> str:
 
 
 def _lines(title: str, results: Sequence[Result]) -> Iterator[str]:
-    clients, rows = grid(results)
     yield f"## {title}"
     yield ""
     yield f"{counts(results)}."
-    area = ""
-    for behaviour, row in rows:
-        if behaviour.area != area:
-            area = behaviour.area
-            yield ""
-            yield f"| {area} | {' | '.join(clients)} |"
-            yield f"|---|{':-:|' * len(clients)}"
-        yield f"| {behaviour.title} | {' | '.join(SIGNS[each.verdict] for each in row)} |"
+    for area, of_area in by_area(results):
+        clients, rows = grid(of_area)
+        yield ""
+        yield f"| {area} | {' | '.join(clients)} |"
+        yield f"|---|{':-:|' * len(clients)}"
+        for behaviour, row in rows:
+            yield f"| {behaviour.title} | {' | '.join(SIGNS[each.verdict] for each in row)} |"
     said = remarks(results)
     if said:
         yield ""

@@ -7,9 +7,10 @@ from enum import StrEnum
 from time import monotonic
 from typing import NamedTuple
 
+from splashdam.model.errors import KafkaError
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
 from splashdam.testing.contract.differences import DIFFERENCES
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Client, Refused
 
 
 class Verdict(StrEnum):
@@ -54,7 +55,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
     except Refused as error:
         cannot = error.name == NOT_IN_CLIENT
         verdict, why = Verdict.LEFT_OUT if cannot else Verdict.BROKEN, str(error)
-    except BrokenPromise as error:
+    except (BrokenPromise, KafkaError, OSError) as error:
         verdict, why = Verdict.BROKEN, str(error)
     finally:
         run.clean_up()
@@ -62,6 +63,11 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
     if verdict is Verdict.BROKEN and known is not None:
         verdict, why = Verdict.DIFFERS, known
     return Result(behaviour, title, verdict, why, monotonic() - begun)
+
+
+def meet(behaviour: Behaviour, client: Client) -> bool:
+    """Whether they are for each other: what speaks the protocol itself needs no client, and the other way."""
+    return (SPEAK in behaviour.needs) == (SPEAK in client.ops)
 
 
 def hold_all(
@@ -83,6 +89,8 @@ def hold_all(
     results = []
     for behaviour in behaviours:
         for client in clients:
+            if not meet(behaviour, client):
+                continue
             results.append(hold(behaviour, client, helper, bootstrap_servers))
             tell(results[-1])
     return results

@@ -10,7 +10,20 @@ from importlib import import_module
 
 from splashdam.testing.contract.behaviour import BEHAVIOURS, Behaviour
 
-AREAS = ("produce", "reading", "offsets", "topics", "groups", "transactions")
+AREAS = (
+    "produce",
+    "reading",
+    "offsets",
+    "topics",
+    "groups",
+    "transactions",
+    "protocol",
+    "batches",
+    "fetching",
+    "transaction_states",
+    "membership",
+    "share_of_partitions",
+)
 """The files, in the order of the report."""
 
 

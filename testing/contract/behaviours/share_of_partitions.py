@@ -1,0 +1,135 @@
+"""Members of a group of the new protocol (KIP-848), whose coordinator shares out the partitions."""
+
+from __future__ import annotations
+
+from secrets import token_urlsafe
+from typing import Any
+
+from splashdam.testing.contract.behaviour import Run, behaviour, expect
+from splashdam.testing.contract.conversation import Conversation, coordinator_of
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Refused
+from splashdam.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+INVALID_REQUEST = 42
+UNKNOWN_MEMBER = 25
+UNSUPPORTED_VERSION = 35
+FENCED_MEMBER_EPOCH = 110
+UNSUPPORTED_ASSIGNOR = 112
+
+
+class Member:
+    """Owns what it is told as soon as it is told, and gives up likewise.
+
+    Args:
+        talk: with the coordinator.
+        group: its group.
+        topic: what it reads.
+    """
+
+    def __init__(self, talk: Conversation, group: str, topic: str) -> None:
+        talk.version_of(ConsumerGroupHeartbeatRequest)
+        self._talk = talk
+        self._group = group
+        self._topic = topic
+        self.member_id = token_urlsafe(16)
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    @property
+    def partitions(self) -> list[int]:
+        """The numbers of those it owns."""
+        return sorted(number for each in self.owned for number in each.partitions)
+
+    def ask(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat that says everything; ``fields`` replace what it says."""
+        said = {
+            "group_id": self._group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": [self._topic],
+            "topic_partitions": self.owned,
+        }
+        answer = self._talk.ask(ConsumerGroupHeartbeatRequest(**{**said, **fields}))
+        if answer.error_code == UNSUPPORTED_VERSION:
+            raise Refused(NOT_IN_CLIENT, "the cluster has this protocol switched off")
+        return answer
+
+    def beat(self) -> list[int]:
+        """A heartbeat that has to succeed; what it owns then."""
+        answer = self.ask()
+        expect(answer.error_code, 0, f"error code of ConsumerGroupHeartbeat ({answer.error_message})")
+        self.member_id, self.epoch = answer.member_id or self.member_id, answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = answer.assignment.topic_partitions
+        return self.partitions
+
+    def leave(self) -> None:
+        """Goes for good."""
+        expect(self.ask(member_epoch=-1).error_code, 0, "error code of a member that leaves")
+
+
+@behaviour(SPEAK)
+def the_coordinator_shares_out_the_partitions(run: Run) -> None:
+    """A second member gets its half after the first has let go of it, which gets it back in the end."""
+    topic, group = run.topic(partitions=4), run.group()
+    with coordinator_of(run, group) as talk:
+        first, second = Member(talk, group, topic), Member(talk, group, topic)
+        run.eventually(lambda: expect(first.beat(), [0, 1, 2, 3], "partitions of the first"))
+        expect(second.beat(), [], "partitions of the second at once")
+
+        def shared() -> None:
+            halves = (len(first.beat()), len(second.beat()))
+            expect(halves, (2, 2), "numbers of partitions")
+
+        run.eventually(shared)
+        expect(sorted(first.partitions + second.partitions), [0, 1, 2, 3], "partitions of both")
+        second.leave()
+        run.eventually(lambda: expect(first.beat(), [0, 1, 2, 3], "partitions of the first, alone again"))
+        first.leave()
+
+
+@behaviour(SPEAK)
+def epochs_of_members_are_checked(run: Run) -> None:
+    """One ahead of the group's is FENCED_MEMBER_EPOCH, a member that nobody knows UNKNOWN_MEMBER_ID."""
+    topic, group = run.topic(), run.group()
+    with coordinator_of(run, group) as talk:
+        member = Member(talk, group, topic)
+        member.beat()
+        expect(member.ask(member_epoch=1000).error_code, FENCED_MEMBER_EPOCH, "error code of a later epoch")
+        stranger = member.ask(member_id=token_urlsafe(16), member_epoch=1)
+        expect(stranger.error_code, UNKNOWN_MEMBER, "error code of a stranger")
+        member.leave()
+
+
+@behaviour(SPEAK)
+def what_a_new_member_says_is_checked(run: Run) -> None:
+    """It subscribes to something, and to an assignor that exists."""
+    topic, group = run.topic(), run.group()
+    with coordinator_of(run, group) as talk:
+        member = Member(talk, group, topic)
+        answer = member.ask(subscribed_topic_names=None)
+        expect(answer.error_code, INVALID_REQUEST, "error code without topics")
+        answer = member.ask(rebalance_timeout_ms=-1)
+        expect(answer.error_code, INVALID_REQUEST, "error code without a rebalance time-out")
+        answer = member.ask(server_assignor="chance")
+        expect(answer.error_code, UNSUPPORTED_ASSIGNOR, "error code of an unknown assignor")
+
+
+@behaviour(SPEAK)
+def members_of_the_new_protocol_keep_others_out(run: Run) -> None:
+    """While there are any: nobody else deletes the group or commits for it."""
+    topic, group = run.topic(), run.group()
+    with coordinator_of(run, group) as talk:
+        member = Member(talk, group, topic)
+        member.beat()
+        with run.refused("NON_EMPTY_GROUP"):
+            run.helper.call("delete_group", group=group)
+        with run.refused("UNKNOWN_MEMBER_ID"):
+            run.helper.commit(group, topic, {0: (1, "")})
+        member.leave()
+        run.helper.commit(group, topic, {0: (1, "")})

@@ -1,0 +1,171 @@
+"""The protocol itself under contract: one connection, request by request, without a client's cleverness."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.negotiation import highest_common, offered_versions
+from splashdam.testing.contract.behaviour import PATIENCE_SECONDS, BrokenPromise, Run, expect
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Refused
+from splashdam.wire.header import decode_response, encode_request
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from splashdam.wire.registry import API_KEYS
+
+R = TypeVar("R", bound=Response)
+
+GROUP, TRANSACTION = 0, 1
+CONCURRENT_TRANSACTIONS = 51
+_ANSWER_SECONDS = 20.0
+_PAUSE_SECONDS = 0.02
+_SIZE = struct.Struct(">i")
+_PASSING = (14, 15, 16, CONCURRENT_TRANSACTIONS)
+"""A coordinator that loads or moves, and a transaction that ends."""
+
+
+class Conversation:
+    """One connection to one broker.
+
+    Args:
+        host: where the broker answers.
+        port: likewise.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), _ANSWER_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._offered: dict[int, Any] = {}
+        self._sent: list[tuple[type[Response], int]] = []
+        self._last_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def version_of(self, kind: type[Request[Any]]) -> int:
+        """The newest version that both sides know.
+
+        Raises:
+            Refused: the broker does not offer the request.
+        """
+        if not self._offered:
+            self._offered = dict(offered_versions(self.ask(ApiVersionsRequest(), 0)))
+        if kind.API_KEY not in self._offered:
+            raise Refused(NOT_IN_CLIENT, f"the cluster does not offer {kind.NAME}")
+        return highest_common(kind, self._offered, "the broker")
+
+    def frame(self, request: Request[Any], version: int) -> bytes:
+        """A request as bytes, numbered."""
+        self._last_id += 1
+        parts = encode_request(
+            request, version=version, correlation_id=self._last_id, client_id="splashdam-contract"
+        )
+        return b"".join(bytes(part) for part in parts)
+
+    def send(self, request: Request[Any], version: int | None = None) -> None:
+        """Sends a request; `answer` is for later."""
+        chosen = self.version_of(type(request)) if version is None else version
+        self._sent.append((API_KEYS[request.API_KEY].response, chosen))
+        self.send_bytes(self.frame(request, chosen))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Sends any bytes."""
+        self._socket.sendall(data)
+
+    def answer(self) -> Any:
+        """The next answer.
+
+        Raises:
+            BrokenPromise: there is none.
+        """
+        kind, version = self._sent.pop(0)
+        found = self.next_frame()
+        if found is None:
+            raise BrokenPromise(f"instead of a {kind.NAME} the broker closed the connection")
+        return decode_response(found, kind, version)[1]
+
+    def ask(self, request: Request[R], version: int | None = None) -> R:
+        """Sends a request and waits for its answer; in the newest version both know, or in this one."""
+        self.send(request, version)
+        answer: R = self.answer()
+        return answer
+
+    def next_frame(self) -> bytes | None:
+        """The next frame, None where the broker closes the connection."""
+        try:
+            head = self._read(_SIZE.size)
+            return None if head is None else self._read(_SIZE.unpack(head)[0])
+        except ConnectionError:
+            return None
+        except TimeoutError as error:
+            raise BrokenPromise(f"no answer within {_ANSWER_SECONDS:g} s") from error
+
+    def _read(self, count: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                return None
+            data += more
+        return bytes(data)
+
+    def expect_closed(self, after: str) -> None:
+        """Checks that the broker closes the connection and says nothing."""
+        expect(self.next_frame(), None, f"after {after}")
+
+
+@contextmanager
+def connected(run: Run) -> Iterator[Conversation]:
+    """A connection to the first broker."""
+    with Conversation(*parse_bootstrap_servers(run.bootstrap_servers)[0]) as talk:
+        yield talk
+
+
+@contextmanager
+def leader_of(run: Run, topic: str, partition: int = 0) -> Iterator[Conversation]:
+    """A connection to a partition's leader."""
+    with connected(run) as talk:
+        answer = talk.ask(
+            MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        )
+    leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
+    (node,) = (each for each in answer.brokers if each.node_id == leaders.get(partition))
+    with Conversation(node.host, node.port) as talk:
+        yield talk
+
+
+@contextmanager
+def coordinator_of(run: Run, key: str, key_type: int = GROUP) -> Iterator[Conversation]:
+    """A connection to the coordinator of a group or of a transactional id."""
+    with connected(run) as talk:
+        found = retried(
+            lambda: talk.ask(FindCoordinatorRequest(key=key, key_type=key_type), 2),
+            lambda answer: answer.error_code,
+        )
+    if key_type == GROUP:
+        run.helper.committed(key, "")  # waits until it has loaded its groups
+    with Conversation(found.host, found.port) as talk:
+        yield talk
+
+
+def retried(ask: Callable[[], R], code_of: Callable[[R], int]) -> R:
+    """Asks again while a coordinator is not ready, or a transaction is about to end."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        answer = ask()
+        if code_of(answer) not in _PASSING or time.monotonic() > until:
+            return answer
+        time.sleep(_PAUSE_SECONDS)
