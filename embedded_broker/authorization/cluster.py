@@ -26,6 +26,8 @@ from splashdam.wire.messages.alter_replica_log_dirs import (
 )
 from splashdam.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from splashdam.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from splashdam.wire.messages.create_acls import CreateAclsRequest
 from splashdam.wire.messages.delete_acls import DeleteAclsRequest
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest
@@ -86,6 +88,8 @@ def free(request: Any, context: RequestContext, handler: Handler) -> Answer:
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupDescribeRequest,
 )
 def asks_itself(request: Any, context: RequestContext, handler: Handler) -> Answer:
     """The handler asks."""

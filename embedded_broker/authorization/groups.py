@@ -19,17 +19,16 @@ from splashdam.embedded_broker.authorization.guarding import (
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
 from splashdam.model.error_codes import ErrorCode
-from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from splashdam.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
+from splashdam.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from splashdam.wire.messages.heartbeat import HeartbeatRequest
 from splashdam.wire.messages.join_group import JoinGroupRequest
 from splashdam.wire.messages.leave_group import LeaveGroupRequest
@@ -60,34 +59,19 @@ def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
     return api_for(request.API_KEY).response(error_code=_GROUP)
 
 
-@guards(ConsumerGroupHeartbeatRequest)
-def consumer_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext, handler: Handler
-) -> Answer:
-    """READ on the group, and DESCRIBE on the topics subscribed to by name."""
-    if not _may(Operation.READ, context)(request.group_id):
-        return ConsumerGroupHeartbeatResponse(error_code=_GROUP, error_message=None)
-    for topic in request.subscribed_topic_names or ():
-        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic):
-            return ConsumerGroupHeartbeatResponse(error_code=_TOPIC, error_message=None)
-    return handler(request, context)
+@guards(DescribeGroupsRequest)
+def describe(request: DescribeGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on each group; what one may do with it is told of those that are there."""
+    request.groups, others = parted(request.groups, _may(Operation.DESCRIBE, context))
 
-
-@guards(DescribeGroupsRequest, ConsumerGroupDescribeRequest)
-def describe(request: Any, context: RequestContext, handler: Handler) -> Answer:
-    """DESCRIBE on each group."""
-    asked = "groups" if isinstance(request, DescribeGroupsRequest) else "group_ids"
-    allowed, others = parted(getattr(request, asked), _may(Operation.DESCRIBE, context))
-    setattr(request, asked, allowed)
-
-    def change(answer: Any) -> None:
+    def change(answer: DescribeGroupsResponse) -> None:
         if request.include_authorized_operations:
             for group in answer.groups:
-                group.authorized_operations = context.authorized_operations(
-                    ResourceType.GROUP, group.group_id
-                )
-        of: Any = element_of(type(answer), "groups")
-        answer.groups += [of(group_id=group, error_code=_GROUP) for group in others]
+                if not group.error_code:
+                    group.authorized_operations = context.authorized_operations(
+                        ResourceType.GROUP, group.group_id
+                    )
+        answer.groups += [DescribedGroup(group_id=group, error_code=_GROUP) for group in others]
 
     return then(handler(request, context), change)
 

@@ -27,7 +27,12 @@ from splashdam.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from splashdam.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from splashdam.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from splashdam.wire.messages.list_offsets import ListOffsetsRequest
 from splashdam.wire.messages.metadata import (
     MetadataRequest,
@@ -101,11 +106,13 @@ def produce(request: ProduceRequest, context: RequestContext, handler: Handler) 
 def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> Answer:
     """READ on each topic, whether this request names it or an earlier one of the session.
 
-    What is read for nobody is given back.
+    What is read for nobody is given back. A fetch of a replica moves the high watermark, so one of a client
+    that is no broker is not even looked at.
     """
     if max(request.replica_id, request.replica_state.replica_id) >= 0:
-        is_broker = context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        return _without_unread(handler(request, context), lambda _: is_broker)
+        if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return handler(request, context)
+        return _all_unread(request)
     may_read = may(Operation.READ, context)
     if not all(may_read(topic) for topic in request.topics):
         request.max_wait_ms = 0
@@ -119,6 +126,21 @@ def _without_unread(answer: Answer, may_read: Any) -> Answer:
                 topic.partitions = [_unread(each) for each in topic.partitions]
 
     return then(answer, change)
+
+
+def _all_unread(request: FetchRequest) -> FetchResponse:
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _unread(PartitionData(partition_index=each.partition)) for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def _unread(partition: PartitionData) -> PartitionData:

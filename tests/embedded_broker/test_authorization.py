@@ -20,10 +20,12 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from splashdam.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from splashdam.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest
+from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -128,6 +130,30 @@ async def test_fetch_and_offsets(asker: Talk, guarded: Broker) -> None:
     assert theirs is not None
     by_id = await asker.ask(fetch_request("", 0, topic_id=theirs.topic_id), 13)
     assert fetched(by_id)[0].error_code == TOPIC
+
+
+async def test_who_is_no_broker_moves_no_high_watermark(asker: Talk, guarded: Broker) -> None:
+    """Replication never hears of a replica's fetch that a client makes up: it would count as in sync."""
+    heard = []
+    guarded.replicas.on_fetch = lambda log, fetch: heard.append(fetch)  # type: ignore[method-assign]
+    allow(guarded, Op.READ)
+    asked = fetch_request("mine", 0, replica_id=2)
+    assert [each.error_code for each in fetched(await asker.ask(asked, 11))] == [TOPIC]
+    assert heard == []
+    allow(guarded, Op.CLUSTER_ACTION, R.CLUSTER, "kafka-cluster")
+    await asker.ask(asked, 11)
+    assert len(heard) == 1
+
+
+async def test_groups_that_cannot_be_described(asker: Talk, guarded: Broker) -> None:
+    """30 where it is not allowed; what one may do is told of groups that are there alone."""
+    allow(guarded, Op.DESCRIBE, R.GROUP, "g")
+    asked = DescribeGroupsRequest(groups=["g", "theirs"], include_authorized_operations=True)
+    found = {each.group_id: each for each in (await asker.ask(asked, 6)).groups}
+    assert (found["g"].error_code, found["theirs"].error_code) == (69, GROUP)
+    assert {each.authorized_operations for each in found.values()} == {-(2**31)}
+    new = ConsumerGroupDescribeRequest(group_ids=["g", "theirs"], include_authorized_operations=True)
+    assert [each.error_code for each in (await asker.ask(new, 0)).groups] == [69, GROUP]
 
 
 async def test_a_session_ends_no_check(asker: Talk, guarded: Broker) -> None:
