@@ -56,6 +56,7 @@ class Pattern:
     """
 
     def __init__(self, text: str, alphabet: Alphabet) -> None:
+        self._sets: dict[frozenset[str], frozenset[str]] = {}  # the same few, kept once
         self._program: list[_Instruction] = [_Instruction(None, "", ())]  # the end, where a match is
         self._start = self._compile(parse_pattern(text, alphabet), 0)
 
@@ -106,7 +107,7 @@ class Pattern:
         """Adds a part of the pattern, which ``then`` follows; returns where it begins."""
         match node:
             case Letter(letters):
-                return self._add(letters, "", then)
+                return self._add(self._sets.setdefault(letters, letters), "", then)
             case Assertion(place):
                 return self._add(None, place, then)
             case Sequence(parts):
@@ -148,7 +149,7 @@ def _places(name: str) -> list[frozenset[str]]:
     return [frozenset(each) for each in places]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def compiled(text: str, alphabet: Alphabet) -> Pattern:
     """A pattern, compiled once.
 
