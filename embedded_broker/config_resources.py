@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
 
 
+_MOST_DIGITS = 10
+"""Of a broker's id; Python turns no text of any length into a number."""
+
+
 class ResourceType(IntEnum):
     """Kafka's ``ConfigResource.Type`` numbers."""
 
@@ -251,7 +255,7 @@ def check_is_broker(broker: Broker, name: str, *, may_be_all: bool = True) -> No
     """
     if may_be_all and name == ALL_BROKERS:
         return
-    if not name.isdecimal():
+    if not (name.isdecimal() and len(name) <= _MOST_DIGITS):
         raise InvalidRequestError(f"a broker is named by its id, a whole number, not by {name!r}")
     if int(name) != broker.node_id:
         raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} itself")

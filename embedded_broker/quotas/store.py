@@ -16,6 +16,10 @@ from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 FILE_NAME = "splashdam-quotas.json"
 
 _VERSION = 1
+_ILL_FORMED = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+    InvalidRequestError,
+)
 
 
 class QuotaStore:
@@ -74,7 +78,7 @@ class QuotaStore:
             if found["version"] != _VERSION:
                 raise KafkaStorageError(f"{self._path} has version {found['version']}, which is unknown here")
             return dict(_entry(kept) for kept in found["quotas"])
-        except (ValueError, KeyError, TypeError, AttributeError, InvalidRequestError) as error:
+        except _ILL_FORMED as error:
             raise KafkaStorageError(
                 f"{self._path} does not hold quotas ({type(error).__name__}: {error}); move it away"
             ) from None

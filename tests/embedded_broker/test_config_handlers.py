@@ -271,6 +271,7 @@ async def test_levels_of_loggers(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [(TOPIC, "missing", 3), (TOPIC, "", 17), (TOPIC, "bäd", 17), (BROKER, "2", 42), (BROKER, "x", 42),
+     (BROKER, "9" * 5000, 42),
      (LOGGER, "", 42), (LOGGER, "2", 42), (CLIENT_METRICS, "", 42), (GROUP, "", 42), (0, "x", 42)],
 )  # fmt: skip
 async def test_what_cannot_be_described(talk: Talk, kind: int, name: str, code: int) -> None:

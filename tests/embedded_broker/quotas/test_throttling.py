@@ -11,6 +11,8 @@ from quota_talk import alter
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.quotas.store import QuotaStore
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
@@ -169,6 +171,22 @@ async def test_quotas_survive(files: MemoryFiles, network: MemoryNetwork, autoju
             assert (answer.throttle_time_ms > 0) is throttled
             if not throttled:
                 await alter(talk, {"client-id": None}, producer_byte_rate=1000)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"version": 1, "quotas": [{"entity": {"user": "u"}, "values": {"producer_byte_rate": 1%s}}]}'
+        % (b"0" * 400),
+    ],
+)
+def test_a_file_that_holds_no_quotas(files: MemoryFiles, data: bytes) -> None:
+    """It is named, whatever is in it."""
+    files.make_directory("/data")
+    files.write_atomic("/data/splashdam-quotas.json", data)
+    with pytest.raises(KafkaStorageError, match=r"splashdam-quotas\.json does not hold quotas"):
+        QuotaStore(files, "/data", lambda _: None)
 
 
 async def test_who_leaves_while_not_heard_is_forgotten(
