@@ -50,7 +50,6 @@ def _delete(asked: DeleteTopicState, is_repeated: bool, context: RequestContext)
         result.name, result.topic_id = topic.name, topic.topic_id
         context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
         context.broker.topics.delete(topic)
-        context.broker.offsets.forget_topic(topic.name)
     except BrokerResponseError as error:
         result.error_code = error.code
         result.error_message = error.message
