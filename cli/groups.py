@@ -18,9 +18,10 @@ from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete_group, list_groups
 from splashdam.net.admin.members import GroupDescription, describe_group
-from splashdam.net.admin.offsets import EARLIEST, LATEST, list_offsets
+from splashdam.net.admin.offsets import list_offsets
 from splashdam.net.admin.topics import describe_topic
 from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.fetch_client import EARLIEST, LATEST
 
 Offsets = Mapping[TopicPartition, int]
 

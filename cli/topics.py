@@ -12,6 +12,8 @@ from splashdam.cli.parameters import Command, topic_argument
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.net.admin.configs import ConfigValue, Resource, alter_configs, describe_configs
 from splashdam.net.admin.topics import (
     DEFAULT,
@@ -68,15 +70,18 @@ def create(
     """Create TOPIC."""
 
     async def run(client: ClusterClient) -> bool:
-        if if_not_exists and topic in await list_topics(client):
+        try:
+            await create_topic(
+                client,
+                topic,
+                partitions=partitions or DEFAULT,
+                replication_factor=replication_factor or DEFAULT,
+                configs=configs,
+            )
+        except BrokerResponseError as error:
+            if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
             return False
-        await create_topic(
-            client,
-            topic,
-            partitions=partitions or DEFAULT,
-            replication_factor=replication_factor or DEFAULT,
-            configs=configs,
-        )
         return True
 
     click.echo(f"created {topic}" if cluster.ask(run) else f"{topic} exists")

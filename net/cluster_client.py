@@ -5,7 +5,7 @@ For commands and tests that administer a cluster. The sender has its own: those 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -14,11 +14,11 @@ import trio
 
 from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
-    ProtocolError,
     RetriableError,
 )
 from splashdam.model.values import TopicPartition
@@ -128,6 +128,34 @@ class ClusterClient:
 
         return await self._ask(f"the leader of {topic_partition}", find, request, read)
 
+    async def leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[Sequence[TopicPartition]], Request[R]],
+        read: Callable[[R], Mapping[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """What the leaders of partitions say, each of its own; all are asked again where one has moved.
+
+        Args:
+            partitions: which.
+            request: the question about those that one broker leads, in order.
+            read: makes something of each answer.
+        """
+        asked = sorted(set(partitions))
+
+        async def ask() -> dict[TopicPartition, T]:
+            cluster = await self._cluster_now(sorted({each.topic for each in asked}))
+            by_leader: dict[Node, list[TopicPartition]] = {}
+            for each in asked:
+                by_leader.setdefault(_leader(cluster, each), []).append(each)
+            found: dict[TopicPartition, T] = {}
+            for node, led in by_leader.items():
+                connection = await self._connections.to(node)
+                found |= read(await connection.request(request(led)))
+            return found
+
+        return await self._patiently("the leaders", ask) if asked else {}
+
     async def coordinator(
         self,
         key: str,
@@ -173,13 +201,19 @@ class ClusterClient:
         read: Callable[[R], T],
         newest: int | None = None,
     ) -> T:
+        async def ask() -> T:
+            connection = await find()
+            request = question if isinstance(question, Request) else question(connection)
+            version = connection.version_for(type(request), newest)
+            return read(await connection.request(request, version))
+
+        return await self._patiently(whom, ask)
+
+    async def _patiently(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
             try:
-                connection = await find()
-                request = question if isinstance(question, Request) else question(connection)
-                version = connection.version_for(type(request), newest)
-                return read(await connection.request(request, version))
+                return await ask()
             except UnknownTopicOrPartitionError:
                 raise  # who administers wants to hear that at once
             except RetriableError as error:
@@ -201,20 +235,12 @@ class ClusterClient:
         cluster = await self._cluster_now([])
         node = cluster.nodes.get(cluster.controller_id)
         if node is None:
-            raise ProtocolError(f"MetadataResponse: controller {cluster.controller_id} is no broker")
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the brokers know of no controller")
         return await self._connections.to(node)
 
     async def _leader(self, topic_partition: TopicPartition) -> Connection:
         cluster = await self._cluster_now([topic_partition.topic])
-        if cluster.topics[topic_partition.topic].error_code:
-            raise error_for(cluster.topics[topic_partition.topic].error_code, str(topic_partition))
-        info = cluster.partition(topic_partition)
-        if info is None:
-            raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
-        node = cluster.nodes.get(info.leader)
-        if node is None:
-            raise LeaderNotAvailableError(f"{topic_partition} has no leader")
-        return await self._connections.to(node)
+        return await self._connections.to(_leader(cluster, topic_partition))
 
     async def _cluster_now(self, topics: Sequence[str]) -> ClusterMetadata:
         asked = [MetadataRequestTopic(name=name) for name in topics]
@@ -233,6 +259,19 @@ class ClusterClient:
         if found.error_code:
             raise error_for(found.error_code, f"the coordinator of {key!r}")
         return await self._connections.to(Node(found.node_id, found.host, found.port))
+
+
+def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
+    topic = cluster.topics.get(topic_partition.topic)
+    if topic is not None and topic.error_code:
+        raise error_for(topic.error_code, str(topic_partition))
+    info = cluster.partition(topic_partition)
+    if info is None:
+        raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+    node = cluster.nodes.get(info.leader)
+    if node is None:
+        raise LeaderNotAvailableError(f"{topic_partition} has no leader")
+    return node
 
 
 Question = Request[R] | Callable[[Connection], Request[R]]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
-from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.broker_errors import error_for
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster_client import ClusterClient
 from splashdam.wire.messages.list_offsets import (
@@ -15,11 +14,6 @@ from splashdam.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-
-LATEST = -1
-"""As a timestamp: the offset behind the last record that can be read."""
-EARLIEST = -2
-"""As a timestamp: the offset of the first record."""
 
 
 async def list_offsets(
@@ -36,40 +30,21 @@ async def list_offsets(
         BrokerResponseError: a partition does not exist or has no leader.
         KafkaTimeoutError: the cluster did not answer.
     """
-    asked = sorted(set(partitions))
-    if not asked:
-        return {}
-    cluster = await client.cluster(sorted({each.topic for each in asked}))
-    by_leader: dict[Node, list[TopicPartition]] = {}
-    for where in asked:
-        by_leader.setdefault(_leader(cluster, where), []).append(where)
-    found: dict[TopicPartition, int] = {}
-    for node, led in by_leader.items():
-        found |= await client.broker(node, _request(led, timestamp), _offsets)
-    return found
 
+    def request(led: Iterable[TopicPartition]) -> ListOffsetsRequest:
+        topics = [
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=each.partition, timestamp=timestamp)
+                    for each in chosen
+                ],
+            )
+            for topic, chosen in groupby(led, lambda where: where.topic)
+        ]
+        return ListOffsetsRequest(replica_id=-1, topics=topics)
 
-def _leader(cluster: ClusterMetadata, where: TopicPartition) -> Node:
-    info = cluster.partition(where)
-    if info is None:
-        raise UnknownTopicOrPartitionError(f"{where} does not exist")
-    node = cluster.nodes.get(info.leader)
-    if node is None:
-        raise LeaderNotAvailableError(f"{where} has no leader")
-    return node
-
-
-def _request(partitions: Iterable[TopicPartition], timestamp: int) -> ListOffsetsRequest:
-    topics = [
-        ListOffsetsTopic(
-            name=topic,
-            partitions=[
-                ListOffsetsPartition(partition_index=each.partition, timestamp=timestamp) for each in chosen
-            ],
-        )
-        for topic, chosen in groupby(partitions, lambda where: where.topic)
-    ]
-    return ListOffsetsRequest(replica_id=-1, topics=topics)
+    return await client.leaders(partitions, request, _offsets)
 
 
 def _offsets(answer: ListOffsetsResponse) -> dict[TopicPartition, int]:

@@ -6,21 +6,26 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import attrs
 import pytest
 
 from splashdam import EmbeddedBroker
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
+from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import BrokerResponseError, KafkaTimeoutError, ProtocolError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete_offsets, list_groups
 from splashdam.net.admin.members import describe_group, read_assignment
-from splashdam.net.admin.offsets import LATEST, list_offsets
-from splashdam.net.admin.topics import create_topic, delete_records, describe_topic
+from splashdam.net.admin.offsets import list_offsets
+from splashdam.net.admin.topics import create_topic, delete_records, describe_topic, list_topics
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import TcpConnect
+from splashdam.net.fetch_client import LATEST
+from splashdam.net.metadata_reading import read_cluster
+from splashdam.wire.messages.metadata import MetadataResponse
 
 WHERE = TopicPartition("t", 0)
 FAST = ClusterClientSettings(timeout_ms=5_000, retry_backoff_ms=1)
@@ -57,6 +62,30 @@ async def test_errors_that_pass_are_waited_for(broker: EmbeddedBroker) -> None:
         await commit_offsets(client, "g", {WHERE: OffsetAndMetadata(3, "note")})
         assert await committed_offsets(client, "g") == {WHERE: OffsetAndMetadata(3, "note")}
         assert await list_offsets(client, [WHERE], LATEST) == {WHERE: 0}
+
+
+async def test_who_leads_is_asked_again(broker: EmbeddedBroker) -> None:
+    """A leader that has moved is not asked for ever: the brokers say who leads now."""
+    async with asking(broker) as client:
+        await create_topic(client, "t", partitions=1)
+        broker.faults.list_offsets(error="NOT_LEADER_OR_FOLLOWER", times=2)
+        requests = broker.requests.start()
+        assert await list_offsets(client, [WHERE], LATEST) == {WHERE: 0}
+    assert (len(requests.of("metadata")), len(requests.of("list_offsets"))) == (3, 3)
+
+
+async def test_no_controller_passes(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While none is elected the brokers name -1: then they are asked again."""
+    answers = iter((-1, -1))
+
+    def read(answer: MetadataResponse) -> ClusterMetadata:
+        found = read_cluster(answer)
+        return attrs.evolve(found, controller_id=next(answers, found.controller_id))
+
+    monkeypatch.setattr("splashdam.net.cluster_client.read_cluster", read)
+    async with asking(broker) as client:
+        await create_topic(client, "t", partitions=1)
+        assert await list_topics(client) == ["t"]
 
 
 async def test_time_runs_out(broker: EmbeddedBroker) -> None:
