@@ -91,10 +91,10 @@ class ClusterMember:
         for topic in change.deleted:
             for number in topic.partitions:
                 self._broker.replicas.stop(TopicPartition(topic.name, number))
-            with self._logged(f"forgetting offsets of {topic.name}", is_raised=self._controller.is_alone):
-                self._broker.offsets.forget_topic(topic.name)
             for each in [each for each in self._coordinated if each.topic == topic.name]:
                 self._resign(each)
+            with self._logged(f"forgetting offsets of {topic.name}", is_raised=self._controller.is_alone):
+                self._broker.offsets.forget_topic(topic.name)
 
     def _move_coordinators(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         for topic_partition, state in partitions.items():

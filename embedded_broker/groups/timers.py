@@ -61,8 +61,8 @@ class Timers:
             if key not in self._timers:
                 continue
             at_ms, action = self._timers[key]
-            if at_ms > now_ms:
-                self._enqueue(key, at_ms)
+            if at_ms > queued_ms:
+                self._enqueue(key, at_ms)  # others may come before it, be it due or not
             else:
                 del self._timers[key]
                 action()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from splashdam.embedded_broker.groups.timers import NEVER, Timers
@@ -18,7 +18,11 @@ steps = st.lists(
 )
 
 
+PUT_OFF = [("set", ("g", "0"), 0), ("set", ("g", "0"), 1), ("set", ("g", "1"), 0), ("wait", ("g", "0"), 1)]
+
+
 @given(steps)
+@example(PUT_OFF)  # what was put off came before what was due earlier, where the step came late
 def test_they_are_called_when_they_are_due(todo: list[tuple[str, tuple[str, ...], int]]) -> None:
     """As a plain dictionary says; nothing is due before ``next_ms``."""
     timers, model, now_ms = Timers(), dict[tuple[str, ...], int](), 0
