@@ -58,7 +58,7 @@ class ExternalClient(Client):
         answer = json.loads(line)
         if "error" in answer:
             raise Refused(answer["error"], answer.get("text", ""))
-        return answer["ok"]
+        return answer.get("ok")
 
     def _talk(self, request: str) -> str:
         assert self._process.stdin is not None

@@ -26,6 +26,8 @@ PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
 EMBEDDED_CONFIG: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "300",
+    "log.cleaner.backoff.ms": "100",
 }
 """What an embedded broker under contract is set to; the real ones beside it are set to the same."""
 

@@ -228,6 +228,20 @@ class Client:
         )
         return [read_of(each) for each in found]
 
+    def consume_by_coordinator(
+        self, topic: str, group: str, *, count: int, timeout_ms: int = TIMEOUT_MS
+    ) -> list[Read]:
+        """As `consume`, with the group protocol of KIP-848."""
+        found = self.call(
+            "consume_by_coordinator",
+            topic=topic,
+            group=group,
+            count=count,
+            isolation="read_uncommitted",
+            timeout_ms=timeout_ms,
+        )
+        return [read_of(each) for each in found]
+
     def commit(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
         """Commits offsets with their metadata from outside of the group."""
         self.call(

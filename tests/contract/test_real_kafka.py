@@ -38,7 +38,7 @@ def cluster(which: str, home: Path) -> Iterator[str]:
         with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
             yield broker.bootstrap_servers
     else:
-        with kafka_broker(which, home, EMBEDDED_CONFIG) as running:
+        with kafka_broker(which, home, {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}) as running:
             yield running.bootstrap_servers
 
 

@@ -21,6 +21,7 @@ AREAS = (
     "batches",
     "fetching",
     "transaction_states",
+    "cleaning",
     "membership",
     "share_of_partitions",
 )

@@ -19,6 +19,17 @@ def a_group_reads_everything_once(run: Run) -> None:
     expect([each.value for each in second], [b"more"], "values after the commit")
 
 
+@behaviour("consume_by_coordinator")
+def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
+    """As one of the classic protocol: the coordinator shares out the partitions (KIP-848)."""
+    topic, group = run.topic(partitions=2), run.group()
+    run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(4)])
+    for count, wanted in ((4, [b"0", b"1", b"2", b"3"]), (1, [b"more"])):
+        found = run.client.consume_by_coordinator(topic, group, count=count)
+        expect(sorted(each.value or b"" for each in found), wanted, "values")
+        run.helper.produce(topic, values("more"))
+
+
 @behaviour("consume", "committed")
 def a_commit_is_what_others_see(run: Run) -> None:
     """The offset behind the last record that was read."""

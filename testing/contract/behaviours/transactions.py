@@ -36,3 +36,27 @@ def every_transaction_ends_with_a_marker(run: Run) -> None:
     second = run.client.produce(topic, values("b"), transactional_id=transactional_id)
     expect([each.offset for each in first + second], [0, 2], "offsets")
     expect(run.helper.offsets(topic, "latest"), 4, "log end offset")
+
+
+@behaviour("send_offsets")
+def offsets_of_a_transaction_are_committed_with_it(run: Run) -> None:
+    """What a group has read is part of what is written."""
+    topic, group = run.topic(), run.group()
+    run.helper.commit(group, topic, {0: (1, "")})
+    _send_offsets(run, topic, group, 5, commit=True)
+    run.eventually(lambda: expect(run.helper.committed(group, topic)[0][0], 5, "offset"))
+
+
+@behaviour("send_offsets")
+def offsets_of_an_aborted_transaction_are_forgotten(run: Run) -> None:
+    """The group is where it was before."""
+    topic, group = run.topic(), run.group()
+    run.helper.commit(group, topic, {0: (1, "")})
+    _send_offsets(run, topic, group, 5, commit=False)
+    expect(run.helper.committed(group, topic)[0][0], 1, "offset")
+
+
+def _send_offsets(run: Run, topic: str, group: str, offset: int, *, commit: bool) -> None:
+    run.client.call(
+        "send_offsets", group=group, topic=topic, offset=offset, transactional_id=run.name(), commit=commit
+    )

@@ -94,6 +94,27 @@ class AiokafkaClient(InProcessClient):
         finally:
             await producer.stop()
 
+    def do_send_offsets(
+        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
+    ) -> None:
+        """AIOKafkaProducer.send_offsets_to_transaction."""
+
+        async def send() -> None:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self.bootstrap_servers,
+                client_id=CLIENT_ID,
+                transactional_id=transactional_id,
+            )
+            await producer.start()
+            try:
+                await producer.begin_transaction()
+                await producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+            finally:
+                await producer.stop()
+
+        asyncio.run(send())
+
     async def _send(self, producer: AIOKafkaProducer, topic: str, record: dict[str, Any]) -> Any:
         return await producer.send(
             topic,

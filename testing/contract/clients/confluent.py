@@ -93,6 +93,22 @@ class ConfluentClient(InProcessClient):
             end(_SECONDS)
         return outcomes
 
+    def do_send_offsets(
+        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
+    ) -> None:
+        """Producer.send_offsets_to_transaction, for a group whose metadata a consumer has."""
+        producer = Producer(self._settings(transactional_id=transactional_id))
+        consumer = self._consumer("read_uncommitted", group)
+        try:
+            producer.init_transactions(_SECONDS)
+            producer.begin_transaction()
+            offsets = [TopicPartition(topic, 0, offset)]
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _SECONDS)
+            end = producer.commit_transaction if commit else producer.abort_transaction
+            end(_SECONDS)
+        finally:
+            consumer.close()
+
     def _consumer(self, isolation: str, group: str, **options: Any) -> Consumer:
         return Consumer(
             self._settings(
@@ -140,6 +156,10 @@ class ConfluentClient(InProcessClient):
             return [read_args(each) for each in records]
         finally:
             consumer.close()
+
+    def do_consume_by_coordinator(self, **args: Any) -> list[dict[str, Any]]:
+        """As `do_consume`, with the group protocol of KIP-848."""
+        return self.do_consume(**args, protocol="consumer")
 
     def do_commit(self, group: str, topic: str, offsets: Mapping[str, Sequence[Any]]) -> None:
         """Through a Consumer that never joins: its admin client sends no metadata."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import kafka
 from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetSpec
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,
@@ -86,6 +86,23 @@ class KafkaPythonClient(InProcessClient):
                 end = producer.commit_transaction if commit else producer.abort_transaction
                 end()
             return outcomes
+        finally:
+            producer.close(timeout=1)
+
+    def do_send_offsets(
+        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
+    ) -> None:
+        """KafkaProducer.send_offsets_to_transaction."""
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, transactional_id=transactional_id
+        )
+        try:
+            producer.init_transactions()
+            producer.begin_transaction()
+            offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+            producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group, -1, "", None))
+            end = producer.commit_transaction if commit else producer.abort_transaction
+            end()
         finally:
             producer.close(timeout=1)
 

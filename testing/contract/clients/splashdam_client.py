@@ -10,7 +10,7 @@ import trio
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import KafkaError
-from splashdam.model.values import IsolationLevel
+from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import TcpConnect
@@ -75,6 +75,20 @@ class SplashdamClient(SplashdamAdmin):
                 end = producer.commit_transaction if commit else producer.abort_transaction
                 end()
             return outcomes
+
+    def do_send_offsets(
+        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
+    ) -> None:
+        """KafkaProducer.send_offsets_to_transaction."""
+        producer = KafkaProducer(
+            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, transactional_id=transactional_id
+        )
+        with producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
+            end = producer.commit_transaction if commit else producer.abort_transaction
+            end()
 
     def _send(self, producer: KafkaProducer, topic: str, record: dict[str, Any]) -> Any:
         try:

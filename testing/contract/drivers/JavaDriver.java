@@ -2,6 +2,7 @@
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -31,6 +32,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -62,6 +64,8 @@ public class JavaDriver {
         ops.put("produce", this::produce);
         ops.put("fetch", this::fetch);
         ops.put("consume", this::consume);
+        ops.put("consume_by_coordinator", args -> consume(((ObjectNode) args).put("protocol", "consumer")));
+        ops.put("send_offsets", this::sendOffsets);
         ops.put("committed", this::committed);
         ops.put("commit", this::commit);
         ops.put("offsets", this::offsets);
@@ -154,6 +158,22 @@ public class JavaDriver {
             if (transactional && args.path("commit").asBoolean(true)) producer.commitTransaction();
             else if (transactional) producer.abortTransaction();
             return outcomes;
+        }
+    }
+
+    private Object sendOffsets(JsonNode args) {
+        Properties properties = common();
+        properties.put("transactional.id", args.get("transactional_id").asText());
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            TopicPartition first = new TopicPartition(topic(args), 0);
+            OffsetAndMetadata offset = new OffsetAndMetadata(args.get("offset").asLong());
+            producer.sendOffsetsToTransaction(Map.of(first, offset), new ConsumerGroupMetadata(group(args)));
+            if (args.get("commit").asBoolean()) producer.commitTransaction();
+            else producer.abortTransaction();
+            return null;
         }
     }
 

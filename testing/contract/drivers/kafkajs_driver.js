@@ -162,6 +162,19 @@ const ops = {
     });
   },
 
+  async send_offsets({ group, topic, offset, transactional_id, commit }) {
+    const producer = kafka.producer({ transactionalId: transactional_id, idempotent: true, maxInFlightRequests: 1 });
+    await producer.connect();
+    try {
+      const transaction = await producer.transaction();
+      const topics = [{ topic, partitions: [{ partition: 0, offset: String(offset) }] }];
+      await transaction.sendOffsets({ consumerGroupId: group, topics });
+      await (commit ? transaction.commit() : transaction.abort());
+    } finally {
+      await producer.disconnect();
+    }
+  },
+
   async consume({ topic, group, count, isolation, timeout_ms }) {
     return read({ group, topics: [topic], count, isolation, timeout_ms, keep: () => true, commit: true });
   },
