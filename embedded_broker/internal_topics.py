@@ -245,26 +245,32 @@ def answer_when_all_safe(
     for log in logs:
         needs_sync = log.must_flush or (is_promised and not log.is_synced)
         if needs_sync or log.high_watermark < log.log_end_offset:
-            due.append((log, log.log_end_offset, needs_sync))
+            due.append((log, log.log_end_offset, needs_sync, term_of(log)))
     return Parked(partial(_when_safe, due, answer, refuse)) if due else answer
 
 
-async def _when_safe(due: Iterable[tuple[Log, int, bool]], answer: Response, refuse: Refuse) -> Response:
+async def _when_safe(due: Iterable[tuple[Log, int, bool, int]], answer: Response, refuse: Refuse) -> Response:
     try:
-        for log, end_offset, needs_sync in due:
+        for log, end_offset, needs_sync, term in due:
             with _as_coordinator():
-                await wait_safe(log, end_offset, needs_sync=needs_sync)
+                await wait_safe(log, end_offset, term, needs_sync=needs_sync)
     except BrokerResponseError as error:
         return refuse(error)
     return answer
 
 
-async def wait_safe(log: Log, end_offset: int, *, needs_sync: bool) -> None:
+def term_of(log: Log) -> int:
+    """In which term of its leader something is appended now; see `Replication.term`."""
+    return 0 if log.replication is None else log.replication.term
+
+
+async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -> None:
     """Returns when what the broker appended for itself, up to an offset, is as safe as it has to be.
 
     Args:
         log: where.
         end_offset: the offset behind it.
+        term: in which it was appended, by ``term_of``.
         needs_sync: it has to be on stable storage, and not on all replicas in sync alone.
 
     Raises:
@@ -275,9 +281,10 @@ async def wait_safe(log: Log, end_offset: int, *, needs_sync: bool) -> None:
     """
     if needs_sync and log.recovery_point < end_offset:
         await log.sync()
-    if log.replication is not None and log.high_watermark < end_offset:
+    replication = log.replication
+    if replication is not None and (log.high_watermark < end_offset or replication.term != term):
         with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope:
-            await log.replication.wait_replicated(end_offset)
+            await replication.wait_replicated(end_offset, term)
         if scope.cancelled_caught:
             raise RequestTimedOutError(
                 f"not all replicas in sync have {log.topic_partition} up to {end_offset}"

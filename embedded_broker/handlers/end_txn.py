@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.internal_topics import answer_when_safe, term_of
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
@@ -36,11 +36,11 @@ def end_txn(request: EndTxnRequest, context: RequestContext) -> Answer:
     answer = EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
     if not coordinator.is_ending(request.transactional_id):
         return answer_when_safe(log, answer, refuse)
-    end_offset = log.log_end_offset
+    end_offset, term = log.log_end_offset, term_of(log)
 
     async def when_ended() -> EndTxnResponse:
         try:
-            await coordinator.wait_ended(request.transactional_id, end_offset)
+            await coordinator.wait_ended(request.transactional_id, end_offset, term)
         except BrokerResponseError as error:
             return refuse(error)
         return answer

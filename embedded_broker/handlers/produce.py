@@ -196,13 +196,14 @@ def refuse(
 class _Due(NamedTuple):
     """A batch whose answer waits until the log is safe up to ``end_offset``.
 
-    That is: on stable storage, or, where replication is named, on the replicas in sync.
+    That is: on stable storage, or, where replication is named, with its term, on the replicas in sync.
     """
 
     answer: PartitionProduceResponse
     log: Log
     end_offset: int
     replication: Replication | None = None
+    term: int = 0
 
 
 def _append(
@@ -225,7 +226,7 @@ def _append(
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
     due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
     if replication is not None:
-        due.append(_Due(answer, log, appended.last_offset + 1, replication))
+        due.append(_Due(answer, log, appended.last_offset + 1, replication, replication.term))
     return answer
 
 
@@ -317,21 +318,21 @@ async def _answer_when_safe(
     due: list[_Due],
 ) -> ProduceResponse | None:
     deadline = trio.current_time() + request.timeout_ms / 1000
-    for answer, log, end_offset, replication in due:
+    for each in due:
         try:
-            if replication is not None:
-                await _wait_replicated(replication, end_offset, deadline)
-            elif log.recovery_point < end_offset:
-                await log.sync()
+            if each.replication is not None:
+                await _wait_replicated(each.replication, each.end_offset, each.term, deadline)
+            elif each.log.recovery_point < each.end_offset:
+                await each.log.sync()
         except BrokerResponseError as error:
-            refuse(answer, log.topic_partition, error)
+            refuse(each.answer, each.log.topic_partition, error)
     return _answer(request.acks, responses, endpoints)
 
 
-async def _wait_replicated(replication: Replication, end_offset: int, deadline: float) -> None:
+async def _wait_replicated(replication: Replication, end_offset: int, term: int, deadline: float) -> None:
     """As ``Replication.wait_replicated``, for as long as the producer waits; the batch stays in any case."""
     with trio.move_on_at(deadline):
-        await replication.wait_replicated(end_offset)
+        await replication.wait_replicated(end_offset, term)
         return
     raise RequestTimedOutError(f"not all replicas in sync have it yet; the log has, up to {end_offset}")
 

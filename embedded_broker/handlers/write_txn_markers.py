@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.internal_topics import wait_safe
+from splashdam.embedded_broker.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
@@ -44,7 +44,7 @@ def write_txn_markers(
         ]
     )
     due = [
-        (result, log, log.log_end_offset, log.must_flush)
+        (result, log, log.log_end_offset, term_of(log), log.must_flush)
         for result, log in written
         if log.must_flush or log.high_watermark < log.log_end_offset
     ]
@@ -52,9 +52,9 @@ def write_txn_markers(
         return answer
 
     async def when_safe() -> WriteTxnMarkersResponse:
-        for result, log, end_offset, needs_sync in due:
+        for result, log, end_offset, term, needs_sync in due:
             try:
-                await wait_safe(log, end_offset, needs_sync=needs_sync)
+                await wait_safe(log, end_offset, term, needs_sync=needs_sync)
             except BrokerResponseError as error:
                 result.error_code = error.code
         return answer

@@ -73,11 +73,10 @@ class Surroundings(Protocol):
 
 @attrs.define(eq=False)
 class _Waiter:
-    """Somebody who waits for the high watermark; ``is_lost``: in vain, somebody else leads."""
+    """Somebody who waits for the high watermark, or to hear that somebody else leads."""
 
     offset: int
     event: trio.Event = attrs.field(factory=trio.Event)
-    is_lost: bool = False
 
     def __lt__(self, other: _Waiter) -> bool:
         return self.offset < other.offset
@@ -95,6 +94,7 @@ class Partition:
         log: as given.
         state: the newest that the controller has told, as far as it was taken in.
         leader: what it knows of the others; None while it does not lead.
+        term: how often it has ceased to lead.
     """
 
     def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
@@ -102,6 +102,7 @@ class Partition:
         self.log = log
         self.state = state
         self.leader: LeaderState | None = None
+        self.term = 0
         self._surroundings = surroundings
         self._waiting: list[_Waiter] = []  # a heap
         self._followers_changed = trio.Event()
@@ -142,8 +143,8 @@ class Partition:
         """Somebody else leads, or nobody; who waits for acknowledgements hears that."""
         self.state = state
         self.leader = None
+        self.term += 1
         for waiter in self._waiting:
-            waiter.is_lost = True
             waiter.event.set()
         self._waiting = []
         self._followers_changed.set()
@@ -249,14 +250,14 @@ class Partition:
                 heappop(self._waiting).event.set()
             self._surroundings.high_watermark_moved(self._name)
 
-    async def wait_replicated(self, offset: int) -> None:
-        """Returns when everything below ``offset`` is on all replicas in sync.
+    async def wait_replicated(self, offset: int, term: int) -> None:
+        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads; it may or may not have it.
+            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
             NotEnoughReplicasAfterAppendError: it is, but they have become too few.
         """
-        self.leading()
+        self._check_term(term)
         if self.log.high_watermark < offset:
             waiter = _Waiter(offset)
             heappush(self._waiting, waiter)
@@ -267,11 +268,14 @@ class Partition:
                     self._waiting.remove(waiter)
                     heapify(self._waiting)
                 raise
-            if waiter.is_lost:
-                raise NotLeaderOrFollowerError(f"{self._name} has another leader than when it was appended")
+            self._check_term(term)
         failure = self.leading().failure_of(offset, self.log.high_watermark)
         if failure is not None:
             raise failure
+
+    def _check_term(self, term: int) -> None:
+        if term != self.term:
+            raise NotLeaderOrFollowerError(f"{self._name} has another leader than when it was appended")
 
     async def wait_deleted(self, offset: int) -> None:
         """Returns when nobody who may lead next has anything below ``offset`` any more.

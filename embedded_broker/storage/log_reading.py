@@ -46,11 +46,16 @@ class Replication(Protocol):
         """The log has grown: the high watermark moves as far as it may."""
         ...
 
-    async def wait_replicated(self, offset: int) -> None:
-        """Returns when everything below ``offset`` is on all replicas in sync.
+    @property
+    def term(self) -> int:
+        """Another one after each time that somebody else led: what was appended before may be gone."""
+        ...
+
+    async def wait_replicated(self, offset: int, term: int) -> None:
+        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads; it may or may not have it.
+            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
             NotEnoughReplicasAfterAppendError: it is, but they have become too few.
         """
         ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import wait_safe
+from splashdam.embedded_broker.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import NEEDLESS, Leaders, write_elsewhere, write_marker
@@ -101,13 +101,14 @@ class TransactionCompletion:
         try:
             with logged(f"completing the transaction of {transactional_id!r}"):
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
-                await wait_safe(log, log.log_end_offset, needs_sync=must_sync)
+                await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
                 owed = self._owed.get(transactional_id, set())
                 leaders = Leaders(self._broker, owed)
-                for topic_partition, written in self._write_markers(metadata, leaders.here).items():
-                    with logged(f"the marker of {transactional_id!r} in {topic_partition}"):
-                        await wait_safe(written, written.log_end_offset, needs_sync=must_sync)
-                        owed.discard(topic_partition)
+                written = self._write_markers(metadata, leaders.here).values()
+                for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
+                    with logged(f"the marker of {transactional_id!r} in {log.topic_partition}"):
+                        await wait_safe(log, end_offset, term, needs_sync=must_sync)
+                        owed.discard(log.topic_partition)
                 owed.difference_update(leaders.needless)
                 owed.difference_update(await write_elsewhere(self._broker, leaders, self._marker(metadata)))
                 self._complete(metadata)

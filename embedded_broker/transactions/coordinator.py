@@ -88,12 +88,13 @@ class TransactionCoordinator:
         """
         return self._topic.log(self._topic.partition_for(transactional_id))
 
-    async def wait_ended(self, transactional_id: str, end_offset: int) -> None:
+    async def wait_ended(self, transactional_id: str, end_offset: int, term: int) -> None:
         """Returns when the transaction decided last is complete, or the disk refuses some of its markers.
 
         Args:
             transactional_id: its name.
             end_offset: of its log, behind the decision.
+            term: in which that was appended; as ``wait_safe``.
 
         Raises:
             KafkaStorageError: the decision itself may not outlive a power cut, against what was promised.
@@ -106,7 +107,7 @@ class TransactionCoordinator:
             must_sync = metadata is not None and self._completion.must_sync(metadata)
             if must_sync and log.recovery_point < end_offset:
                 raise KafkaStorageError(f"{log.topic_partition} could not be synced")
-            await wait_safe(log, end_offset, needs_sync=False)
+            await wait_safe(log, end_offset, term, needs_sync=False)
 
     def is_ending(self, transactional_id: str) -> bool:
         """Whether ``wait_ended`` has something to wait for."""

@@ -9,7 +9,9 @@ import trio
 from cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.model.broker_errors import NotLeaderOrFollowerError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.testing.memory_files import Fault
 
@@ -151,6 +153,30 @@ async def test_producers_that_wait_hear_that_another_leads(autojump_clock: MockC
             )
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert trio.current_time() - began < 0.5
+
+
+async def test_a_batch_is_not_acknowledged_for_what_another_leader_put_in_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    """It waits behind another partition of its request; this broker leads again when it is its turn."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        replication = cluster.nodes[1].log.replication
+        assert isinstance(replication, Partition)
+        term = replication.term
+        cluster.cut(1, 2)
+        cluster.cut(1, 3)
+        assert await cluster.produce(b"lost", acks=1) == NONE
+        cluster.controller.change_partitions({T0: moved(cluster.state, 2, lambda _: True)})
+        assert await cluster.produce(b"instead", acks=1) == NONE
+        cluster.join()
+        await cluster.settle()
+        cluster.controller.change_partitions({T0: moved(cluster.state, 1, lambda _: True)})
+        await cluster.settle()
+        assert cluster.values(1, up_to_high_watermark=True) == [b"instead"]
+        with pytest.raises(NotLeaderOrFollowerError):
+            await replication.wait_replicated(1, term)
+        await replication.wait_replicated(1, replication.term)
 
 
 @pytest.mark.parametrize("unclean", ["false", "true"])

@@ -24,6 +24,7 @@ class Others:
 
     advances = 0
     leader_epoch = 0
+    term = 0
 
     def check_leading(self) -> None:
         """This one leads."""
@@ -35,7 +36,7 @@ class Others:
         """Counts."""
         self.advances += 1
 
-    async def wait_replicated(self, offset: int) -> None:
+    async def wait_replicated(self, offset: int, term: int) -> None:
         """Nobody asks."""
 
     async def wait_deleted(self, offset: int) -> None:
