@@ -48,7 +48,7 @@ def parse_overrides(text: str) -> dict[str, int]:
     return found
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
 class AccessSettings(ConsumerGroupSettings):
     """The part of ``BrokerSettings`` that says what clients may do, and how much of it."""
 

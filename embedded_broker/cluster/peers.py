@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from splashdam.model.errors import KafkaConnectionError
-from splashdam.net.connection import Connection
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.cluster.membership import Membership
+    from splashdam.net.connection import Connection
 
 R = TypeVar("R", bound=Response)
 
@@ -60,6 +59,11 @@ class Peers:
             return found
         if self._membership is None:
             raise KafkaConnectionError(f"this broker is alone; there is no node {node_id}")
+        # Few brokers have others beside them, so few load what it takes to ask them.
+        from importlib.metadata import version
+
+        from splashdam.net.connection import Connection
+
         connection = Connection(
             await self._membership.connect(node_id),
             clock=self._broker.clock,

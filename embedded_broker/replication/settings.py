@@ -8,7 +8,7 @@ from splashdam.embedded_broker.storage.settings import DirectorySettings
 from splashdam.model.options import MAX_INT, option, whole_number
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
 class ReplicationSettings(DirectorySettings):
     """The part of ``BrokerSettings`` that is about brokers of one cluster."""
 

@@ -57,7 +57,7 @@ def _listed(value: Any) -> Any:
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
 class SecuritySettings(ReplicationSettings):
     """The part of ``BrokerSettings`` that says who may talk to the broker, and how."""
 

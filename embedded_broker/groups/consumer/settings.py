@@ -31,7 +31,7 @@ def assignor_names(value: str) -> list[str]:
     return [name.removesuffix("Assignor").lower() if name[:1].isupper() else name for name in simple if name]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
 class ConsumerGroupSettings(SecuritySettings):
     """The part of ``BrokerSettings`` about groups of the consumer protocol (KIP-848)."""
 
