@@ -20,6 +20,7 @@ from splashdam.embedded_broker.access_settings import parse_overrides
 from splashdam.embedded_broker.permissions import ANYBODY
 from splashdam.embedded_broker.registry import Address, Client
 from splashdam.embedded_broker.server import ClientConnection
+from splashdam.embedded_broker.straight_produce import ProduceForms
 from splashdam.model.options import MAX_INT
 from splashdam.net.connect import address_text
 
@@ -50,9 +51,14 @@ class Stranger:
 
 
 class Connections:
-    """The connections of one broker."""
+    """The connections of one broker.
+
+    Attributes:
+        produce_forms: by which the usual requests of all clients are known.
+    """
 
     def __init__(self, broker: Broker) -> None:
+        self.produce_forms = ProduceForms()
         self._broker = broker
         self._served: set[ClientConnection] = set()
         self._count = 0

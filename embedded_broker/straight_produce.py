@@ -1,12 +1,13 @@
 """The straight way of produce requests: nothing is decoded, and the answer takes one ``pack``.
 
-Most requests differ from an earlier one of the same client in correlation id and batch alone. Those are
-known by their bytes (``wire.produce_form``) and go straight to the log; all others, and those whose answer
-has to wait, take the way of every request.
+Most requests differ from an earlier one in client, correlation id and batch alone. Those are known by their
+bytes (``wire.produce_form``), whoever sent the first one, and go straight to the log; all others, and those
+whose answer has to wait, take the way of every request.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.dispatch import Dispatched
@@ -30,54 +31,87 @@ from splashdam.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of
+from splashdam.wire.primitives import IllegalBytes
+from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
 
-_MAX_FORMS = 256
-_MAX_LENGTHS = 4
+_MAX_FORMS = 8192
+"""Of one version; about a kilobyte each."""
+
+_LEARNED_WHEN_FULL = 8
 _MAX_FAILURES = 64
 """A client whose requests have no form, many partitions each, is not studied for ever."""
 
 
+class ProduceForms:
+    """The forms of all clients' requests, by version and bytes.
+
+    To learn one costs more than to answer a request, so with more partitions in turn than there is room for,
+    only each eighth request is learned, in place of the oldest: most of what is known then stays of use.
+    """
+
+    def __init__(self) -> None:
+        self._by_version: dict[int, dict[bytes, ProduceForm]] = {}
+        self._passed = 0
+
+    def of(self, version: int) -> dict[bytes, ProduceForm]:
+        """Those of one version."""
+        found = self._by_version.get(version)
+        return self._by_version.setdefault(version, {}) if found is None else found
+
+    def wants(self, version: int) -> bool:
+        """Whether a form that was not known is to be learned."""
+        if len(self.of(version)) < _MAX_FORMS:
+            return True
+        self._passed += 1
+        return self._passed % _LEARNED_WHEN_FULL == 0
+
+    def add(self, form: ProduceForm) -> None:
+        forms = self.of(form.version)
+        if len(forms) >= _MAX_FORMS:
+            del forms[next(iter(forms))]
+        forms[form.key] = form
+
+
 class StraightProduce:
-    """The forms of one client's produce requests."""
+    """One client's requests."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._forms: dict[bytes, ProduceForm] = {}
-        self._ends: list[int] = []
-        self._failures_left = 0
+        self._forms = broker.connections.produce_forms
+        self._size = 0  # of the form met last
+        self._is_on = False
+        self._failures_left = _MAX_FAILURES
         self._is_known = False  # whether the frame looked at last has one of the forms
         self.resume()
 
     def stop(self) -> None:
         """Leaves every request to the long way, which asks what this one does not: quotas."""
-        self._forms.clear()
-        self._ends.clear()
-        self._failures_left = 0
+        self._is_on = False
 
     def resume(self) -> None:
-        """Learns again, unless somebody has to be asked whether each request is allowed."""
-        self._failures_left = 0 if self._broker.authorizer is not None else _MAX_FAILURES
+        """Goes on, unless somebody has to be asked whether each request is allowed."""
+        self._is_on = self._broker.authorizer is None
 
     def answer(self, frame: memoryview) -> list[Part] | None:
         """Appends the batch of a request whose form is known and returns the answer's frame, else None."""
         self._is_known = False
-        if len(frame) <= FORM_AT:
+        if len(frame) <= FORM_AT or not self._is_on:
             return None
-        api_key, version, correlation_id = REQUEST_START.unpack_from(frame)
+        api_key, version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         if api_key != ProduceRequest.API_KEY:
             return None
-        for end in self._ends:
-            form = self._forms.get(bytes(frame[FORM_AT:end]))
-            if form is not None and form.version == version:
-                break
-        else:
+        start = FORM_AT + client_id_size if client_id_size > 0 else FORM_AT
+        forms = self._forms.of(version)
+        form = forms.get(bytes(frame[start : start + self._size])) or self._of_other_size(
+            forms, frame, version, start
+        )
+        if form is None:
             return None
         self._is_known = True
-        batch = form.records_of(frame)
+        batch = form.records_of(frame, start + self._size)
         log = self._broker.logs.logs.get(form.topic_partition)
         if (
             batch is None
@@ -96,23 +130,27 @@ class StraightProduce:
             return _refusal(form, error, correlation_id)
         return [form.answer(correlation_id, base_offset, appended_ms, start_offset)]
 
+    def _of_other_size(
+        self, forms: dict[bytes, ProduceForm], frame: memoryview, version: int, start: int
+    ) -> ProduceForm | None:
+        try:
+            self._size = max(0, form_size(frame, version, start))
+        except (IllegalBytes, IndexError, struct.error):
+            return None
+        return forms.get(bytes(frame[start : start + self._size]))
+
     def learn(self, frame: memoryview, dispatched: Dispatched) -> None:
         """Takes note of the form of the request that ``answer`` has just left to the long way."""
         request = dispatched.request
-        if self._is_known or not self._failures_left or not isinstance(request, ProduceRequest):
+        if self._is_known or not (self._is_on and self._failures_left):
+            return
+        if not isinstance(request, ProduceRequest) or not self._forms.wants(dispatched.version):
             return
         form = form_of(frame, request, dispatched.version)
         if form is None or not form.topic_partition.topic or form.topic_partition.topic in INTERNAL_TOPICS:
             self._failures_left -= 1
             return
-        if form.end not in self._ends:
-            if len(self._ends) == _MAX_LENGTHS:
-                self._forms.clear()
-                self._ends.clear()
-            self._ends.append(form.end)
-        if len(self._forms) == _MAX_FORMS:
-            self._forms.clear()
-        self._forms[form.key] = form
+        self._forms.add(form)
 
 
 def _refusal(form: ProduceForm, error: BrokerResponseError, correlation_id: int) -> list[Part]:

@@ -1,6 +1,6 @@
-"""Produce requests of one form: those of one client for one partition, alike but for id and batch.
+"""Produce requests of one form: those for one partition, alike but for who sends them, id and batch.
 
-What stands between a request's correlation id and its batch names client, acks, topic and partition. Requests
+What stands between a request's client id and its batch names acks, topic and partition. Requests of a version
 that have the same bytes there mean the same, so one decoded request tells how to read and answer all of its
 form: the request by comparing bytes, the answer by one ``pack`` into the frame that the declared encoder made
 once.
@@ -25,17 +25,19 @@ from splashdam.wire.messages.produce import (
 )
 from splashdam.wire.primitives import IllegalBytes, read_uvarint, uvarint
 
-FORM_AT = 8
-"""Where a form begins in a frame: behind key, version and correlation id."""
+REQUEST_START = struct.Struct(">hhih")
+"""API key, version, correlation id and the size of the client id that follows, -1 for none."""
 
-REQUEST_START = struct.Struct(">hhi")
-"""API key, version and correlation id."""
+FORM_AT = REQUEST_START.size
+"""Where a form begins in a frame without a client id; else behind that."""
 
+_INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 _PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)  # bytes that no topic name has
 _FIRST_LOG_START_VERSION = 5
 _FIRST_TOPIC_ID_VERSION = 13
+_FIRST_TRANSACTION_VERSION = 3
 _NO_TOPIC_ID = bytes(16)
 
 
@@ -44,8 +46,7 @@ class ProduceForm:
 
     Attributes:
         version: of request and answer.
-        key: the bytes that make the form, from ``FORM_AT`` to ``end``.
-        end: where the batch's length stands.
+        key: the bytes that make the form, from behind the client id to the batch's length.
         topic_partition: where the batch goes.
         topic_id: the topic's id where the request names no topic, else None.
     """
@@ -56,7 +57,6 @@ class ProduceForm:
         "_head",
         "_pack",
         "_tail",
-        "end",
         "key",
         "topic_id",
         "topic_partition",
@@ -68,18 +68,16 @@ class ProduceForm:
     ) -> None:
         self.version = version
         self.key = key
-        self.end = FORM_AT + len(key)
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self._flexible = ProduceRequest.is_flexible(version)
         self._compile_answer()
 
-    def records_of(self, frame: memoryview) -> memoryview | None:
-        """The batch in a frame of this version whose bytes from ``FORM_AT`` to ``end`` are ``key``.
+    def records_of(self, frame: memoryview, position: int) -> memoryview | None:
+        """The batch in a frame of this version in which ``key`` ends at ``position``.
 
         None where the batch is missing or empty, or where anything follows it.
         """
-        position = self.end
         if self._flexible:
             try:
                 size, position = read_uvarint(frame, position)
@@ -138,6 +136,27 @@ class ProduceForm:
         self._pack = pack
 
 
+def form_size(frame: memoryview, version: int, start: int) -> int:
+    """How long the form is that begins at ``start``; of a frame without one, some number.
+
+    No more than this needs to be read: whether there is such a form its bytes tell.
+
+    Raises:
+        IndexError, struct.error: the frame has no form.
+    """
+    if ProduceRequest.is_flexible(version):
+        at = start + 9  # no tags, no transaction, acks, timeout, one topic
+        if version >= _FIRST_TOPIC_ID_VERSION:
+            at += len(_NO_TOPIC_ID)
+        else:
+            size, at = read_uvarint(frame, at)
+            at += size - 1
+        return at + 5 - start  # one partition, its index
+    at = start + (12 if version >= _FIRST_TRANSACTION_VERSION else 10)
+    name_size: int = _INT16.unpack_from(frame, at)[0]
+    return at + _INT16.size + name_size + 8 - start
+
+
 def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm | None:
     """The form of a request that was decoded from ``frame``; one with topic ids has got its names since then.
 
@@ -158,7 +177,8 @@ def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm
     if not _leads_to_records(start, request, version):
         return None
     topic_id = topic.topic_id if version >= _FIRST_TOPIC_ID_VERSION else None
-    return ProduceForm(version, start[FORM_AT:], TopicPartition(topic.name, data.index), topic_id)
+    key = start[FORM_AT + max(0, REQUEST_START.unpack_from(start)[-1]) :]
+    return ProduceForm(version, key, TopicPartition(topic.name, data.index), topic_id)
 
 
 def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bool:

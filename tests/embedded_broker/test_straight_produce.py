@@ -193,12 +193,35 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
     assert 0 < len(studied) < 100
 
 
-async def test_more_partitions_than_forms_are_kept(talk: Talk, broker: Broker) -> None:
-    """The memory of one client's forms has an end; requests are answered all the same."""
-    broker.topics.create("t", 300)
-    for partition in [*range(300), *range(300)]:
+async def test_what_one_client_taught_holds_for_all(
+    talk: Talk, network: MemoryNetwork, broker: Broker, decoded: list[int]
+) -> None:
+    """200 clients on 1,000 partitions in turn spent most of the time with learning, each for itself."""
+    broker.topics.create("t", 3)
+    frames = [produce_request("t", batch(b"v"), partition=partition) for partition in range(3)]
+    for frame in frames:
+        await talk.ask(frame, 9)
+    for client_id in ("", "another client", None):
+        other = Talk(await network.connect("broker", 9092))
+        for frame in frames:
+            parts = encode_request(frame, version=9, correlation_id=5, client_id=client_id)
+            await other.stream.send_all(b"".join(parts))
+            assert len(await other.frame()) > 4
+    assert decoded == [0, 0, 0]
+    assert {log.log_end_offset for log in broker.logs.logs.values()} == {4}
+
+
+async def test_more_partitions_than_forms_are_kept(
+    talk: Talk, broker: Broker, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of forms has an end; requests are answered all the same, and most are known still."""
+    monkeypatch.setattr(straight_produce, "_MAX_FORMS", 30)
+    broker.topics.create("t", 40)
+    for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
+    assert len(broker.connections.produce_forms.of(9)) == 30
+    assert 40 < len(decoded) < 120
     for length in range(1, 8):
         answer = await talk.ask(produce_request("x" * length, batch(b"v")), 9)
         assert answer.responses[0].partition_responses[0].error_code == 3

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.model.errors import ProtocolError
+from splashdam.model.values import Buffer
 from splashdam.wire.header import decode_request, encode_request, encode_response
 from splashdam.wire.messages.produce import (
     PartitionProduceData,
@@ -18,7 +19,7 @@ from splashdam.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from splashdam.wire.produce_form import FORM_AT, ProduceForm, form_of
+from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
 
 VERSIONS = st.sampled_from(range(3, 14))  # from 13 on with ids
 TOPIC_ID = bytes(range(16))
@@ -41,6 +42,11 @@ def frame_of(request: ProduceRequest, version: int, client_id: str | None = "c",
     return b"".join(parts)[4:]
 
 
+def end_of_form(frame: Buffer, version: int) -> int:
+    start = FORM_AT + max(0, REQUEST_START.unpack_from(frame)[-1])
+    return start + form_size(memoryview(frame), version, start)
+
+
 def learned(frame: bytes, topic: str = "t") -> ProduceForm | None:
     header, request = decode_request(frame)
     assert isinstance(request, ProduceRequest)
@@ -54,21 +60,26 @@ def learned(frame: bytes, topic: str = "t") -> ProduceForm | None:
     version=VERSIONS,
     where=st.tuples(NAMES, st.integers(0, 2**31 - 1)),
     acks=st.sampled_from([-1, 1]),
-    client_id=st.none() | st.text(max_size=20),
+    client_ids=st.tuples(*[st.none() | st.text(max_size=20)] * 2),
     batches=st.tuples(st.binary(min_size=1, max_size=300), st.binary(min_size=1, max_size=40_000)),
 )
 def test_later_requests_of_a_form(
-    version: int, where: tuple[str, int], acks: int, client_id: str | None, batches: tuple[bytes, bytes]
+    version: int,
+    where: tuple[str, int],
+    acks: int,
+    client_ids: tuple[str | None, str | None],
+    batches: tuple[bytes, bytes],
 ) -> None:
-    """Whatever the lengths of the batches, the second one is found where it is."""
+    """Whoever sends them, and whatever the lengths of the batches, the second one is found where it is."""
     first, second = (request_of(*where, records, acks=acks) for records in batches)
-    form = learned(frame_of(first, version, client_id), where[0])
+    form = learned(frame_of(first, version, client_ids[0]), where[0])
     assert form is not None
     assert form.topic_partition == where
     assert form.topic_id == (TOPIC_ID if version >= 13 else None)
-    later = frame_of(second, version, client_id, 7)
-    assert later[FORM_AT : form.end] == form.key
-    assert form.records_of(memoryview(later)) == batches[1]
+    later = frame_of(second, version, client_ids[1], 7)
+    end = end_of_form(later, version)
+    assert later[end - len(form.key) : end] == form.key
+    assert form.records_of(memoryview(later), end) == batches[1]
 
 
 @given(
@@ -98,10 +109,11 @@ def test_altered_frames_are_read_as_the_decoder_reads_them(
     frame = bytearray(frame_of(request_of(records=records), version))
     form = learned(bytes(frame))
     assert form is not None
+    end = end_of_form(frame, version)
     for _ in range(data.draw(st.integers(1, 3))):
-        frame[data.draw(st.integers(form.end, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    cut = frame[: data.draw(st.integers(form.end, len(frame)))]
-    found = form.records_of(memoryview(cut))
+        frame[data.draw(st.integers(end, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    cut = frame[: data.draw(st.integers(end, len(frame)))]
+    found = form.records_of(memoryview(cut), end)
     try:
         _, request = decode_request(cut)
     except ProtocolError:
@@ -143,8 +155,9 @@ def test_bytes_that_the_schema_does_not_explain() -> None:
     assert learned(tagged) is None
     form = learned(frame_of(request, 9))
     assert form is not None
-    assert form.records_of(memoryview(tagged)) is None
+    end = end_of_form(tagged, 9)
+    assert form.records_of(memoryview(tagged), end) is None
     for position in (-1, -2, -3):
         frame = bytearray(frame_of(request, 9))
         frame[position] = 1
-        assert form.records_of(memoryview(frame)) is None
+        assert form.records_of(memoryview(frame), end) is None
