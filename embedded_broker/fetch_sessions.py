@@ -65,6 +65,10 @@ class SessionPartition:
         self.log_start_offset = answer.log_start_offset
         return must_respond
 
+    def forget_answer(self) -> None:
+        """As if nothing had been answered yet."""
+        self.high_watermark = self.log_start_offset = -1
+
 
 class Fetched(NamedTuple):
     """What was read of one partition."""
@@ -275,6 +279,23 @@ class FetchSessions:
         self._sessions[session_id] = FetchSession(session_id, question, now_ms)
         self._partitions += size
         return session_id
+
+    def take_back(self, session_id: int, epoch: int, answered: Iterable[PartitionKey]) -> None:
+        """An answer is not sent after all: what it says of these partitions is said with the next one.
+
+        Args:
+            session_id: of the answer.
+            epoch: of the request; the client does not hear of a session that it has made.
+            answered: what the answer is about.
+        """
+        session = self._sessions.get(session_id)
+        if session is None or epoch <= INITIAL_EPOCH:
+            self._remove(session)
+            return
+        for key in answered:
+            partition = session.partitions.get(key)
+            if partition is not None:
+                partition.forget_answer()
 
     def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
         """Makes room for a session: a stale one goes, or the least one that is worth less."""

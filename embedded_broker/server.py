@@ -126,7 +126,7 @@ class ClientConnection:
             return
         from splashdam.embedded_broker.quotas.meter import Meter
 
-        self._client.meter = Meter(quotas, self._client)
+        self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
         self._straight.stop()  # it knows nothing of quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:

@@ -136,7 +136,9 @@ def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResp
     ]
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
-        safe = partial(_answer_when_safe, request, responses, endpoints, due)
+        # From now on, not from when the answers before it have left: the client counts from when it asked.
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        safe = partial(_answer_when_safe, request.acks, responses, endpoints, due, deadline)
         return Parked(safe, lets_others_begin=True)
     return _answer(request.acks, responses, endpoints)
 
@@ -312,12 +314,12 @@ def _named_leaders(responses: list[TopicProduceResponse], context: RequestContex
 
 
 async def _answer_when_safe(
-    request: ProduceRequest,
+    acks: int,
     responses: list[TopicProduceResponse],
     endpoints: list[NodeEndpoint],
     due: list[_Due],
+    deadline: float,
 ) -> ProduceResponse | None:
-    deadline = trio.current_time() + request.timeout_ms / 1000
     for each in due:
         try:
             if each.replication is not None:
@@ -326,7 +328,7 @@ async def _answer_when_safe(
                 await each.log.sync()
         except BrokerResponseError as error:
             refuse(each.answer, each.log.topic_partition, error)
-    return _answer(request.acks, responses, endpoints)
+    return _answer(acks, responses, endpoints)
 
 
 async def _wait_replicated(replication: Replication, end_offset: int, term: int, deadline: float) -> None:

@@ -20,6 +20,7 @@ from splashdam.wire.primitives import records_size
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.dispatch import Dispatched
+    from splashdam.embedded_broker.fetch_sessions import FetchSessions
     from splashdam.embedded_broker.registry import Client
     from splashdam.embedded_broker.storage.log_file import FileSlice
 
@@ -42,10 +43,12 @@ class Meter:
     Args:
         quotas: of the broker.
         client: at the other end.
+        sessions: what the broker has told those who fetch.
     """
 
-    def __init__(self, quotas: ClientQuotas, client: Client) -> None:
+    def __init__(self, quotas: ClientQuotas, client: Client, sessions: FetchSessions) -> None:
         self._quotas = quotas
+        self._sessions = sessions
         self._client = client
         self._owed_ms = 0
 
@@ -91,7 +94,7 @@ class Meter:
             mute_ms = max(mute_ms, self._quotas.fetched(asking, size_bytes))
             if mute_ms:
                 self._quotas.take_back_fetched(asking, size_bytes)
-                answer = _withheld(cast("FetchRequest", request), answer, parts)
+                answer = self._withheld(cast("FetchRequest", request), answer, parts)
         if answer is None or not mute_ms:
             return Charged(parts, mute_ms)
         answer.throttle_time_ms = mute_ms  # type: ignore[attr-defined]  # all but SASL's have it
@@ -100,13 +103,19 @@ class Meter:
     def _asking(self, client_id: str | None) -> Asking:
         return Asking(self._client.requester.principal.partition(":")[2], client_id or "")
 
-
-def _withheld(request: FetchRequest, answer: FetchResponse, parts: list[Part]) -> FetchResponse:
-    """The empty answer in the place of one that comes too early."""
-    for part in parts:
-        if not isinstance(part, bytes | bytearray | memoryview):
-            cast("FileSlice", part).close()
-    return FetchResponse(session_id=answer.session_id if request.session_epoch > 0 else 0)
+    def _withheld(self, request: FetchRequest, answer: FetchResponse, parts: list[Part]) -> FetchResponse:
+        """The empty answer in the place of one that comes too early."""
+        for part in parts:
+            if not isinstance(part, bytes | bytearray | memoryview):
+                cast("FileSlice", part).close()
+        answered = [
+            key
+            for topic in answer.responses
+            for each in topic.partitions
+            for key in ((topic.topic_id, each.partition_index), (topic.topic, each.partition_index))
+        ]
+        self._sessions.take_back(answer.session_id, request.session_epoch, answered)
+        return FetchResponse(session_id=answer.session_id if request.session_epoch > 0 else 0)
 
 
 def _is_brokers(request: Request[Any], version: int) -> bool:

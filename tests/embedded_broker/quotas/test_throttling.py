@@ -104,6 +104,30 @@ async def test_a_fetch_that_comes_too_early_is_answered_empty(
     assert len(bytes(fetched(late)[0].records)) > 5000
 
 
+async def test_a_session_does_not_lose_the_news_of_an_answer_that_is_not_sent(
+    talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """A partition without records is told of once: not in the answer that was withheld, but in the next."""
+    broker.topics.create("t", 2)
+    for _ in range(12):
+        await produce(talk, "t", batch(bytes(1000)))
+    await alter(admin, {"user": "ANONYMOUS"}, consumer_byte_rate=1000)
+    first = fetch_request("t", 0, partitions=[0], partition_max_bytes=9_000, session_epoch=0)
+    session_id = (await talk.ask(first, 11)).session_id
+    assert session_id > 0
+    withheld = await talk.ask(first, 11)
+    assert (withheld.session_id, withheld.responses, len(broker.fetch_sessions)) == (0, [], 1)
+    asked = {"partitions": [0, 1], "partition_max_bytes": 9_000, "session_id": session_id}
+    early = await talk.ask(fetch_request("t", 0, **asked, session_epoch=1), 11)
+    assert (early.session_id, early.responses) == (session_id, [])
+    epoch = 2
+    late = early
+    while not late.responses:
+        late = await talk.ask(fetch_request("t", 0, **asked, session_epoch=epoch), 11)
+        epoch += 1
+    assert sorted(each.partition_index for each in fetched(late)) == [0, 1]
+
+
 async def test_mutations_are_refused_while_some_are_owed(
     talk: Talk, admin: Talk, autojump_clock: MockClock
 ) -> None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 import trio
+from broker_talk import batch, produce_request
 from cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
@@ -112,6 +113,20 @@ async def test_a_slow_follower_makes_producers_wait_and_then_leaves(autojump_clo
         await cluster.settle()
         assert cluster.state.isr == (1, 2, 3)
         assert cluster.values(3) == [b"a", b"b", b"c"]
+
+
+async def test_requests_sent_together_time_out_together(autojump_clock: MockClock) -> None:
+    """Each has the time that its client gives it, and not that of those before it on top."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        cluster.cut(1, 3)
+        talk, asked = await cluster.talk(1), [produce_request("t", batch(b"%d" % each)) for each in range(3)]
+        began = trio.current_time()
+        await talk.send_together(*asked, version=9)
+        for _ in asked:
+            code = (await talk.answer()).responses[0].partition_responses[0].error_code
+            assert code == ErrorCode.REQUEST_TIMED_OUT
+        assert trio.current_time() - began < 1.5
 
 
 async def test_the_isr_shrank_after_the_append(autojump_clock: MockClock) -> None:
