@@ -1,7 +1,7 @@
-"""The ``splashdam`` command: what can be done to logs, topics, groups and clusters, or with a broker of one's own.
+"""The ``splashdam`` command: what can be done to logs, topics, groups and clusters, or with a broker.
 
-Lives here: one file per command, with `clusters` and `tables` for those that ask a cluster, and nothing a program
-would want to import; `measuring` is what ``splashdam bench`` shares with ``benchmarks/``.
+Lives here: one file per command, `clusters` and `tables` for those that ask a cluster, and nothing that a
+program would want to import; `measuring` is what ``splashdam bench`` shares with ``benchmarks/``.
 May import: every room.
 """
 

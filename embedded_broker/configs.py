@@ -28,6 +28,9 @@ BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
 ALL_BROKERS = ""
 """The name under which what is set for every broker is kept."""
 
+_MOST_DIGITS = 10
+"""Of a whole number of 32 bits; Python turns no text of any length into a number."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -126,7 +129,7 @@ def subscription_of(configs: Mapping[str, str]) -> tuple[list[str], int, dict[st
     """
     metrics = [name for name in map(str.strip, configs.get("metrics", "").split(",")) if name]
     interval = configs.get("interval.ms", str(DEFAULT_INTERVAL_MS)).strip()
-    if not interval.isdecimal():
+    if not (interval.isdecimal() and len(interval) <= _MOST_DIGITS):
         raise KafkaConfigurationError(f"interval.ms={interval!r}: must be a number of milliseconds")
     match = {}
     for pair in filter(None, map(str.strip, configs.get("match", "").split(","))):

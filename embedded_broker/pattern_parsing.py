@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from functools import cached_property
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
 from typing import NamedTuple, TypeAlias
 
@@ -44,6 +45,8 @@ _PLACES = {"A": "^", "z": "$", "b": "b", "B": "B"}
 _MOST_REPEATS = 1000
 _MOST_NESTED = 100
 _MOST_LETTERS = 10_000
+_MOST_LOOKED_AT = 1_000_000
+"""Letters of the alphabet that classes are made of: ids of strangers may have all of Unicode."""
 
 
 class InvalidPatternError(ValueError):
@@ -112,11 +115,24 @@ class _Parser:
         self._alphabet = alphabet
         self._ignores_case = False
         self._dot_is_all = False
+        self._looked_at = 0
         self.position = 0
 
     @property
     def is_at_end(self) -> bool:
         return self.position >= len(self._text)
+
+    @property
+    def _all(self) -> Alphabet:
+        """The alphabet, for who goes through it letter by letter."""
+        self._looked_at += len(self._alphabet)
+        if self._looked_at > _MOST_LOOKED_AT:
+            raise InvalidPatternError("it has too many classes of letters")
+        return self._alphabet
+
+    @cached_property
+    def _dot(self) -> frozenset[str]:
+        return self._all - {"\n"}
 
     def choice(self, depth: int) -> Node:
         """Up to the end of a group; flags that are set in it hold to its end."""
@@ -170,7 +186,7 @@ class _Parser:
         letter = self._next()
         match letter:
             case ".":
-                return Letter(self._alphabet if self._dot_is_all else self._alphabet - {"\n"})
+                return Letter(self._alphabet if self._dot_is_all else self._dot)
             case "^" | "$":
                 return Assertion(letter)
             case "(":
@@ -229,14 +245,14 @@ class _Parser:
     def _escaped(self, letter: str) -> frozenset[str]:
         if letter.lower() in _CLASSES:
             found = self._alphabet & _CLASSES[letter.lower()]
-            return found if letter.islower() else self._alphabet - found
+            return found if letter.islower() else self._all - found
         if letter in "pP":
             name = self._next()
             if name == "{":
                 name, _, _ = self._text[self.position :].partition("}")
                 self.position += len(name) + 1
             is_negated = (letter == "P") != name.startswith("^")
-            found = frozenset(filter(_unicode_class(name.removeprefix("^")), self._alphabet))
+            found = frozenset(filter(_unicode_class(name.removeprefix("^")), self._all))
             return self._alphabet - found if is_negated else found
         return self._cased(self._escaped_letter(letter))
 
@@ -270,11 +286,11 @@ class _Parser:
                     raise InvalidPatternError(f"unknown class [:{name[:20]}")
                 self.position += len(name) + 2
                 inside = self._alphabet & _POSIX[positive]
-                found |= inside if positive == name else self._alphabet - inside
+                found |= inside if positive == name else self._all - inside
             else:
                 found |= self._class_item()
         self._next()
-        return self._alphabet - found if is_negated else found
+        return self._all - found if is_negated else found
 
     def _class_item(self) -> frozenset[str]:
         low = self._next()
@@ -291,7 +307,7 @@ class _Parser:
             high = self._escaped_letter(self._next())
         if high < low:
             raise InvalidPatternError(f"illegal range {low}-{high}")
-        inside = [each for each in self._alphabet if low <= each <= high]
+        inside = [each for each in self._all if low <= each <= high]
         return frozenset[str]().union(*(self._cased(each) for each in inside))
 
     def _letter(self, letter: str) -> Letter:

@@ -134,6 +134,7 @@ async def test_lists_grow_and_shrink(talk: Talk) -> None:
         (LOGGER, "2", ("root", SET, "INFO"), 42),
         (CLIENT_METRICS, "m", ("interval.ms", SET, "10"), 42),
         (CLIENT_METRICS, "m", ("interval.ms", SET, "x"), 40),
+        (CLIENT_METRICS, "m", ("interval.ms", SET, "1" * 5000), 40),
         (CLIENT_METRICS, "m", ("match", SET, "zz=1"), 40),
         (CLIENT_METRICS, "m", ("match", SET, "client_id=("), 40),
         (CLIENT_METRICS, "m", ("nope", SET, "1"), 42),

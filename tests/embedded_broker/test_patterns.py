@@ -130,6 +130,15 @@ def test_a_long_pattern_takes_little_memory() -> None:
     assert pattern.matching(["a" * 4990, "a"]) == {"a" * 4990}
 
 
+@pytest.mark.parametrize("part", [r"\D", "[^a]", "[b-é]", r"\pL", "[[:^digit:]]"])
+def test_large_alphabets_cost_no_more(part: str) -> None:
+    """Ids of strangers may have all of Unicode; classes of it are refused before they fill the memory."""
+    alphabet = frozenset(map(chr, range(20_000)))
+    assert Pattern("." * 4000, alphabet).matching(["é" * 4000, "é"]) == {"é" * 4000}
+    with pytest.raises(InvalidPatternError, match="too many classes"):
+        Pattern(part * 500, alphabet)
+
+
 ATOMS = st.sampled_from(["a", "b", ".", r"\.", "[ab]", "[^a]", r"\w", "^", "$", r"\b"])
 
 

@@ -165,6 +165,14 @@ def test_clients_are_forgotten_the_oldest_first() -> None:
     telemetry.asked(uuid.UUID(int=1).bytes, "", 0)  # it is new again, and not throttled
 
 
+def test_a_hostile_client_id_ends_in_bounded_time() -> None:
+    """It cannot make a pattern be tried for ever: letter by letter all ways are followed at once."""
+    telemetry = ClientTelemetry(1_000)
+    telemetry.subscribe(match={"client_id": "(a*)*b"})
+    assert telemetry.asked(uuid.UUID(int=1).bytes, "a" * 5_000 + "!", 0)[2].metrics == ()
+    assert telemetry.asked(uuid.UUID(int=2).bytes, "a" * 50 + "b", 0)[2].metrics == ("*",)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
