@@ -25,6 +25,7 @@ PATIENCE_SECONDS = 10.0
 """For how long a change of the cluster may take to arrive."""
 
 _PAUSE_SECONDS = 0.02
+_SHOWN_CHARS = 300
 
 
 class BrokenPromise(Exception):
@@ -38,7 +39,12 @@ def expect(found: object, wanted: object, what: str = "found") -> None:
         BrokenPromise: they differ.
     """
     if found != wanted:
-        raise BrokenPromise(f"{what}: {found!r}, and not {wanted!r}")
+        raise BrokenPromise(f"{what}: {_shown(found)}, and not {_shown(wanted)}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def expect_one_of(found: object, wanted: Collection[object], what: str = "found") -> None:
@@ -122,9 +128,10 @@ class Run:
         return name
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """A topic; configurations by their names with ``_`` for ``.``."""
+        """A topic that keeps its records; configurations by their names with ``_`` for ``.``."""
         name = self.new_topic()
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        dotted.setdefault("retention.ms", "-1")  # most records carry a time of long ago
         self.helper.create_topic(name, partitions, configs=dotted)
         self.eventually(lambda: expect(len(self.helper.describe_topic(name)), partitions, "partitions"))
         for partition in range(partitions):  # a leader answers a little later than it is named

@@ -49,7 +49,7 @@ def test_it_holds() -> None:
     result = hold(a_behaviour(check), Scripted(), helper, "host:1")
     assert (result.verdict, result.why, result.client) == (Verdict.HOLDS, "", "scripted 1")
     created, *_, deleted = helper.asked
-    assert created[1]["configs"] == {"max.message.bytes": "7"}
+    assert created[1]["configs"] == {"max.message.bytes": "7", "retention.ms": "-1"}
     assert created[1]["topic"].startswith(PREFIX)
     assert deleted == ("delete_topic", {"topic": created[1]["topic"]})
 
