@@ -67,14 +67,28 @@ def broker(
     """
     standard_output()  # closed, it would leave its descriptor to a file of the log
     with file_failures_reported():
-        given = {**(read_properties(config) if config is not None else {}), **properties}
+        in_file = read_properties(config) if config is not None else {}
+        if _is_given(context, "data") and "log.dirs" not in properties:
+            in_file = _without_directories(in_file)
+        given = {**in_file, **properties}
         if listeners:
             given["listeners"] = ",".join(listeners)
         for name in ("host", "port"):
-            is_given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
-            if is_given and "listeners" in given:
+            if _is_given(context, name) and "listeners" in given:
                 raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
         trio.run(_serve, data, host, port, given)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _without_directories(properties: dict[str, str]) -> dict[str, str]:
+    """The settings of a file without its directories: ``--data`` says where."""
+    for name in ("log.dirs", "log.dir"):
+        if name in properties:
+            click.echo(f"{name}={properties[name]} of the file has no effect: --data says where", err=True)
+    return {name: value for name, value in properties.items() if name not in ("log.dirs", "log.dir")}
 
 
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:

@@ -89,7 +89,7 @@ def test_an_unusable_directory_is_told_with_its_reason_alone(tmp_path: Path) -> 
 
 
 def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
-    """As Kafka's server.properties; --set wins, and what has no effect here is told."""
+    """As Kafka's server.properties; options win, and what has no effect is told."""
     config = tmp_path / "server.properties"
     config.write_text("# a comment\nnum.partitions=6\nlog.dirs=/tmp/kafka\n\nlog.retention.\\\nhours = 1\n")
     arguments = ("broker", "--data", str(tmp_path / "data"), "--port", "0", "--config", str(config))
@@ -99,7 +99,7 @@ def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
             assert len(producer.partitions_for("t")) == 3
         process.terminate()
         _, errors = process.communicate(timeout=30)
-    assert b"log.dirs has no effect here" in errors
+    assert b"log.dirs=/tmp/kafka of the file has no effect: --data says where" in errors
     assert b"retention" not in errors
 
 

@@ -13,7 +13,6 @@ from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.logs import KeyValueFormatter
 from splashdam.model.log_fields import fields
 
-
 OTHERS = {"config_loggers.py", "in_process.py"}
 """The one shows and sets the levels of loggers, the other silences those of other clients."""
 
