@@ -36,14 +36,16 @@ class Checker:
         self._record = record
         self._calm = calm
 
-    def delivered(self, sent: SentRecord, metadata: RecordMetadata) -> None:
+    def delivered(self, acks: int | str, sent: SentRecord, metadata: RecordMetadata) -> None:
         """The application is told so: then the record is in the log now, and not only later."""
-        log = self._log(TopicPartition(metadata.topic, metadata.partition))
-        if log is not None and log.log_end_offset <= metadata.offset:
-            self._violated(f"{_name(sent)} was delivered at {metadata.offset}, where nothing is")
+        where = TopicPartition(metadata.topic, metadata.partition)
+        missing = self._cluster.missing(where, metadata.offset, acks)
+        if missing:
+            self._violated(f"{_name(sent)} was delivered at {where} @{metadata.offset}, and is not {missing}")
 
     def check(self, workloads: Iterable[Workload]) -> None:
         """The end of the run: all brokers are up, all producers are closed."""
+        self._cluster.check_replicas()
         places = self._places()
         self._record.count("records in the logs", sum(map(len, places.values())))
         for workload in workloads:
@@ -70,7 +72,11 @@ class Checker:
                 continue
             told, found = sent.metadata, places.get(sent.value, [])
             where = (TopicPartition(told.topic, told.partition), told.offset)
-            if not found:
+            is_there = where in found or (found and told.offset < 0)
+            if not is_there and workload.plan.options["acks"] == 1 and self._cluster.may_be_lost(*where):
+                self._record.note("lost with its leader", f"{_name(sent)} {where[0]} @{told.offset}")
+                self._record.count("records lost that the leader alone had acknowledged")
+            elif not found:
                 self._violated(f"{_name(sent)} was acknowledged at {where[0]} @{told.offset} and is lost")
             elif told.offset >= 0 and where not in found:
                 self._violated(f"{_name(sent)} was acknowledged at {where}, but stands at {found}")
@@ -110,7 +116,9 @@ class Checker:
 
     def _check_transactions(self, workload: Workload) -> None:
         """A transaction is seen whole or not at all by those who read committed records only."""
-        committed = {value for each in self._cluster.partitions for value in _committed(self._log(each))}
+        committed = {
+            value for each in self._cluster.partitions for value in _committed(self._cluster.leader_log(each))
+        }
         for transaction in workload.transactions:
             delivered = [sent for sent in transaction.records if sent.metadata is not None]
             seen = [sent for sent in delivered if sent.value in committed]
@@ -128,7 +136,7 @@ class Checker:
     def _places(self) -> dict[bytes, list[Place]]:
         places: dict[bytes, list[Place]] = {}
         for topic_partition in self._cluster.partitions:
-            log = self._log(topic_partition)
+            log = self._cluster.leader_log(topic_partition)
             if log is None:
                 self._violated(f"nobody has the log of {topic_partition}")
                 continue
@@ -142,10 +150,6 @@ class Checker:
             if expected != log.log_end_offset:
                 self._violated(f"{topic_partition} ends at {log.log_end_offset}, its records at {expected}")
         return places
-
-    def _log(self, topic_partition: TopicPartition) -> Log | None:
-        node = self._cluster.nodes[self._cluster.map.leaders[topic_partition].node_id]
-        return None if node.broker is None else node.broker.logs.logs.get(topic_partition)
 
     def _violated(self, promise: str) -> None:
         self._record.violated(promise)

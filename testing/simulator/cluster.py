@@ -1,25 +1,22 @@
-"""N embedded brokers on disks in memory, with one map of leaders; they end, start and hand over on demand."""
+"""N embedded brokers on disks in memory; they end, start and move their leaders on demand."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.leadership import LeadershipMap
-from splashdam.embedded_broker.producer_ids import ProducerIds
-from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
-from splashdam.testing.simulator.moving import move_directory
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.troubles import Troubles
@@ -46,6 +43,7 @@ class BrokerNode:
         life: the process's tasks.
         is_up: opens when it runs.
         may_start: opens when it may start again.
+        leaves: opens when it is to end in order.
     """
 
     node_id: int
@@ -55,6 +53,7 @@ class BrokerNode:
     life: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     is_up: trio.Event = attrs.field(factory=trio.Event)
     may_start: trio.Event = attrs.field(factory=trio.Event)
+    leaves: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def host(self) -> str:
@@ -62,11 +61,12 @@ class BrokerNode:
         return f"node-{self.node_id}"
 
 
-class SimulatedCluster:
-    """The brokers of one run.
+@attrs.frozen
+class Parts:
+    """What a cluster is made of.
 
-    Args:
-        nodes: how many.
+    Attributes:
+        nodes: how many brokers.
         topics: what is made before anybody sends.
         network: where they listen.
         clock: what they read the time from.
@@ -75,33 +75,69 @@ class SimulatedCluster:
         troubles: what appends meet.
     """
 
-    def __init__(
-        self,
-        nodes: int,
-        topics: list[NewTopic],
-        *,
-        network: SimulatedNetwork,
-        clock: Clock,
-        random: Random,
-        record: RunRecord,
-        troubles: Troubles,
-    ) -> None:
-        self.nodes = {node_id: BrokerNode(node_id) for node_id in range(1, nodes + 1)}
-        self.map = LeadershipMap(ProducerIds(MemoryFiles(), "/", above=-1))
-        self.topics = topics
-        self._network = network
-        self._clock = clock
-        self._random = random
-        self._record = record
-        self._troubles = troubles
-        for node in self.nodes.values():
-            self.map.addresses[node.node_id] = Address(node.host, PORT)
-        for topic in topics:
-            for partition in range(topic.partitions):
-                leader = 1 + (partition + len(topic.name)) % nodes
-                self.map.appoint(TopicPartition(topic.name, partition), leader)
+    nodes: int
+    topics: list[NewTopic]
+    network: SimulatedNetwork
+    clock: Clock
+    random: Random
+    record: RunRecord
+    troubles: Troubles
 
-        self.map.appoint(TopicPartition(TRANSACTION_STATE, 0), 1)  # node 1 coordinates
+
+class SimulatedCluster(ABC):
+    """The brokers of one run; how they share partitions is for those who inherit from it to say.
+
+    Args:
+        parts: what it is made of.
+
+    Attributes:
+        nodes: by node id.
+        topics: as given.
+        parts: as given.
+        record: what happened.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.nodes = {node_id: BrokerNode(node_id) for node_id in range(1, parts.nodes + 1)}
+        self.topics = parts.topics
+        self.parts = parts
+        self.record = parts.record
+
+    @abstractmethod
+    def options_of(self, node: BrokerNode) -> dict[str, Any]:
+        """What a broker is opened with besides."""
+
+    @abstractmethod
+    def opened(self, node: BrokerNode) -> None:
+        """A broker has been opened; nobody else has done anything since."""
+
+    def begin(self, nursery: trio.Nursery) -> None:  # noqa: B027 (most have nothing to do)
+        """All brokers run for the first time; ``nursery`` is the cluster's."""
+
+    @property
+    @abstractmethod
+    def partitions(self) -> list[TopicPartition]:
+        """Those that applications write to."""
+
+    @abstractmethod
+    def leader_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The log at the leader; None where nobody leads, or who does is down."""
+
+    @abstractmethod
+    def move(self, topic_partition: TopicPartition, to: int) -> None:
+        """Another leader takes over; nothing happens where it cannot."""
+
+    def missing(self, topic_partition: TopicPartition, offset: int, acks: int | str) -> str:
+        """Where a record is missing that has just been acknowledged; "" where it is not."""
+        log = self.leader_log(topic_partition)
+        return "in the log" if log is not None and log.log_end_offset <= offset else ""
+
+    def may_be_lost(self, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether what the leader alone has acknowledged at this offset need not be there any more."""
+        return False
+
+    def check_replicas(self) -> None:  # noqa: B027 (there are none)
+        """At the end: whatever is to be said of replicas."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -113,6 +149,7 @@ class SimulatedCluster:
         async with trio.open_nursery() as nursery:
             for node in self.nodes.values():
                 await nursery.start(self._run_node, node)
+            self.begin(nursery)
             task_status.started()
 
     # --- one broker's life ----------------------------------------------------------------------------------
@@ -120,11 +157,12 @@ class SimulatedCluster:
     async def _run_node(self, node: BrokerNode, *, task_status: trio.TaskStatus[None]) -> None:
         first = True
         while True:
+            node.leaves = trio.Event()
             with trio.CancelScope() as node.life:
                 try:
                     await self._live(node, task_status if first else trio.TASK_STATUS_IGNORED)
                 except* (PowerCutError, KafkaStorageError) as errors:
-                    self._record.note("ended", f"{node.host} {_kinds(errors)}")
+                    self.record.note("ended", f"{node.host} {_kinds(errors)}")
             first = False
             node.broker = None
             self._after_the_end(node)
@@ -136,38 +174,28 @@ class SimulatedCluster:
             ROOT,
             host=node.host,
             port=PORT,
-            listen=self._network.listen,
-            clock=self._clock,
+            listen=self.parts.network.listen,
+            clock=self.parts.clock,
             files=node.files,
-            leadership=self.map,
             node_id=node.node_id,
             auto_create_topics_enable=False,
-            transaction_state_log_num_partitions=1,
+            **self.options_of(node),
         ) as broker:
-            missing = [topic for topic in self.topics if broker.topics.get(topic.name) is None]
-            if missing:
-                broker.topics.add(missing)
-            for log in broker.logs.logs.values():
-                self._troubles.watch(log, node.node_id)
             node.broker = broker
+            self.opened(node)
             node.is_up.set()
-            self._record.note("up", node.host)
+            self.record.note("up", node.host)
             task_status.started()
-            await trio.sleep_forever()
+            await node.leaves.wait()
 
     def _after_the_end(self, node: BrokerNode) -> None:
         if node.end == "kill":
             node.files.kill()
         elif node.end == "power cut":
-            node.files.crash(self._random)
+            node.files.crash(self.parts.random)
         else:
             node.files.heal()
-        self._record.note("down", f"{node.host} {node.end}")
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """Those that applications write to."""
-        return [each for each in sorted(self.map.leaders) if each.topic != TRANSACTION_STATE]
+        self.record.note("down", f"{node.host} {node.end}")
 
     def end(self, node: BrokerNode, how: End) -> None:
         """Ends a broker's process: in order, by kill -9, or by a power cut. It stays down until `start`."""
@@ -178,46 +206,18 @@ class SimulatedCluster:
         if how != "stop":
             node.files.inject(Fault(None))  # nothing it does on its way out reaches the disk
         node.broker = None
+        self.let_go(node, how)
+        self.record.count(f"broker ended: {how}")
+
+    def let_go(self, node: BrokerNode, how: End) -> None:
+        """Has a broker's tasks end."""
         node.life.cancel()
-        self._record.count(f"broker ended: {how}")
 
     def start(self, node: BrokerNode) -> None:
         """Lets a broker that was ended start again."""
         node.may_start.set()
 
-    # --- what else happens to brokers -----------------------------------------------------------------------
-
-    def move(self, topic_partition: TopicPartition, to: int) -> None:
-        """Another leader takes over, also from a broker that is down; nothing happens where one cannot."""
-        old = self.nodes[self.map.leaders[topic_partition].node_id]
-        new = self.nodes[to]
-        if old is new or new.broker is None or old.files.is_faulty or new.files.is_faulty:
-            return
-        clean = self._let_go(old, topic_partition)
-        leader = self.map.appoint(topic_partition, to)
-        directory = f"{ROOT}/{topic_partition}"
-        move_directory(old.files, directory, new.files, directory)
-        new.broker.logs.take_over(
-            topic_partition,
-            leader_epoch=leader.leader_epoch,
-            now_ms=self._clock.wall_ms(),
-            clean_shutdown=clean,
-        )
-        self._troubles.watch(new.broker.logs.logs[topic_partition], to)
-        self._record.note("leader", f"{topic_partition} {old.host} -> {new.host} {leader.leader_epoch}")
-        self._record.count("leader moves" if clean else "leader moves from a broker that failed")
-
-    def _let_go(self, old: BrokerNode, topic_partition: TopicPartition) -> bool:
-        """Whether the log was closed in order."""
-        if old.broker is None:
-            return False
-        try:
-            old.broker.logs.release(topic_partition)
-        except KafkaStorageError:
-            return False
-        finally:
-            old.broker.parking.changed(topic_partition)
-        return True
+    # --- its end --------------------------------------------------------------------------------------------
 
     def has_failed_log(self, node: BrokerNode) -> bool:
         """Whether a disk error has made one of its logs read-only until it is started again."""
@@ -235,6 +235,10 @@ class SimulatedCluster:
                 self.start(node)
         for node in self.nodes.values():
             await node.is_up.wait()
+
+    async def settle(self) -> None:
+        """All works, and nobody sends: returns when nothing is left to be done."""
+        await self.complete_transactions()
 
     async def complete_transactions(self) -> None:
         """Returns when every decided transaction has its markers, or will never have them.

@@ -116,6 +116,23 @@ class ProducerPlan:
 
 
 @attrs.frozen
+class ReplicationPlan:
+    """How brokers replicate, where they do.
+
+    Attributes:
+        factor: replicas of each partition.
+        is_durable: every append is synced, so that a power cut loses nothing.
+        session_ms: so long after the last word of a broker the controller takes it for down.
+        settings: of the brokers.
+    """
+
+    factor: int
+    is_durable: bool
+    session_ms: float
+    settings: dict[str, Any]
+
+
+@attrs.frozen
 class Scenario:
     """One seed's run.
 
@@ -129,6 +146,7 @@ class Scenario:
         capacity_bytes: how much may be under way in one direction of a connection.
         distance_ms: how long a piece travels at most when the weather is good.
         horizon_ms: when all faults are over.
+        replication: how the brokers replicate; None: they hand their only logs over.
     """
 
     seed: int
@@ -140,6 +158,7 @@ class Scenario:
     capacity_bytes: int
     distance_ms: float
     horizon_ms: float
+    replication: ReplicationPlan | None = None
 
     @property
     def is_calm(self) -> bool:
@@ -165,8 +184,8 @@ def scenario(seed: int) -> Scenario:
         for number in range(random.choice((1, 1, 1, 2)))
     ]
     if nodes == 1 and Random(f"transactions {seed}").random() < _TRANSACTIONAL:
-        producers = [_in_transactions(plan) for plan in producers]
-    faults, troubles = _faults(random, kinds, nodes, horizon_ms), {} if calm else _troubles(random)
+        producers = [in_transactions(plan) for plan in producers]
+    faults, troubles = planned_faults(random, kinds, nodes, horizon_ms), {} if calm else troubles_of(random)
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -238,7 +257,7 @@ def _producer(random: Random, number: int, horizon_ms: float, *, narrow: bool) -
     )
 
 
-def _in_transactions(plan: ProducerPlan) -> ProducerPlan:
+def in_transactions(plan: ProducerPlan) -> ProducerPlan:
     options = {
         **plan.options,
         "acks": "all",
@@ -250,7 +269,7 @@ def _in_transactions(plan: ProducerPlan) -> ProducerPlan:
     return attrs.evolve(plan, options=options, cancels=0.0, chains=0.0, many=0.0, flushes=0.1, close="close")
 
 
-def _faults(random: Random, kinds: list[str], nodes: int, horizon_ms: float) -> list[PlannedFault]:
+def planned_faults(random: Random, kinds: list[str], nodes: int, horizon_ms: float) -> list[PlannedFault]:
     if not kinds:
         return []
     faults = [
@@ -266,6 +285,6 @@ def _faults(random: Random, kinds: list[str], nodes: int, horizon_ms: float) -> 
     return sorted(faults, key=lambda fault: fault.at_ms)
 
 
-def _troubles(random: Random) -> dict[str, float]:
+def troubles_of(random: Random) -> dict[str, float]:
     kinds = [kind for kind in TROUBLES if random.random() < 0.25]
     return {kind: random.choice((0.02, 0.1, 0.3)) for kind in kinds}

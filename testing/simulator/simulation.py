@@ -8,6 +8,7 @@ import random as random_module
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 
 import attrs
@@ -17,9 +18,13 @@ from trio.testing import MockClock
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import PowerCutError
 from splashdam.testing.simulator.checker import Checker
-from splashdam.testing.simulator.cluster import SimulatedCluster
+from splashdam.testing.simulator.cluster import Parts, SimulatedCluster
 from splashdam.testing.simulator.faults import FaultMaker
+from splashdam.testing.simulator.handed_over import HandedOverLogs
 from splashdam.testing.simulator.network import SimulatedNetwork
+from splashdam.testing.simulator.replica_faults import ReplicaFaultMaker
+from splashdam.testing.simulator.replica_scenario import replicated_scenario
+from splashdam.testing.simulator.replicas import ReplicatedLogs
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.scenario import Scenario, scenario
 from splashdam.testing.simulator.troubles import Troubles
@@ -49,9 +54,14 @@ class Outcome:
     virtual_s: float
 
 
-def simulate(seed: int) -> Outcome:
-    """Runs a seed and says how it went; what breaks a promise is in ``violations`` and not raised."""
-    plan, record = scenario(seed), RunRecord()
+def simulate(seed: int, *, replicated: bool = False) -> Outcome:
+    """Runs a seed and says how it went; what breaks a promise is in ``violations`` and not raised.
+
+    Args:
+        seed: all of the run comes from it.
+        replicated: on brokers that replicate, instead of ones that hand logs over.
+    """
+    plan, record = replicated_scenario(seed) if replicated else scenario(seed), RunRecord()
     with _no_other_chance(seed), _errors_logged(record):
         simulation = Simulation(plan, record)
         try:
@@ -77,7 +87,7 @@ class Simulation:
             distance_ms=plan.distance_ms,
         )
         self._troubles = Troubles(Random(f"troubles {plan.seed}"), record, plan.troubles)
-        self._cluster = SimulatedCluster(
+        parts = Parts(
             plan.nodes,
             plan.topics,
             network=self._network,
@@ -86,6 +96,7 @@ class Simulation:
             record=record,
             troubles=self._troubles,
         )
+        self._cluster, self._faults = self._made_of(parts)
         self._checker = Checker(self._cluster, record, calm=plan.is_calm)
         self._workloads = [
             Workload(
@@ -96,10 +107,17 @@ class Simulation:
                 bootstrap_servers=self._cluster.bootstrap_servers,
                 clock=clock,
                 record=record,
-                on_delivery=self._checker.delivered,
+                on_delivery=partial(self._checker.delivered, each.options["acks"]),
             )
             for each in plan.producers
         ]
+
+    def _made_of(self, parts: Parts) -> tuple[SimulatedCluster, FaultMaker]:
+        if self._plan.replication is None:
+            cluster = HandedOverLogs(parts)
+            return cluster, FaultMaker(self._plan, cluster, self._network, self._record)
+        replicas = ReplicatedLogs(parts, self._plan.replication, Random(f"placement {self._plan.seed}"))
+        return replicas, ReplicaFaultMaker(self._plan, replicas, self._network, self._record)
 
     async def run(self) -> None:
         """From the first broker's start to the last check."""
@@ -108,7 +126,7 @@ class Simulation:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._cluster.run)
                 await self._play()
-                await self._cluster.complete_transactions()
+                await self._cluster.settle()
                 self._checker.check(self._workloads)
                 self._check_tasks(nursery)
                 self.ended_at_s = trio.current_time()
@@ -120,7 +138,7 @@ class Simulation:
         async with trio.open_nursery() as nursery:
             for workload in self._workloads:
                 nursery.start_soon(workload.run)
-            await FaultMaker(self._plan, self._cluster, self._network, self._record).run()
+            await self._faults.run()
             self._troubles.active = False
             for workload in self._workloads:
                 workload.calm.set()

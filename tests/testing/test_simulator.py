@@ -30,7 +30,7 @@ def test_seeds(part: int) -> None:
     first = part * _SEEDS_IN_A_PART
     for seed in range(first, first + _SEEDS_IN_A_PART):
         outcome = simulate(seed)
-        assert outcome.violations == [], runner.replay_line(seed)
+        assert outcome.violations == [], runner.replay_line(runner.Run(seed, False))
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -82,14 +82,16 @@ def test_a_failing_seed_is_told_with_its_replay(
 ) -> None:
     """The runner prints which seed failed, and one line that runs it alone."""
     outcome = Outcome(7, ["a promise was broken"], Counter(records=3), "trace", 1.0)
-    monkeypatch.setattr(runner, "simulate", lambda _seed: outcome)
-    assert runner.run_chunk([7]) == (1, [runner.Failure(7, "a promise was broken")], Counter(records=3))
-    assert runner.replay(7) == 1
+    monkeypatch.setattr(runner, "simulate", lambda _seed, replicated: outcome)
+    run = runner.Run(7, False)
+    assert runner.run_chunk([run]) == (1, [runner.Failure(run, "a promise was broken")], Counter(records=3))
+    assert runner.replay(run) == 1
     assert capsys.readouterr().out == "trace\nviolated: a promise was broken\n"
-    assert runner.replay_line(7).endswith(" -m splashdam.testing.simulator --replay 7")
+    assert runner.replay_line(run).endswith(" -m splashdam.testing.simulator --replay 7")
+    assert runner.replay_line(runner.Run(7, True)).endswith(" --replay 7 --replicated")
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Counts of what was exercised come at the end."""
-    assert runner.run_all(range(3, 5), processes=1) == 0
-    assert "2 seeds from 3 on: 0 failed" in capsys.readouterr().out
+    assert runner.run_all([runner.Run(3, False), runner.Run(4, True)], processes=1) == 0
+    assert "2 runs from seed 3 to seed 4 replicated: 0 failed" in capsys.readouterr().out
