@@ -123,7 +123,7 @@ class Broker:
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
-        logs.offline.on_offline = self._lost
+        logs.offline.on_offline = self.lose
         self.replicas: TakesReplicaFetches = NoReplicas()
         self._membership = membership
         if membership is not None:
@@ -251,8 +251,8 @@ class Broker:
         serve = partial(self.serve_stream, address=address, gate=gate, advertised=advertised)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
-    def _lost(self, partitions: list[TopicPartition]) -> None:
-        """A data directory has failed: who waits for its partitions is told, and the cluster."""
+    def lose(self, partitions: list[TopicPartition]) -> None:
+        """The disk below some logs has failed: who waits for these partitions is told, and the cluster."""
         for topic_partition in partitions:
             self.parking.changed(topic_partition)
         if self._membership is not None:

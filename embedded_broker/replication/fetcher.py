@@ -189,11 +189,7 @@ class LeaderFetcher:
         """
         asked = self._next()
         if not asked:
-            self._changed = trio.Event()
-            now_ms = self._follower.clock.now_ms()
-            pause_ms = min(each.paused_until_ms for each in self._followed.values()) - now_ms
-            with trio.move_on_after(max(0.0, pause_ms) / 1000):
-                await self._changed.wait()
+            await self._rest()
             return
         request = self._request()
         self._session.fill(request, {each: self._wanted(followed) for each, followed in asked.items()})
@@ -207,10 +203,18 @@ class LeaderFetcher:
         for topic_partition, data in _partitions_of(response, asked):
             await self._take(connection, topic_partition, asked[topic_partition], data)
 
+    async def _rest(self) -> None:
+        """Until something may be asked again; with nothing to follow not at all."""
+        self._changed = trio.Event()
+        now_ms = self._follower.clock.now_ms()
+        until_ms = min((each.paused_until_ms for each in self._followed.values()), default=now_ms)
+        with trio.move_on_after(max(0.0, until_ms - now_ms) / 1000):
+            await self._changed.wait()
+
     def _next(self) -> dict[TopicPartition, Followed]:
         now_ms = self._follower.clock.now_ms()
         for each, followed in list(self._followed.items()):
-            if followed.log.state is LogState.CLOSED:  # deleted
+            if followed.log.state is not LogState.OPEN:  # deleted, or its disk has failed
                 del self._followed[each]
         return {
             each: followed for each, followed in self._followed.items() if followed.paused_until_ms <= now_ms

@@ -70,6 +70,10 @@ class Surroundings(Protocol):
         """Readers may go on."""
         ...
 
+    def log_failed(self, topic_partition: TopicPartition) -> None:
+        """Others are to lead, and to be in sync without this broker."""
+        ...
+
 
 @attrs.define(eq=False)
 class _Waiter:
@@ -180,6 +184,10 @@ class Partition:
             NotEnoughReplicasError: too few are in sync.
         """
         self.leading().check_enough_in_sync()
+
+    def log_failed(self) -> None:
+        """The log takes nothing any more: another replica is to lead."""
+        self._surroundings.log_failed(self._name)
 
     # --- as leader ------------------------------------------------------------------------------------------
 

@@ -133,6 +133,10 @@ class ReplicaManager:
         """Readers may go on."""
         self._broker.parking.high_watermark_moved(topic_partition)
 
+    def log_failed(self, topic_partition: TopicPartition) -> None:
+        """Others are to lead, and to be in sync without this broker; it is one of them after a restart."""
+        self._broker.lose([topic_partition])
+
     async def connect(self, node_id: int) -> trio.abc.Stream:
         """A stream to another broker; raises KafkaConnectionError."""
         return await self._connect(node_id)

@@ -255,6 +255,7 @@ class Log(FollowingLog):
         """
         if self.state is LogState.CLOSED:
             return
+        self.replication = None  # whatever fails now, others lead already
         try:
             if self.state is LogState.FAILED:
                 raise KafkaStorageError(f"{self.directory} failed earlier and is closed as it is")

@@ -81,7 +81,7 @@ class FlushableLog(ReadableLog):
         try:
             round_.run()
         except KafkaStorageError:
-            self.state = LogState.FAILED
+            self._fail()
             raise
         self._end_flush(round_)
 
@@ -111,13 +111,18 @@ class FlushableLog(ReadableLog):
         except KafkaStorageError:
             if self._is_closed():  # meanwhile: closing flushed it, or it is deleted
                 return
-            self.state = LogState.FAILED
+            self._fail()
             raise
         finally:
             self._sync_under_way = None
             done.set()
         self._end_flush(round_)
         self._flushed_ms = self._flushed_ms if wall_ms is None else wall_ms
+
+    def _fail(self) -> None:
+        self.state = LogState.FAILED
+        if self.replication is not None:
+            self.replication.log_failed()
 
     def _begin_flush(self) -> FlushRound:
         if self.state is not LogState.OPEN:

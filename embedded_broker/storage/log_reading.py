@@ -51,6 +51,10 @@ class Replication(Protocol):
         """Another one after each time that somebody else led: what was appended before may be gone."""
         ...
 
+    def log_failed(self) -> None:
+        """The log takes nothing any more: another replica is to lead."""
+        ...
+
     async def wait_replicated(self, offset: int, term: int) -> None:
         """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from cluster_kit import T0, open_cluster
 from failing_directory import FailingDirectory
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.model.error_codes import ErrorCode
+from splashdam.testing.memory_files import Fault
 
 NONE = ErrorCode.NONE
 
@@ -47,3 +51,35 @@ async def test_others_lead_what_a_disk_has_lost(autojump_clock: MockClock, faili
         await cluster.settle()
         assert failing in cluster.state.isr
         assert cluster.values(failing) == cluster.values(leader)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+async def test_others_lead_what_could_not_be_synced(autojump_clock: MockClock, failing: int) -> None:
+    """A log that failed takes nothing more until a restart; it does not go on to lead, nor is it in sync."""
+    async with open_cluster(autojump_clock, replica_lag_time_max_ms=2000) as cluster:
+        cluster.create(1, 2, 3, flush_messages="1")
+        assert await cluster.produce(b"a") == NONE
+        await cluster.settle()
+        node = cluster.nodes[failing]
+        node.files.inject(Fault(errno.EIO, after=1))
+        assert await cluster.produce(b"b") in (
+            NONE,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.REQUEST_TIMED_OUT,  # as above
+        )
+        await cluster.settle()
+        assert node.log.state is LogState.FAILED
+        leader = 2 if failing == 1 else 1
+        assert (cluster.state.leader, len(cluster.state.isr), failing in cluster.state.isr) == (
+            leader,
+            2,
+            False,
+        )
+        assert await cluster.produce(b"c") == NONE
+        await node.end()
+        await cluster.start(failing)
+        await cluster.settle()
+        assert len(cluster.state.isr) == 3
+        assert cluster.values(failing) == cluster.values(leader)
+        assert cluster.values(failing)[-1] == b"c"

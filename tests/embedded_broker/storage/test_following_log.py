@@ -36,6 +36,9 @@ class Others:
         """Counts."""
         self.advances += 1
 
+    def log_failed(self) -> None:
+        """Nobody hears of it."""
+
     async def wait_replicated(self, offset: int, term: int) -> None:
         """Nobody asks."""
 
