@@ -18,6 +18,7 @@ from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.election import changed, moved
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.membership import Membership
+from splashdam.embedded_broker.cluster.options import ClusterOptions
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.settings import BrokerSettings
@@ -63,37 +64,6 @@ class _Node:
     stop: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
     started: trio.Event | None = None
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    return os.path.abspath(path)
-
-
-@attrs.frozen(kw_only=True)
-class ClusterOptions:
-    """What a cluster is opened with; as `open_cluster` has it."""
-
-    path: str = attrs.field(converter=_absolute)
-    brokers: int
-    host: str
-    port: int | None
-    listen: Listen
-    clock: Clock
-    files: Files
-    token_validator: TokenValidator | None
-    options: Mapping[str, Any]
-    config: Mapping[str, Any]
-
-    def settings(self, node_id: int) -> BrokerSettings:
-        """Those of one broker.
-
-        Raises:
-            KafkaConfigurationError: one is unknown or illegal.
-        """
-        options = {**self.options, "node_id": node_id}
-        if not {"default_replication_factor", "default.replication.factor"} & {*options, *self.config}:
-            options["default_replication_factor"] = min(3, self.brokers)
-        return BrokerSettings.from_options(options, self.config)
 
 
 class Cluster:
