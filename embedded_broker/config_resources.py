@@ -26,6 +26,7 @@ from splashdam.embedded_broker.described_configs import (
     ConfigType,
     all_brokers_entries,
     broker_entries,
+    broker_synonyms,
     known,
     topic_entries,
 )
@@ -236,9 +237,7 @@ class GroupResource(_Simple):
     }
 
     def _inherited(self, name: str) -> list[ConfigSynonym]:
-        of_broker = f"group.{name}"
-        entries = {entry.name: entry for entry in broker_entries(self.broker.configs.layers)}
-        return list(entries[of_broker].synonyms)
+        return broker_synonyms(self.broker.configs.layers, f"group.{name}")
 
     def _check(self, configs: Mapping[str, str]) -> None:
         try:

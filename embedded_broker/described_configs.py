@@ -133,12 +133,17 @@ def broker_entries(layers: BrokerLayers) -> list[ConfigEntry]:
     """Every setting of a broker, by name; those that nobody knows are kept back as secrets."""
     entries = []
     for name, row in known(Scope.BROKER).items():
-        found = _synonyms(layers, (name, *row.synonyms))
+        found = broker_synonyms(layers, name)
         value = found[0].value if found and found[0].name == name else row.default_text
         entries.append(_entry(row, value, found, read_only=not is_dynamic(name)))
     custom = {name for name in (*layers.own, *layers.all_brokers) if is_custom(name)}
     entries += [_hidden(name, layers.named(name)) for name in custom]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def broker_synonyms(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
+    """Where one setting of a broker is set, the one that counts first, and its default."""
+    return _synonyms(layers, (name, *known(Scope.BROKER)[name].synonyms))
 
 
 def all_brokers_entries(layers: BrokerLayers) -> list[ConfigEntry]:
@@ -163,11 +168,12 @@ def _synonyms(layers: BrokerLayers, names: tuple[str, ...]) -> list[ConfigSynony
     return [*found, *_defaults(names)]
 
 
-def _defaults(names: tuple[str, ...]) -> list[ConfigSynonym]:
+@cache
+def _defaults(names: tuple[str, ...]) -> tuple[ConfigSynonym, ...]:
     texts = {name: known(Scope.BROKER)[name].default_text for name in names}
-    return [
+    return tuple(
         ConfigSynonym(name, text, ConfigSource.DEFAULT) for name, text in texts.items() if text is not None
-    ]
+    )
 
 
 def _entry(

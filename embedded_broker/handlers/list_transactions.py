@@ -1,7 +1,7 @@
 """ListTransactions 0–2: the transactional ids that this broker coordinates, by producer, state, age and name.
 
-Version 2 (KIP-1152) has a regular expression that ids must match as a whole; what backtracking could make
-endless is refused with 128, since Kafka's own expressions (RE2) know no backtracking.
+Version 2 (KIP-1152) has a pattern in RE2's syntax that ids must match as a whole; one that costs too much is
+refused with 128.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def list_transactions(request: ListTransactionsRequest, context: RequestContext)
     except ValueError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {by_name[name] for name in request.state_filters if name in by_name}
+    producer_ids = frozenset(request.producer_id_filters)
     now_ms = context.broker.clock.wall_ms()
 
     def passes(metadata: TransactionMetadata) -> bool:
         return (
-            (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
+            (not producer_ids or metadata.producer_id in producer_ids)
             and (not request.state_filters or metadata.state in states)
             and (request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter)
             and metadata.transactional_id in matching
@@ -57,7 +58,7 @@ def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
     """The names that match a pattern; without one all.
 
     Raises:
-        ValueError: it is no regular expression, or could take for ever.
+        ValueError: it is none, or takes too long.
     """
     if not pattern:
         return names

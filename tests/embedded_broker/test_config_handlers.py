@@ -30,6 +30,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from splashdam.wire.messages.list_config_resources import ListConfigResourcesRequest
 
 T0 = TopicPartition("t", 0)
@@ -54,6 +55,22 @@ async def test_a_topic_is_described_whole(talk: Talk, version: int) -> None:
     ]
     assert policy.config_type == (7 if version >= 3 else 0)
     assert bool(policy.documentation) == (version >= 3)
+
+
+async def test_many_resources(talk: Talk) -> None:
+    """Each is described, in order, and once: a small request makes no answer of any size."""
+    names = [f"g{number}" for number in range(120)]
+    asked = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in [(GROUP, name) for name in names] + [(BROKER, "1")] * 1_000
+    ]
+    answer = await talk.ask(DescribeConfigsRequest(resources=asked), 4)
+    assert [each.resource_name for each in answer.results] == [*names, "1"]
+    assert {each.error_code for each in answer.results} == {0}
+    assert [each.name for each in answer.results[0].configs] == [
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+    ]
 
 
 async def test_where_values_come_from(talk: Talk, broker: Broker) -> None:
