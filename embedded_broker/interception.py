@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from splashdam.embedded_broker.encoding import encode_answer
 from splashdam.embedded_broker.registry import Answer, CloseConnectionError, Parked, RequestContext
 from splashdam.wire.fields import Part
-from splashdam.wire.header import encode_response
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Arrived:
 
     def encode(self, answer: Response) -> list[Part]:
         """An answer as it would be sent."""
-        return encode_response(answer, version=self.context.version, correlation_id=self.correlation_id)
+        return encode_answer(answer, version=self.context.version, correlation_id=self.correlation_id)
 
 
 class Interceptor(Protocol):

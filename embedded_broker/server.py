@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from splashdam.embedded_broker.dispatch import Dispatched, dispatch
+from splashdam.embedded_broker.encoding import encode_answer
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interceptor, SilencedError
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
@@ -24,7 +25,7 @@ from splashdam.embedded_broker.sending import Outbox
 from splashdam.embedded_broker.straight_produce import StraightProduce
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire.fields import Part
-from splashdam.wire.header import api_key_of, encode_response
+from splashdam.wire.header import api_key_of
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import ProduceRequest
 
@@ -199,7 +200,7 @@ class ClientConnection:
             return parts
         if answer is None:
             return []
-        return encode_response(answer, version=to.version, correlation_id=to.correlation_id)
+        return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)
 
     async def _mute(self) -> None:
         """Sends what is owed, and then leaves the client unheard for as long as its quota says."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from splashdam.embedded_broker.encoding import encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.fields import Part
-from splashdam.wire.header import encode_response
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
@@ -128,4 +128,4 @@ def _is_brokers(request: Request[Any], version: int) -> bool:
 
 
 def _encoded(answer: Response, to: Dispatched) -> list[Part]:
-    return encode_response(answer, version=to.version, correlation_id=to.correlation_id)
+    return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)

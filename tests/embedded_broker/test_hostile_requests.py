@@ -1,0 +1,31 @@
+"""A small part of what ``make fuzz`` does for minutes: the same rounds in every run."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fuzz_broker import KINDS, run
+from hostile_requests import RequestMaker
+
+from splashdam.embedded_broker.registry import registered_apis
+
+ROUNDS = [(kind, seed) for kind in KINDS for seed in range(3)]
+
+
+@pytest.mark.parametrize(("kind", "seed"), ROUNDS)
+def test_brokers_stay_sane(kind: str, seed: int) -> None:
+    """Every request is answered or refused at a bounded cost; honest clients are served, and so is a restart."""
+    session = run(kind, seed, 120)
+    assert session.answered > session.asked / 2
+
+
+def test_every_api_is_asked_in_every_version() -> None:
+    """What the fuzzer asks is what the broker serves."""
+    maker, asked = RequestMaker(random.Random(1)), set()
+    for _ in range(4000):
+        request, version = maker.request()
+        asked.add((request.API_KEY, version))
+    served = {(key, version) for key, api in registered_apis().items() for version in api.versions}
+    assert len(served - asked) < len(served) / 20
+    assert {key for key, _ in asked} == set(registered_apis())
