@@ -15,7 +15,7 @@ ROUNDS = [(kind, seed) for kind in KINDS for seed in range(3)]
 
 @pytest.mark.parametrize(("kind", "seed"), ROUNDS)
 def test_brokers_stay_sane(kind: str, seed: int) -> None:
-    """Every request is answered or refused at a bounded cost; honest clients are served, and so is a restart."""
+    """Requests are answered or refused at a bounded cost; honest clients are served, also after a restart."""
     session = run(kind, seed, 120)
     assert session.answered > session.asked / 2
 
