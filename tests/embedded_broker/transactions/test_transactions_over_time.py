@@ -23,7 +23,7 @@ from splashdam.testing.memory_files import Fault, MemoryFiles
 
 S = TransactionState
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-DAY_S = 24 * 60 * 60
+HOUR_MS = 60 * 60 * 1000
 
 
 def known(broker: Broker) -> TransactionMetadata:
@@ -67,16 +67,16 @@ async def test_the_interval_is_an_option(autojump_clock: MockClock) -> None:
 async def test_ids_that_nobody_uses(autojump_clock: MockClock, is_open: bool) -> None:
     """Forgotten after transactional.id.expiration.ms, for the next start, too; never while one is open."""
     files = MemoryFiles()
-    options = {"transaction_max_timeout_ms": 2**31 - 1}
+    options = {"transaction_max_timeout_ms": 2**31 - 1, "transactional_id_expiration_ms": 12 * HOUR_MS}
     async with opened(files, autojump_clock, **options) as (broker, talk):
         producer = RawProducer(talk)
         assert await producer.initialize(timeout_ms=2**31 - 1) == 0
         assert await producer.write(b"a") == 0
         if not is_open:
             assert await producer.end() == 0
-        await trio.sleep(6 * DAY_S)
+        await trio.sleep(11 * HOUR_MS / 1000)
         assert broker.transactions.get("tx") is not None
-        await trio.sleep(1.1 * DAY_S)
+        await trio.sleep(2.1 * HOUR_MS / 1000)
         assert (broker.transactions.get("tx") is not None) == is_open
     async with opened(files, autojump_clock, **options) as (broker, _):
         assert (broker.transactions.get("tx") is not None) == is_open
