@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,7 +41,7 @@ class Peers:
         self._membership = membership
         self._start_soon = start_soon
         self._open: dict[int, Connection] = {}
-        self._turn = trio.Lock()
+        self._turns: defaultdict[int, trio.Lock] = defaultdict(trio.Lock)
 
     async def ask(self, node_id: int, request: Request[R]) -> R:
         """Another broker's answer.
@@ -49,7 +50,7 @@ class Peers:
             KafkaConnectionError: there is no way to it.
             NetworkExceptionError, RequestTimedOutError: it was lost on the way, or takes too long.
         """
-        async with self._turn:
+        async with self._turns[node_id]:  # one that is being started keeps nobody from the others
             connection = await self._to(node_id)
         return await connection.request(request)
 
@@ -80,7 +81,12 @@ class Peers:
                 started.set()
 
         self._start_soon(run)
-        await started.wait()
-        await connection.negotiate("splashdam-broker", version("splashdam"))
+        try:
+            await started.wait()
+            await connection.negotiate("splashdam-broker", version("splashdam"))
+        except BaseException:  # who asks may be gone, too
+            with trio.CancelScope(shield=True):
+                await connection.aclose()
+            raise
         self._open[node_id] = connection
         return connection
