@@ -43,8 +43,7 @@ def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -
 
 def _key(asked: DescribeConfigsResource) -> tuple[object, ...]:
     """What makes two questions the same one: nobody is answered 168 settings of a broker a thousand times."""
-    keys = frozenset(asked.configuration_keys or ())
-    return asked.resource_type, asked.resource_name, None if keys is None else frozenset(keys)
+    return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 
 def _result(
@@ -58,7 +57,7 @@ def _result(
     except BrokerResponseError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = asked.configuration_keys
+    keys = frozenset(asked.configuration_keys or ())
     result.error_message = ""
     result.configs = [_described(each, request) for each in entries if not keys or each.name in keys]
     return result

@@ -119,7 +119,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, Candidate], dict[bytes, int]]:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(group=groups())
 def test_everything_that_is_wanted_is_handed_out_once(
     name: str, group: tuple[dict[str, Candidate], dict[bytes, int]]
@@ -135,7 +135,7 @@ def test_everything_that_is_wanted_is_handed_out_once(
     assert ASSIGNORS[name](again(members, shares), partitions) == shares
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(group=groups())
 def test_no_move_would_make_a_uniform_assignment_more_even(
     group: tuple[dict[str, Candidate], dict[bytes, int]],

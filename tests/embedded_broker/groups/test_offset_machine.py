@@ -176,7 +176,7 @@ class Run:
         assert set(groups) == {name for name, _ in visible.keys() | pending}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(todo=steps)
 def test_offsets_are_what_was_committed(todo: list[NamedTuple]) -> None:
     """After every step, and after every start: pending ones stay pending, and what was forgotten stays so."""
