@@ -6,9 +6,9 @@ Semantics and error codes are those of Kafka's ``ConfigurationControlManager`` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from splashdam.embedded_broker.config_loggers import check_levels, set_levels
 from splashdam.embedded_broker.config_resources import (
@@ -24,7 +24,7 @@ from splashdam.model.errors import BrokerResponseError
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
 
-R = TypeVar("R")
+R = TypeVar("R", bound="Asked")
 
 
 class Operation(IntEnum):
@@ -44,20 +44,34 @@ class Change(NamedTuple):
     value: str | None
 
 
-def alter_each(
-    resources: Sequence[R], key: Callable[[R], tuple[int, str]], alter: Callable[[R], None]
-) -> Iterable[tuple[R, BrokerResponseError | None]]:
-    """Alters one resource after the other; one that is named twice is not altered at all."""
-    times = Counter(map(key, resources))
-    for resource in resources:
+class Asked(Protocol):
+    """What both requests that alter say of a resource."""
+
+    resource_type: int
+    resource_name: str
+
+
+def alter_each(resources: Sequence[R], alter: Callable[[R], None]) -> Iterator[dict[str, Any]]:
+    """Alters one resource after the other; one that is named twice is not altered at all.
+
+    Returns:
+        The fields of each one's answer.
+    """
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    for asked in resources:
+        answer: dict[str, Any] = {
+            "error_code": ErrorCode.NONE,
+            "error_message": None,
+            "resource_type": asked.resource_type,
+            "resource_name": asked.resource_name,
+        }
         try:
-            if times[key(resource)] > 1:
+            if times[asked.resource_type, asked.resource_name] > 1:
                 raise InvalidRequestError("each resource may be named only once")
-            alter(resource)
+            alter(asked)
         except BrokerResponseError as error:
-            yield resource, error
-        else:
-            yield resource, None
+            answer["error_code"], answer["error_message"] = error.code, error.message
+        yield answer
 
 
 def alter_some(

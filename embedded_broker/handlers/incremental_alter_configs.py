@@ -28,15 +28,6 @@ def incremental_alter_configs(
             validate_only=request.validate_only,
         )
 
-    done = alter_each(request.resources, lambda each: (each.resource_type, each.resource_name), alter)
     return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else error.message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            for asked, error in done
-        ]
+        responses=[AlterConfigsResourceResponse(**each) for each in alter_each(request.resources, alter)]
     )

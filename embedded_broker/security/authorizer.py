@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator
 
 from splashdam.embedded_broker.permissions import Operation, Requester, ResourceType
@@ -39,7 +40,8 @@ class _OfType:
     def add(self, acl: Acl) -> None:
         by_name = self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
         by_name.setdefault(acl.resource_name, []).append(acl)
-        self._prefix_lengths = sorted({len(prefix) for prefix in self._prefixed})
+        if by_name is self._prefixed and len(acl.resource_name) not in self._prefix_lengths:
+            insort(self._prefix_lengths, len(acl.resource_name))
 
     def about(self, name: str) -> Iterator[Acl]:
         """Those about the resource of this name."""
