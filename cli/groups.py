@@ -117,6 +117,8 @@ def reset(
         await _check_empty(client, group)
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
         partitions = await _chosen(client, wanted) if wanted else list(before)
+        if not partitions:
+            raise IllegalArgumentError(f"group {group!r} has committed nothing; say which topics, by --topic")
         after = await target.offsets(client, partitions, before)
         if after and not dry_run:
             await commit_offsets(client, group, {key: OffsetAndMetadata(each) for key, each in after.items()})

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.cluster.journal import CHANGES_NAME, FILE_NAME
 from splashdam.embedded_broker.cluster.lone import LoneController
 from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.leadership import Leadership, begin_leader_epochs
@@ -17,6 +18,7 @@ from splashdam.embedded_broker.storage.data_directory import claim_directory
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.topic_configs import allows_unclean_election, topic_settings
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
 
 if TYPE_CHECKING:
@@ -57,6 +59,11 @@ def open_directory(
     if membership is not None:
         claim_directory(files, path, settings.node_id, membership.controller.cluster_id)
         view = view or ClusterView(membership.controller, settings.node_id)
+    elif any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME)):
+        raise KafkaStorageError(
+            f"{path} is the directory of a cluster; open it with EmbeddedCluster, or one of its brokers "
+            f"alone: {path}/broker-1"
+        )
     logs = LogManager.open(
         files,
         path,

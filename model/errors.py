@@ -163,6 +163,12 @@ class KafkaConnectionError(RetriableError):
     remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
 
 
+class CannotListenError(KafkaConnectionError):
+    """A broker cannot listen at its address; the text says why."""
+
+    remedy = "choose another host or port (0 takes a free port), or stop the program that has it"
+
+
 class TransactionFailedError(KafkaError):
     """Something in the open transaction failed, ``__cause__`` says what: it can only be aborted now."""
 

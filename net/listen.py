@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
-from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.errors import CannotListenError
 from splashdam.net.connect import address_text
 
 
@@ -18,7 +18,7 @@ class Listen(Protocol):
         """Listens; port 0 takes a free one, which `address_of` tells.
 
         Raises:
-            KafkaConnectionError: the address is taken or not ours.
+            CannotListenError: the address is taken or not ours.
         """
         ...
 
@@ -28,12 +28,12 @@ async def tcp_listen(host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
     first only, so that there is one port.
 
     Raises:
-        KafkaConnectionError: the address is taken or not ours.
+        CannotListenError: the address is taken or not ours.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=host or None)
-    except OSError as error:
-        raise KafkaConnectionError(f"cannot listen on {address_text(host, port)}: {error}") from error
+    except (OSError, OverflowError) as error:
+        raise CannotListenError(f"cannot listen on {address_text(host, port)}: {error}") from error
     if port == 0:
         for extra in listeners[1:]:
             await extra.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.errors import CannotListenError, KafkaConnectionError
 from splashdam.model.values import Buffer
 from splashdam.net.connect import address_text
 
@@ -249,7 +249,7 @@ class MemoryNetwork:
         if port == 0:
             port, self._next_port = self._next_port, self._next_port + 1
         if (host, port) in self._listeners:
-            raise KafkaConnectionError(f"cannot listen on {address_text(host, port)}: address in use")
+            raise CannotListenError(f"cannot listen on {address_text(host, port)}: address in use")
         listener = self._listeners[host, port] = MemoryListener(self, (host, port))
         return [listener]
 

@@ -85,9 +85,9 @@ class _Wanted:
         self.partitions = 1
         self.config: dict[str, Any] = dict(_FOR_TESTS)
         for marker in reversed(list(request.node.iter_markers("kafka"))):
-            unknown = marker.kwargs.keys() - {"brokers", "partitions", "config"}
+            unknown = [*marker.args, *sorted(marker.kwargs.keys() - {"brokers", "partitions", "config"})]
             if unknown:
-                pytest.fail(f"@pytest.mark.kafka: {sorted(unknown)}? It is {_MARKER}", pytrace=False)
+                pytest.fail(f"@pytest.mark.kafka: {unknown}? It is {_MARKER}", pytrace=False)
             self.brokers = marker.kwargs.get("brokers", self.brokers)
             self.partitions = marker.kwargs.get("partitions", self.partitions)
             self.config.update(marker.kwargs.get("config", {}))
@@ -114,7 +114,7 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
     """
     from splashdam.testing.embedded import EmbeddedBroker
 
-    with EmbeddedBroker(_kafka_directory, fsync=False, config=_Wanted(request).config) as broker:
+    with EmbeddedBroker(_kafka_directory / "broker", fsync=False, config=_Wanted(request).config) as broker:
         yield broker
 
 
@@ -125,7 +125,7 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Ite
 
     wanted = _Wanted(request)
     with EmbeddedCluster(
-        _kafka_directory, brokers=wanted.brokers, fsync=False, config=wanted.config
+        _kafka_directory / "cluster", brokers=wanted.brokers, fsync=False, config=wanted.config
     ) as cluster:
         yield cluster
 

@@ -16,17 +16,18 @@ from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.election import changed, moved
-from splashdam.embedded_broker.cluster.journal import Journal
+from splashdam.embedded_broker.cluster.journal import CHANGES_NAME, FILE_NAME, Journal
 from splashdam.embedded_broker.cluster.membership import Membership
 from splashdam.embedded_broker.cluster.options import ClusterOptions
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.data_directory import META_NAME
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.topic_configs import allows_unclean_election
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import (
     IllegalStateError,
-    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
 )
@@ -226,7 +227,9 @@ class Cluster:
 
     async def _connect(self, node_id: int) -> trio.abc.Stream:
         """A stream between brokers: they share a process, and need neither port nor password."""
-        node = self._nodes[node_id]
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise KafkaConnectionError(f"this cluster was opened without broker {node_id}")
         await trio.lowlevel.checkpoint()
         if node.started is not None:
             with trio.move_on_after(_STARTING_S):
@@ -327,8 +330,6 @@ async def open_cluster(
         KafkaStorageError: a directory cannot be used, or is another cluster's.
         KafkaConnectionError: an address is taken.
     """
-    if brokers < 1:
-        raise KafkaConfigurationError(f"a cluster has at least one broker, not {brokers}")
     opened = ClusterOptions(
         path=path,
         brokers=brokers,
@@ -362,6 +363,12 @@ async def open_cluster(
 def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Controller]:
     """The cluster's own files, which nobody else uses meanwhile."""
     opened.files.make_directory(opened.path)
+    names = {name for name, _ in opened.files.list_directory(opened.path)}
+    if META_NAME in names and not names & {FILE_NAME, CHANGES_NAME}:
+        raise KafkaStorageError(
+            f"{opened.path} is the data directory of a single broker; open it with EmbeddedBroker, or give "
+            "the cluster a directory of its own"
+        )
     lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
     try:
         ids = ProducerIds(opened.files, opened.path, above=-1)

@@ -1,4 +1,4 @@
-"""What a cluster is opened with."""
+"""What a cluster is opened with, checked before anything is touched."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import attrs
 
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
+
+_PORTS = 65_536
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
@@ -23,7 +26,11 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 @attrs.frozen(kw_only=True)
 class ClusterOptions:
-    """What a cluster is opened with; as `open_cluster` has it."""
+    """What a cluster is opened with; as `open_cluster` has it.
+
+    Raises:
+        KafkaConfigurationError: there cannot be so many brokers, or not at such ports.
+    """
 
     path: str = attrs.field(converter=_absolute)
     brokers: int
@@ -35,6 +42,16 @@ class ClusterOptions:
     token_validator: TokenValidator | None
     options: Mapping[str, Any]
     config: Mapping[str, Any]
+
+    def __attrs_post_init__(self) -> None:
+        """Refuses numbers that are none, or absurd."""
+        if type(self.brokers) is not int or self.brokers < 1:
+            raise KafkaConfigurationError(f"brokers={self.brokers!r}: it is a whole number, 1 or more")
+        if self.port and not 0 < self.port <= _PORTS - self.brokers:
+            text = (
+                f"port={self.port}: {self.brokers} brokers have ports from there on, all of 1 to {_PORTS - 1}"
+            )
+            raise KafkaConfigurationError(text)
 
     def settings(self, node_id: int) -> BrokerSettings:
         """Those of one broker.

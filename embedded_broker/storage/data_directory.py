@@ -34,6 +34,7 @@ _REPLACED_NAMES = frozenset(
         LOG_START_NAME,
         CLEANER_OFFSET_NAME,
         "producer-ids-checkpoint",
+        "splashdam-log-dirs",
     }
 )
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'

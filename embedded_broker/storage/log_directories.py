@@ -22,6 +22,7 @@ from splashdam.embedded_broker.storage.data_directory import (
 )
 from splashdam.embedded_broker.storage.directory_scan import find_partitions
 from splashdam.embedded_broker.storage.files import Files, StorageLock
+from splashdam.embedded_broker.storage.known_directories import check_none_is_left_out
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.root_checkpoints import (
     KeptOffsets,
@@ -156,9 +157,10 @@ class LogDirectories:
         """Reads what each says of itself; ids of a new one are those of the home.
 
         Raises:
-            KafkaStorageError: the home makes no sense.
+            KafkaStorageError: the home makes no sense, or a directory of ours is not named any more.
         """
         self.home.load(node_id, None)
+        check_none_is_left_out(self.files, self.home.root, [each.root for each in self.all])
         ours = self.home.identity
         self._with_each(lambda each: None if each is self.home else each.load(ours.node_id, ours.cluster_id))
 

@@ -41,6 +41,12 @@ class Which:
     client_id: str | None = None
     broker: int | None = None
 
+    def __attrs_post_init__(self) -> None:
+        """Refuses what no request could match, so that no test waits for it."""
+        for name in ("partition", "broker"):
+            if not isinstance(getattr(self, name), int | None):
+                raise TypeError(f"{name}={getattr(self, name)!r}: it is a number")
+
     @property
     def is_about_places(self) -> bool:
         """Whether only a part of a request may be meant."""
@@ -91,6 +97,10 @@ class Action:
             )
         if self.drop not in (None, "before", "after"):
             raise ValueError(f"drop={self.drop!r}: it is 'before' or 'after' the request is handled")
+        for name in ("delay_ms", "throttle_ms", "cut_after_bytes"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise ValueError(f"{name}={value!r}: it is a number, 0 or more")
         if self.after and self.error is None:
             raise ValueError("after=True goes with an error; drop='after' is how a connection is dropped")
 

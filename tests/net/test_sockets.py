@@ -14,7 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.errors import CannotListenError, KafkaConnectionError
 from splashdam.net.connect import TcpConnect, address_text
 from splashdam.net.listen import address_of, tcp_listen
 from splashdam.net.pair import PairConnect, socket_pair, stream_of
@@ -66,7 +66,9 @@ async def test_an_address_in_use() -> None:
     """Likewise for listening."""
     (listener,) = await tcp_listen("127.0.0.1", 0)
     _, port = address_of(listener)
-    with pytest.raises(KafkaConnectionError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
+    with pytest.raises(
+        CannotListenError, match=f"cannot listen on 127.0.0.1:{port}: .*in use.*choose another"
+    ):
         await tcp_listen("127.0.0.1", port)
     await listener.aclose()
 

@@ -168,6 +168,23 @@ def test_a_wrong_marker_is_an_error(suite: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*pytest.mark.kafka: *'partition'*"])
 
 
+def test_a_marker_with_a_bare_number_was_ignored(suite: pytest.Pytester) -> None:
+    """``kafka(5)`` says nothing of what there are five."""
+    suite.makepyfile("import pytest\n@pytest.mark.kafka(5)\ndef test_it(kafka_cluster): pass")
+    result = suite.runpytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*pytest.mark.kafka: *5*"])
+
+
+def test_a_broker_and_a_cluster_in_one_test_fought_over_a_directory(suite: pytest.Pytester) -> None:
+    """As who copies from one to the other needs them."""
+    suite.makepyfile(
+        "def test_it(kafka_broker, kafka_cluster):"
+        " assert kafka_broker.bootstrap_servers not in kafka_cluster.bootstrap_servers"
+    )
+    suite.runpytest().assert_outcomes(passed=1)
+
+
 @pytest.mark.slow
 def test_workers_of_xdist(suite: pytest.Pytester) -> None:
     """Several processes at once: every test has its own port and directory."""

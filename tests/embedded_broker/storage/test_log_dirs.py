@@ -12,6 +12,7 @@ from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage.checkpoints import RECOVERY_POINT_NAME, OffsetCheckpoint
 from splashdam.embedded_broker.storage.data_directory import load_identity
+from splashdam.embedded_broker.storage.known_directories import KNOWN_NAME
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
@@ -333,3 +334,28 @@ async def test_one_directory_alone_goes_on_as_before() -> None:
         fill(manager, 0, 1)
     files.broken = ""
     assert fill(manager, 0, 2) == values_of(manager.logs[T0])
+
+
+def test_a_directory_left_out_of_log_dirs_made_its_partitions_anew() -> None:
+    """They were empty, and from then on there twice: no start went well any more. Now it is said which."""
+    files = MemoryFiles()
+    manager = manager_of(files)
+    manager.create_topic("t", 3, now_ms=NOW_MS)
+    before = where(manager)
+    assert manager.close() is None
+    with pytest.raises(KafkaStorageError, match=f"{SECOND} holds partitions .* name it there"):
+        manager_of(files, HOME)
+    manager = manager_of(files)
+    assert where(manager) == before
+    assert manager.close() is None
+
+
+def test_a_directory_without_partitions_may_be_left_out() -> None:
+    """There is nothing to lose; and one directory alone leaves no note."""
+    files = MemoryFiles()
+    manager = manager_of(files)
+    manager.create_topic("t", 1, now_ms=NOW_MS)
+    assert manager.close() is None
+    assert files.read_bytes(f"{HOME}/{KNOWN_NAME}") == f"{SECOND}\n{THIRD}\n".encode()
+    assert manager_of(files, HOME).close() is None
+    assert files.read_bytes(f"{HOME}/{KNOWN_NAME}") == b""

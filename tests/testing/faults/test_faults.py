@@ -260,11 +260,16 @@ def test_every_served_api_has_a_method() -> None:
         ({"after": True, "delay_ms": 3}, "goes with an error"),
         ({"error": 6, "on_call": 0}, "begin with 1"),
         ({"error": 6, "probability": 1.5}, "at most 1"),
+        ({"delay_ms": -1}, "delay_ms=-1: it is a number, 0 or more"),
+        ({"throttle_ms": "x"}, "throttle_ms='x'"),
+        ({"cut_after_bytes": -1}, "cut_after_bytes=-1"),
+        ({"error": 6, "partition": "1"}, "partition='1': it is a number"),
+        ({"error": 6, "broker": "1"}, "broker='1'"),
     ],
 )
 def test_nonsense_is_refused(options: dict[str, Any], text: str) -> None:
     """It says what is wrong, where the test is written."""
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         Faults(Interception()).produce(**options)
 
 
