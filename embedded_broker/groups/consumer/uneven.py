@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heapify, heapreplace
 
 from splashdam.embedded_broker.groups.consumer.member import Share, TopicIdPartition
 
@@ -74,9 +75,13 @@ class _Loads:
         taken = {
             each.partition for one in subscribers for each in self.held[one] if each.topic_id == topic_id
         }
+        loads = [(self._size(one), place) for place, one in enumerate(subscribers)]
+        heapify(loads)
         for number in range(count):
             if number not in taken:
-                self.held[min(subscribers, key=self._size)].add(TopicIdPartition(topic_id, number))
+                size, place = loads[0]
+                self.held[subscribers[place]].add(TopicIdPartition(topic_id, number))
+                heapreplace(loads, (size + 1, place))
 
     def even_out(self, topic_id: bytes) -> bool:
         """Moves partitions of a topic from who has most to who has least; whether any moved."""
