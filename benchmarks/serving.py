@@ -2,7 +2,8 @@
 
 ``python benchmarks/serving.py`` starts each broker as a process, in turns, and prints how long each took to
 answer its first request and to create the topics, what 200 producers that wait for every answer got done
-together, how long they waited, and the memory of the process. ``make kafka`` fetches Kafka's jars.
+together, how long they waited, how long the broker took to answer after it was stopped in order and started
+again, what it does while nobody asks, and the memory of the process. ``make kafka`` fetches Kafka's jars.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 from talk import batch_of, read_frame
@@ -39,10 +40,21 @@ from splashdam.wire.messages.produce import (
 PARTITIONS_PER_TOPIC = 10
 RECORD_BYTES = 100
 SETTLING_SECONDS = 1.0
+IDLE_SECONDS = 4.0
 PRODUCE_VERSION = 9
 _PATIENCE_SECONDS = 60.0
 
 Address = tuple[str, int]
+
+
+class Running(NamedTuple):
+    """A broker's process."""
+
+    address: Address
+    pid: int
+
+
+Start = Callable[[Path], AbstractContextManager[Running]]
 
 
 class Served(NamedTuple):
@@ -55,13 +67,8 @@ class Served(NamedTuple):
     p99_ms: float
     idle_mib: float
     busy_mib: float
-
-
-class Running(NamedTuple):
-    """A broker's process."""
-
-    address: Address
-    pid: int
+    restart_ms: float
+    idle_cpu_percent: float
 
 
 @contextmanager
@@ -70,7 +77,9 @@ def our_broker(home: Path) -> Iterator[Running]:
     import subprocess
 
     command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Without bytecode it would compile itself at each start.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
@@ -80,14 +89,18 @@ def our_broker(home: Path) -> Iterator[Running]:
         process.wait()
 
 
-@contextmanager
-def real_broker(version: str, home: Path) -> Iterator[Running]:
-    """Apache Kafka, one node, its directory formatted before."""
+def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
+    """Apache Kafka, one node; its directory is formatted before it is started."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from kafka_jars import KafkaBroker
 
     broker = KafkaBroker(version, home)
     broker.format()
+    return _running(broker)
+
+
+@contextmanager
+def _running(broker: Any) -> Iterator[Running]:
     broker.start()
     try:
         host, _, port = broker.bootstrap_servers.rpartition(":")
@@ -208,12 +221,17 @@ def memory_mib(pid: int) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def measure(
-    start: AbstractContextManager[Running], connections: int, partitions: int, seconds: float
-) -> Served:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(start: Start, home: Path, connections: int, partitions: int, seconds: float) -> Served:
     """One round with one broker."""
+    starting = start(home)
     began = time.perf_counter()
-    with start as running:
+    with starting as running:
         await_answer(running.address)
         ready = time.perf_counter()
         idle_mib = memory_mib(running.pid)
@@ -224,21 +242,33 @@ def measure(
             rate = crowd.run(seconds)
         finally:
             crowd.close()
-        waited = statistics.quantiles(crowd.waited_ms, n=100)
-        return Served(
-            (ready - began) * 1000,
-            (created - ready) * 1000,
-            rate,
-            waited[49],
-            waited[98],
-            idle_mib,
-            memory_mib(running.pid),
-        )
+        busy_mib = memory_mib(running.pid)
+    starting = start(home)
+    stopped = time.perf_counter()
+    with starting as running:
+        await_answer(running.address)
+        restarted = time.perf_counter()
+        time.sleep(SETTLING_SECONDS)
+        spent = cpu_seconds(running.pid)
+        time.sleep(IDLE_SECONDS)
+        spent = cpu_seconds(running.pid) - spent
+    waited = statistics.quantiles(crowd.waited_ms, n=100)
+    return Served(
+        (ready - began) * 1000,
+        (created - ready) * 1000,
+        rate,
+        waited[49],
+        waited[98],
+        idle_mib,
+        busy_mib,
+        (restarted - stopped) * 1000,
+        spent / IDLE_SECONDS * 100,
+    )
 
 
-def contestants(jars: Path) -> dict[str, Callable[[Path], AbstractContextManager[Running]]]:
+def contestants(jars: Path) -> dict[str, Start]:
     """Ours, and the newest Kafka whose jars are there."""
-    found: dict[str, Callable[[Path], AbstractContextManager[Running]]] = {"splashdam": our_broker}
+    found: dict[str, Start] = {"splashdam": our_broker}
     versions = sorted(each.name for each in jars.glob("[0-9]*")) if jars.is_dir() else []
     if versions:
         os.environ.setdefault("KAFKA_JARS", str(jars))
@@ -263,7 +293,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for name, start in contestants(options.jars).items():
             with tempfile.TemporaryDirectory() as home:
-                done = measure(start(Path(home)), options.connections, options.partitions, options.seconds)
+                done = measure(start, Path(home), options.connections, options.partitions, options.seconds)
             rounds.setdefault(name, []).append(done)
     print(f"{options.connections} connections, {options.partitions} partitions; medians of {options.rounds}")
     print(f"{'':20}" + "".join(f"{name:>18}" for name in rounds))
