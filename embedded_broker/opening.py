@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def open_directory(
     if membership is not None:
         claim_directory(files, path, settings.node_id, membership.controller.cluster_id)
         view = view or ClusterView(membership.controller, settings.node_id)
-    elif any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME)):
+    elif _is_of_a_cluster(files, path):
         raise KafkaStorageError(
             f"{path} is the directory of a cluster; open it with EmbeddedCluster, or one of its brokers "
             f"alone: {path}/broker-1"
@@ -81,6 +82,13 @@ def open_directory(
     except BaseException:
         logs.close()
         raise
+
+
+def _is_of_a_cluster(files: Files, path: str) -> bool:
+    """A path that cannot be looked at is none; the attempt to use it says why."""
+    with suppress(KafkaStorageError):
+        return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
+    return False
 
 
 def replicas_of(
