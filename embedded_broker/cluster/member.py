@@ -78,7 +78,8 @@ class ClusterMember:
         Raises:
             KafkaStorageError: the disk refuses, where the broker is alone; the change has not happened.
         """
-        self._broker.configs.apply(change.resources)
+        with self._logged("changing options", is_raised=self._controller.is_alone):
+            self._broker.configs.apply(change.resources)
         with self._logged("changing topics", is_raised=self._controller.is_alone):
             self._broker.topics.apply(change)
         if change.deleted:

@@ -5,6 +5,7 @@ It is answered when that has begun. Replicas to come are added, and once all are
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.cluster.state import PartitionState
 from splashdam.embedded_broker.registry import RequestContext, handles
@@ -25,35 +26,48 @@ from splashdam.wire.messages.alter_partition_reassignments import (
 def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """One code for each partition."""
+    """One code for each partition; all of them cost one turn of the disk."""
     may_resize = context.version < 1 or request.allow_replication_factor_change
-    return AlterPartitionReassignmentsResponse(
+    controller, altered = context.broker.controller, dict[TopicPartition, PartitionState]()
+    answer = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_alter(topic.name, each, may_resize, context) for each in topic.partitions],
+                partitions=[
+                    _alter(topic.name, each, may_resize, controller, altered) for each in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
     )
+    try:
+        controller.change_partitions(altered)
+    except BrokerResponseError as error:
+        for topic_result in answer.responses:
+            for each in topic_result.partitions:
+                if TopicPartition(topic_result.name, each.partition_index) in altered:
+                    each.error_code, each.error_message = error.code, error.message
+    return answer
 
 
 def _alter(
-    topic: str, asked: ReassignablePartition, may_resize: bool, context: RequestContext
+    topic: str,
+    asked: ReassignablePartition,
+    may_resize: bool,
+    controller: Controller,
+    altered: dict[TopicPartition, PartitionState],
 ) -> ReassignablePartitionResponse:
     result = ReassignablePartitionResponse(partition_index=asked.partition_index)
-    controller, where = context.broker.controller, TopicPartition(topic, asked.partition_index)
-    state = controller.state
+    where, state = TopicPartition(topic, asked.partition_index), controller.state
     try:
-        before = controller.partition(where)
+        before = altered.get(where) or controller.partition(where)
         if asked.replicas is None:
-            after = cancelled(before, state.is_eligible)
+            altered[where] = cancelled(before, state.is_eligible)
         else:
             check_replicas(asked.replicas, state.brokers.__contains__)
             _check_size(before, asked.replicas, may_resize)
-            after = begun(before, asked.replicas, state.is_eligible)
-        controller.change_partitions({where: after})
+            altered[where] = begun(before, asked.replicas, state.is_eligible)
     except BrokerResponseError as error:
         result.error_code, result.error_message = error.code, error.message
     return result

@@ -6,10 +6,11 @@ down or not in sync 80, and nobody at all who could lead 83.
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.cluster.election import changed
+from splashdam.embedded_broker.cluster.controller import Controller
+from splashdam.embedded_broker.cluster.election import IsEligible, changed
 from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
+from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -25,7 +26,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 @handles(ElectLeadersRequest, versions=range(3))
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """One code for each partition."""
+    """One code for each partition; all elections cost one turn of the disk."""
     kind = request.election_type if context.version >= 1 else _PREFERRED
     if kind not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -38,8 +39,7 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
             for number in each.partitions
         ]
     results: dict[str, list[PartitionResult]] = {}
-    for topic_partition in asked:
-        result = _elect(topic_partition, kind, context)
+    for topic_partition, result in _elect_all(asked, kind, context.broker.controller):
         if request.topic_partitions is None and result.error_code == ErrorCode.ELECTION_NOT_NEEDED:
             continue
         results.setdefault(topic_partition.topic, []).append(result)
@@ -50,22 +50,31 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
     )
 
 
-def _elect(topic_partition: TopicPartition, kind: int, context: RequestContext) -> PartitionResult:
-    result = PartitionResult(partition_id=topic_partition.partition)
-    controller = context.broker.controller
+def _elect_all(
+    asked: list[TopicPartition], kind: int, controller: Controller
+) -> list[tuple[TopicPartition, PartitionResult]]:
+    results = [(each, PartitionResult(partition_id=each.partition)) for each in asked]
+    elected: dict[TopicPartition, PartitionState] = {}
+    for topic_partition, result in results:
+        try:
+            before = elected.get(topic_partition) or controller.partition(topic_partition)
+            elected[topic_partition] = _elect(before, kind, controller.state.is_eligible)
+        except BrokerResponseError as error:
+            result.error_code, result.error_message = error.code, error.message
     try:
-        before = controller.state.partitions.get(topic_partition)
-        if before is None:
-            raise UnknownTopicOrPartitionError(f"there is no partition {topic_partition}")
-        _check_needed(before, kind)
-        after = changed(
-            before, controller.state.is_eligible, preferred=kind == _PREFERRED, unclean=kind == _UNCLEAN
-        )
-        _check_elected(after, kind)
-        controller.change_partitions({topic_partition: after})
+        controller.change_partitions(elected)
     except BrokerResponseError as error:
-        result.error_code, result.error_message = error.code, error.message
-    return result
+        for topic_partition, result in results:
+            if topic_partition in elected:
+                result.error_code, result.error_message = error.code, error.message
+    return results
+
+
+def _elect(before: PartitionState, kind: int, is_eligible: IsEligible) -> PartitionState:
+    _check_needed(before, kind)
+    after = changed(before, is_eligible, preferred=kind == _PREFERRED, unclean=kind == _UNCLEAN)
+    _check_elected(after, kind)
+    return after
 
 
 def _check_needed(before: PartitionState, kind: int) -> None:

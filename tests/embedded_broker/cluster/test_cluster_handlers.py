@@ -10,8 +10,10 @@ from broker_talk import Talk, batch, produce
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
-from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.cluster.journal import Journal
+from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork, memory_stream_pair
 from splashdam.testing.clock import VirtualClock
@@ -174,3 +176,29 @@ async def test_coordinators_are_the_leaders_of_their_partitions(
     again = await found_by(1)
     assert set(again) == {1, 2}
     assert all(new == old for new, old in zip(again, first, strict=True) if old != 3)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_many_elections_and_reassignments_cost_one_turn_of_the_disk_each(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    """Where it refuses nothing has changed, and each of those that would have is told so."""
+    cluster.controller.create_topics([NewTopic("many", 4, assignments=((1, 2),) * 4)], dict)
+    for number in range(4):
+        cluster.move_leader("many", number, 2)
+    kept: list[ClusterChange] = []
+
+    def keep(journal: Journal, change: ClusterChange, before: ClusterState) -> None:
+        kept.append(change)
+        if is_broken:
+            raise KafkaStorageError("broken")
+
+    monkeypatch.setattr(Journal, "keep", keep)
+    code = 56 if is_broken else 0
+    assert await elect(cluster, 0, topic=None) == [code] * 4
+    replicas = [ReassignablePartition(partition_index=number, replicas=[2, 1]) for number in (0, 1)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="many", partitions=replicas)])
+    answer = await talk(cluster, 3).ask(request, 0)
+    assert [each.error_code for each in answer.responses[0].partitions] == [code] * 2
+    assert [len(change.partitions) for change in kept] == [4, 2]
+    assert cluster.leader_of("many", 3) == (2 if is_broken else 1)
