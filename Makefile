@@ -16,7 +16,7 @@ MINUTES ?= 10
 SEED ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka kerberos simulate endurance fuzz check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -49,6 +49,9 @@ simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of
 
 endurance: setup  ## MINUTES of sending while the broker is killed every few seconds; then the books are checked
 	PYTHONPATH=tools $(BIN)/python -m endurance --minutes $(MINUTES) --seed $(SEED)
+
+storm: setup  ## MINUTES of sending to three brokers that are killed, moved and slowed down; then the books are checked
+	PYTHONPATH=tools $(BIN)/python -m storm --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: setup  ## MINUTES of hostile requests of every API against brokers in memory
 	$(BIN)/python tests/fuzz_broker.py --minutes $(MINUTES)

@@ -9,79 +9,21 @@ no thread is left. Status 1 if anything is otherwise. Needs Linux (/proc).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from endurance.broker import Broker, BrokerDied
-from endurance.checking import compare, empty_log, read_back
-from endurance.memory import BROKER_MAY_GROW_BYTES, PRODUCERS_MAY_GROW_BYTES, Curve
-from endurance.streams import FINISH_SECONDS
+from endurance.memory import BROKER_MAY_GROW_BYTES, Curve
+from endurance.producing import Producers
 from endurance.trouble import Trouble
-
-_PATIENCE_SECONDS = 3 * FINISH_SECONDS
-
-
-class Producers:
-    """The process of the producers, and what it says."""
-
-    def __init__(self, address: str, folder: Path, options: argparse.Namespace) -> None:
-        command = [sys.executable, "-m", "endurance.producers", "--address", address]
-        command += ["--ledgers", str(folder), "--rate", str(options.rate), "--seed", str(options.seed)]
-        self._errors = folder / "producers.log"
-        with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        self.last: dict[str, Any] = {}
-        self.most: Counter[str] = Counter()
-        self.curve = Curve("producers", PRODUCERS_MAY_GROW_BYTES)
-        self._started_at = time.monotonic()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def finish(self) -> list[str]:
-        """Lets them deliver what is left; what was wrong there."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            status = self._process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return [f"the producers' process did not end; it wrote: {self._words()}"]
-        self._reader.join()
-        if status or "taken" not in self.last:
-            return [f"the producers' process ended with status {status}: {self._words()}"]
-        words = self._words()
-        return self.last["violations"] + ([f"the producers' process wrote: {words}"] if words else [])
-
-    def kill(self) -> None:
-        """Whatever it does."""
-        self._process.kill()
-        self._process.wait()
-
-    def _words(self) -> str:
-        return self._errors.read_text()[-4000:]
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.last = json.loads(line)
-            self.curve.add(time.monotonic() - self._started_at, self.last["rss"])
-            self.most |= Counter({what: self.last[what] for what in ("threads", "descriptors")})
+from endurance.verdict import ISOLATIONS, Verdict, compared_with_log, summary, verified_directory
 
 
 class Run:
@@ -104,11 +46,13 @@ class Run:
     def run(self) -> None:
         """Everything, in order."""
         self._broker.start()
-        producers = Producers(self._broker.address, self._folder, self._options)
+        producers = Producers(
+            self._broker.address, self._folder, rate=self._options.rate, seed=self._options.seed
+        )
         try:
             self._send(producers)
             self.violations += producers.finish()
-            self._note(producers)
+            self.facts += [*producers.facts, ("memory of the broker", self._memory.drawn())]
             if "taken" in producers.last:
                 self._check(producers.last["taken"])
         except BrokerDied as error:
@@ -139,49 +83,25 @@ class Run:
                 if now - sampled_at >= 1:
                     sampled_at = now
                     self._memory.add(now, self._broker.resident_bytes())
-                told = producers.last.get("told", {}).get("ACKNOWLEDGED", 0)
-                bar.update(
-                    task, completed=now, now=f"{told:,} acknowledged, {trouble.counts['SIGKILL']} kills"
-                )
+                said = f"{producers.acknowledged:,} acknowledged, {trouble.counts['SIGKILL']} kills"
+                bar.update(task, completed=now, now=said)
 
             pause = (self._options.pause / 3, self._options.pause * 5 / 3)
             trouble = Trouble(self._broker, random.Random(self._options.seed), pause, step)
             trouble.run(seconds)
         self.facts += [(f"{name} of the broker", f"{count:,}") for name, count in trouble.counts.items()]
 
-    def _note(self, producers: Producers) -> None:
-        last = producers.last
-        for fate, count in last.get("told", {}).items():
-            self.facts.append((f"records {fate.lower().replace('_', ' ')}", f"{count:,}"))
-        self.facts += [(name, f"{count:,}") for name, count in last.get("counts", {}).items()]
-        self.facts.append(("memory of the producers", producers.curve.drawn()))
-        self.facts.append(("memory of the broker", self._memory.drawn()))
-        self.facts += [(f"most {what} of the producers", f"{most}") for what, most in producers.most.items()]
-
     def _check(self, taken: dict[str, list[int]]) -> None:
-        total = sum(map(sum, taken.values()))
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        for isolation in ("read_committed", "read_uncommitted"):
-            log = empty_log(taken)
-            with Progress(*columns, console=self._console) as bar:
-                task = bar.add_task(isolation, total=total)
-                self.violations += read_back(
-                    self._broker.address,
-                    log,
-                    isolation,
-                    lambda count: bar.advance(task, count),  # noqa: B023
-                )
-            self.violations += compare(log, isolation, sorted(self._folder.glob("*.ledger")))
-            found = sum(sum(each.times) for each in log.values())
-            self.facts.append((f"records found, {isolation}", f"{found:,}"))
+        for isolation in ISOLATIONS:
+            compared = compared_with_log(self._broker.address, taken, self._folder, isolation, self._console)
+            self.violations += compared.violations
+            self.facts += compared.facts
         status = self._broker.terminate()
         if status:
             self.violations.append(f"the broker ended with status {status} on SIGTERM")
-        command = [sys.executable, "-m", "splashdam.cli", "verify-log", "--quiet", str(self._folder / "data")]
-        verified = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.facts.append(("verify-log", verified.stdout.strip().splitlines()[-1]))
-        if verified.returncode:
-            self.violations.append(f"verify-log: {verified.stdout[-2000:]}{verified.stderr[-2000:]}")
+        verified = verified_directory(self._folder / "data")
+        self.violations += verified.violations
+        self.facts += verified.facts
 
 
 def main() -> int:
@@ -208,14 +128,7 @@ def main() -> int:
     with folder as directory:
         run = Run(options, Path(directory), console)
         run.run()
-    table = Table(show_header=False, box=None)
-    for fact in run.facts:
-        table.add_row(*fact)
-    console.print(table)
-    for violation in run.violations:
-        console.print(f"violated: {violation}", markup=False, highlight=False, soft_wrap=True)
-    print(f"endurance: {len(run.violations)} promises broken (seed {options.seed})")
-    return int(bool(run.violations))
+    return summary("endurance", options.seed, Verdict(run.violations, run.facts), console)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Broker:
     def __init__(self, data: Path, log: Path) -> None:
         self._data = data
         self._log = log
-        self._port = _free_port()
+        self._port = free_port()
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[str] | None = None
 
@@ -95,19 +95,24 @@ class Broker:
             return self._process.wait(_END_SECONDS)
 
 
-def _free_port() -> int:
-    """A port that the system gives to nobody by itself.
+def free_port(count: int = 1) -> int:
+    """A port, or the first of several, that the system gives to nobody by itself.
 
     While the broker is away its producers go on connecting. From a port of the system's own range such an
     attempt may reach itself, and keep the broker from its port.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(100):
-        port = random.randrange(max(1024, low // 2), low)
-        with socket.socket() as attempt:
-            try:
-                attempt.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        port = random.randrange(max(1024, low // 2), low - count)
+        if all(map(_is_free, range(port, port + count))):
             return port
     raise BrokerDied("there is no free port")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

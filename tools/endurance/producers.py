@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from endurance.foreign import Foreign
 from endurance.memory import descriptors, resident_bytes
 from endurance.records import Fate
 from endurance.streams import FINISH_SECONDS, Impatient, Many, Stream, Threads, Transactions
@@ -34,10 +35,12 @@ def main() -> None:
     parser.add_argument("--ledgers", type=Path, required=True)
     parser.add_argument("--rate", type=float, required=True, help="records per second, of all streams")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--foreign", action="store_true", help="kafka-python sends as well")
     options = parser.parse_args()
+    kinds = KINDS + [Foreign] * options.foreign
     before = (descriptors(), threading.active_count())
     streams = [
-        kind(options.address, options.ledgers, options.rate / len(KINDS), options.seed) for kind in KINDS
+        kind(options.address, options.ledgers, options.rate / len(kinds), options.seed) for kind in kinds
     ]
     threads = [threading.Thread(target=stream.guarded, name=stream.name, daemon=True) for stream in streams]
     for thread in threads:
