@@ -256,23 +256,34 @@ class LeaderFetcher:
         if not self._is_current(where, followed):
             return
         try:
-            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._find_a_place(connection, where, followed)
-            elif data.error_code:
-                raise error_for(data.error_code, f"fetch from offset {followed.asked_offset}")
-            elif data.diverging_epoch.end_offset >= 0 or data.diverging_epoch.epoch >= 0:
-                leader = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                log = followed.log
-                await self._truncate(where, followed, _cut_of(log, leader))
-            else:
-                self._append(followed.log, data)
-                if followed.log.must_flush:  # or the next fetch would acknowledge what a power cut takes
-                    await followed.log.sync(self._follower.clock.wall_ms())
+            await self._use(connection, where, followed, data)
         except (BrokerResponseError, ProtocolError) as error:
             if self._is_current(where, followed):
                 level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
                 _log.log(level, "following %s at node %d: %s", where, self._leader_id, message_of(error))
                 followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+        except KafkaError:  # of the connection
+            raise
+        except Exception:  # unforeseen: no reason to keep the others waiting, again and again
+            _log.exception("following %s at node %d failed", where, self._leader_id)
+            followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+
+    async def _use(
+        self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
+    ) -> None:
+        """Does what an answer means; raises what goes wrong."""
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._find_a_place(connection, where, followed)
+        elif data.error_code:
+            raise error_for(data.error_code, f"fetch from offset {followed.asked_offset}")
+        elif data.diverging_epoch.end_offset >= 0 or data.diverging_epoch.epoch >= 0:
+            leader = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            log = followed.log
+            await self._truncate(where, followed, _cut_of(log, leader))
+        else:
+            self._append(followed.log, data)
+            if followed.log.must_flush:  # or the next fetch would acknowledge what a power cut takes
+                await followed.log.sync(self._follower.clock.wall_ms())
 
     def _is_current(self, where: TopicPartition, followed: Followed) -> bool:
         """Whether the partition is still followed as it was when the request was made."""

@@ -6,12 +6,14 @@ import errno
 
 import pytest
 import trio
-from broker_talk import batch, produce_request
+from broker_talk import batch, produce, produce_request
 from cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import NotLeaderOrFollowerError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.testing.memory_files import Fault
@@ -324,3 +326,29 @@ async def test_a_disk_that_refuses_a_follower(autojump_clock: MockClock) -> None
         await cluster.settle()
         assert cluster.state.isr == (1, 2)
         assert cluster.values(2) == [b"a"]
+
+
+async def test_what_nobody_foresaw_in_one_partition_keeps_no_other_waiting(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fetcher logs it, and goes on with the others on the same connection."""
+    taken = Log.append_as_follower
+
+    def append_as_follower(log: Log, batches: memoryview, *, now_ms: int) -> int:
+        if log.topic_partition.topic == "bad":
+            raise ZeroDivisionError("a bug")
+        return taken(log, batches, now_ms=now_ms)
+
+    monkeypatch.setattr(Log, "append_as_follower", append_as_follower)
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        cluster.controller.create_topics([NewTopic("bad", 1, assignments=((1, 2),))], lambda _: None)
+        talk = await cluster.talk(1)
+        assert (await produce(talk, "bad", batch(b"x"), acks=1)).error_code == NONE
+        await cluster.settle(1)
+        connections = len(cluster.nodes[2].streams)
+        for number in range(3):
+            assert await cluster.produce(b"%d" % number) == NONE
+            await cluster.settle(1)
+        assert len(cluster.nodes[2].streams) == connections
+        assert "a bug" in caplog.text
