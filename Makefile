@@ -16,7 +16,7 @@ MINUTES ?= 10
 SEED ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 
-.PHONY: setup demo test kafka kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka contract kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -38,6 +38,13 @@ test: setup  ## the whole suite
 kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
+
+contract: setup  ## the table of docs/contract.md: every behaviour, client and cluster; twelve minutes
+	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
+	for name in embedded $(KAFKA_VERSIONS); do \
+		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python tools/contract_page.py run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \
+	done
+	$(BIN)/python tools/contract_page.py page embedded $(KAFKA_VERSIONS)
 
 kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT Kerberos: KDC, tools and headers
 	@command -v krb5-config > /dev/null || { echo "apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev"; exit 1; }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from splashdam.testing.contract.behaviour import Behaviour
 from splashdam.testing.contract.running import Result, Verdict
@@ -60,3 +60,49 @@ def _lines(title: str, results: Sequence[Result]) -> Iterator[str]:
         yield ""
     for each in said:
         yield f"- {SIGNS[each.verdict]} *{each.behaviour.title}*, {each.client}: {each.why}"
+
+
+def across(clusters: Mapping[str, Sequence[Result]]) -> str:
+    """A table for several clusters in one: a sign where they agree, else one for each."""
+    return "".join(f"{line}\n" for line in _lines_across(clusters))
+
+
+def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    yield "| cluster | |"
+    yield "|---|---|"
+    for name, results in clusters.items():
+        yield f"| {name} | {counts(results)} |"
+    everything = [each for results in clusters.values() for each in results]
+    found = {
+        (each.behaviour.name, each.client, name): each
+        for name, results in clusters.items()
+        for each in results
+    }
+    for area, of_area in by_area(everything):
+        clients = list(dict.fromkeys(each.client for each in of_area))
+        yield ""
+        yield f"| {area} | {' | '.join(clients)} |"
+        yield f"|---|{':-:|' * len(clients)}"
+        for behaviour in dict.fromkeys(each.behaviour for each in of_area):
+            cells = (
+                _cell({name: found.get((behaviour.name, client, name)) for name in clusters})
+                for client in clients
+            )
+            yield f"| {behaviour.title} | {' | '.join(cells)} |"
+    yield ""
+    yield LEGEND.replace(", ", " · ") + "."
+    said = {
+        (each.behaviour.title, each.client, each.why): SIGNS[each.verdict] for each in remarks(everything)
+    }
+    for (title, client, why), sign in said.items():
+        yield ""
+        yield f"- {sign} *{title}*, {client}: {why}"
+
+
+def _cell(results: Mapping[str, Result | None]) -> str:
+    signs = {name: "?" if each is None else SIGNS[each.verdict] for name, each in results.items()}
+    if len(set(signs.values())) == 1:
+        return next(iter(signs.values()))
+    most = max(signs.values(), key=list(signs.values()).count)
+    others = (f"{name} {sign}" for name, sign in signs.items() if sign != most)
+    return f"{most}, {', '.join(others)}"

@@ -12,7 +12,7 @@ from splashdam.testing.contract.behaviour import PREFIX, Behaviour, BrokenPromis
 from splashdam.testing.contract.behaviours import AREAS, all_behaviours
 from splashdam.testing.contract.differences import DIFFERENCES
 from splashdam.testing.contract.line_up import PYTHON_CLIENTS
-from splashdam.testing.contract.report import LEGEND, SIGNS, counts, markdown
+from splashdam.testing.contract.report import LEGEND, SIGNS, across, counts, markdown
 from splashdam.testing.contract.running import Result, Verdict, hold, hold_all
 from splashdam.testing.contract.vocabulary import Client, Refused
 
@@ -169,3 +169,14 @@ def test_known_differences_are_of_behaviours_and_clients() -> None:
     clients = {*PYTHON_CLIENTS, "java", "kafkajs", "franz-go"}
     assert {name for name, _ in DIFFERENCES} <= names
     assert {client for _, client in DIFFERENCES} <= clients
+
+
+def test_the_report_of_several_clusters() -> None:
+    """A sign where they agree; else that of most of them, and which has another."""
+    first, second = (a_behaviour(lambda run: None)._replace(name=name) for name in ("it_is", "it_was"))
+    holds = [Result(first, "a 1", Verdict.HOLDS), Result(second, "a 1", Verdict.HOLDS)]
+    older = [Result(first, "a 1", Verdict.HOLDS), Result(second, "a 1", Verdict.LEFT_OUT, "not offered")]
+    lines = across({"embedded": holds, "4.4.0": holds, "3.9.2": older}).splitlines()
+    assert "| 3.9.2 | 1 holds, 0 differs, 0 broken, 1 left out |" in lines
+    assert "| it is | ✓ |" in lines
+    assert "| it was | ✓, 3.9.2 · |" in lines

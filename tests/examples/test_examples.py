@@ -24,6 +24,7 @@ SHOWN = {
     "security.py": "anna's record is at offset 0",
     "transactions.py": "five orders, five invoices, in spite of the fire",
     "observability.py": 'kafka_producer_record_send_total{client_id="shop"} 1000.0',
+    "contract_against_your_cluster.py": "4 holds, 0 differs, 0 broken, 0 left out",
     "three_brokers.py": "both orders are there, in order",
     "local_broker_for_tests.py": "the three orders are there, in order",
 }

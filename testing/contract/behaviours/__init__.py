@@ -29,7 +29,8 @@ AREAS = (
 
 
 def all_behaviours() -> Sequence[Behaviour]:
-    """Every behaviour, area by area."""
+    """Every behaviour, area by area; those that a program declares for itself come last."""
     for area in AREAS:
         import_module(f"{__name__}.{area}")
-    return sorted(BEHAVIOURS, key=lambda each: AREAS.index(each.area))
+    places = {area: place for place, area in enumerate(AREAS)}
+    return sorted(BEHAVIOURS, key=lambda each: places.get(each.area, len(places)))

@@ -9,6 +9,7 @@ from splashdam.testing.contract.behaviour import Run, behaviour, expect
 from splashdam.testing.contract.behaviours.produce import values
 from splashdam.testing.contract.conversation import Conversation, leader_of
 from splashdam.testing.contract.vocabulary import SPEAK
+from splashdam.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -199,3 +200,21 @@ def without_tiers_all_is_local(run: Run) -> None:
     with leader_of(run, topic) as talk:
         found = [offset_at(talk, topic, each) for each in (EARLIEST_LOCAL, LATEST_TIERED)]
     expect([(each.error_code, each.offset) for each in found], [(0, 2), (0, -1)], "error codes and offsets")
+
+
+@behaviour(SPEAK)
+def log_directories_show_what_is_in_them(run: Run) -> None:
+    """Each partition in one of the leader's directories, with the bytes of its log."""
+    topic = run.topic()
+    run.helper.produce(topic, values("a" * 1000))
+    asked = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=[0])])
+    with leader_of(run, topic) as talk:
+        answer = talk.ask(asked)
+    expect((answer.error_code, {each.error_code for each in answer.results}), (0, {0}), "error codes")
+    found = [
+        (each.name, part.partition_index, part.partition_size > 1000, part.is_future_key)
+        for result in answer.results
+        for each in result.topics
+        for part in each.partitions
+    ]
+    expect(found, [(topic, 0, True, False)], "partitions with their sizes")

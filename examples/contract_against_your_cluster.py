@@ -1,0 +1,60 @@
+"""Is your cluster a Kafka? Some behaviours that clients rely on, and one of your own, held against it.
+
+    python contract_against_your_cluster.py kafka.example.com:9092
+
+Without an address it is an embedded broker. All happens in topics and groups whose names begin with
+"splashdam-contract-", which are deleted afterwards. The whole contract: splashdam contract --bootstrap …
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from splashdam import EmbeddedBroker
+from splashdam.testing.contract.behaviour import Run, behaviour, expect
+from splashdam.testing.contract.behaviours import all_behaviours
+from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
+from splashdam.testing.contract.report import SIGNS, counts
+from splashdam.testing.contract.running import hold_all
+from splashdam.testing.contract.vocabulary import Record
+
+WANTED = {
+    "an_order_of_a_megabyte_arrives",
+    "offsets_are_consecutive",
+    "a_compacted_topic_wants_keys",
+    "a_deleted_topic_is_gone",
+}
+
+
+@behaviour("produce", "fetch")
+def an_order_of_a_megabyte_arrives(run: Run) -> None:
+    """What we promise our own users."""
+    topic = run.topic(max_message_bytes="2000000")
+    run.client.produce(topic, [Record(b"\x07" * 1_000_000)])
+    (order,) = run.client.fetch(topic, count=1)
+    expect(len(order.value or b""), 1_000_000, "bytes")
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """The one that was named, or one in the box."""
+    if len(sys.argv) > 1:
+        yield sys.argv[1]
+        return
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(folder, fsync=False) as broker:
+        yield broker.bootstrap_servers
+
+
+def main() -> None:
+    chosen = [each for each in all_behaviours() if each.name in WANTED]
+    with cluster() as address:
+        client = SplashdamClient(address)
+        results = hold_all(chosen, [client], client, address)
+    for each in results:
+        print(SIGNS[each.verdict], each.behaviour.title, each.why)
+    print(counts(results))
+
+
+if __name__ == "__main__":
+    main()

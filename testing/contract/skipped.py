@@ -1,0 +1,86 @@
+"""What of Kafka's protocol the embedded broker leaves out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from splashdam.wire.registry import API_KEYS
+
+_ZOOKEEPER = "between brokers of the ZooKeeper era; Kafka 4.0 has removed it"
+_TOKENS = (
+    "delegation tokens: no client sends it unless told to; SCRAM and OAUTHBEARER serve the same purpose here"
+)
+_RAFT = "of the controllers' quorum: the brokers of an embedded cluster share one controller in their process"
+_NODES = "between brokers and controllers: an embedded cluster calls its controller directly"
+_SHARES = "share groups (KIP-932): queues are another kind of group; consumers that ask for them are refused"
+_STREAMS = "streams groups (KIP-1071): Kafka Streams uses the classic protocol unless told otherwise"
+
+SKIPPED: Mapping[int, tuple[str, str]] = {
+    4: ("LeaderAndIsr", _ZOOKEEPER),
+    5: ("StopReplica", _ZOOKEEPER),
+    6: ("UpdateMetadata", _ZOOKEEPER),
+    7: ("ControlledShutdown", _ZOOKEEPER),
+    38: ("CreateDelegationToken", _TOKENS),
+    39: ("RenewDelegationToken", _TOKENS),
+    40: ("ExpireDelegationToken", _TOKENS),
+    41: ("DescribeDelegationToken", _TOKENS),
+    52: ("Vote", _RAFT),
+    53: ("BeginQuorumEpoch", _RAFT),
+    54: ("EndQuorumEpoch", _RAFT),
+    55: ("DescribeQuorum", _RAFT),
+    56: ("AlterPartition", _NODES),
+    57: (
+        "UpdateFeatures",
+        "levels of features are fixed: metadata, transactions and groups as in a new Kafka 4",
+    ),
+    58: ("Envelope", _NODES),
+    59: ("FetchSnapshot", _RAFT),
+    62: ("BrokerRegistration", _NODES),
+    63: ("BrokerHeartbeat", _NODES),
+    64: ("UnregisterBroker", "a broker of an embedded cluster is stopped where the cluster is made"),
+    67: ("AllocateProducerIds", _NODES),
+    70: ("ControllerRegistration", _NODES),
+    73: ("AssignReplicasToDirs", _NODES),
+    **dict.fromkeys(
+        (76, 77, 78, 79), ("ShareGroupHeartbeat, …Describe, ShareFetch, ShareAcknowledge", _SHARES)
+    ),
+    **dict.fromkeys((80, 81, 82), ("AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter", _RAFT)),
+    **dict.fromkeys((83, 84, 85, 86, 87), ("the states of share groups", _SHARES)),
+    **dict.fromkeys((88, 89), ("StreamsGroupHeartbeat, StreamsGroupDescribe", _STREAMS)),
+    **dict.fromkeys((90, 91, 92), ("offsets of share groups", _SHARES)),
+}
+"""Kafka's name of a request and the reason, by API key."""
+
+OLD_VERSIONS: Mapping[int, str] = {
+    0: "Produce 0 to 2, the message formats before Kafka 0.11: listed and refused, as Kafka 4 does",
+    1: "Fetch 0 to 3, whose answers are message formats before Kafka 0.11; Kafka 4.0 has removed them",
+    2: "ListOffsets 0, removed by Kafka 4.0; with it the offsets of whole segments",
+    22: "InitProducerId 6, two-phase commit (KIP-939): not released",
+}
+"""Versions that are left out of a request that is served."""
+
+
+def ranges_table(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
+    """The versions of every request that one of these clusters serves, by the cluster's name."""
+    lines = [f"| key | request | {' | '.join(ranges)} |", f"|--:|---|{'---|' * len(ranges)}"]
+    for key in sorted({key for each in ranges.values() for key in each}):
+        name = API_KEYS[key].name if key in API_KEYS else SKIPPED.get(key, ("?", ""))[0]
+        cells = (_range(each.get(key)) for each in ranges.values())
+        lines.append(f"| {key} | {name} | {' | '.join(cells)} |")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def skipped_table() -> str:
+    """What is left out, and why."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for key, named in SKIPPED.items():
+        reasons.setdefault(named, []).append(key)
+    lines = ["| key | request | why it is left out |", "|---|---|---|"]
+    for (name, why), keys in reasons.items():
+        lines.append(f"| {', '.join(map(str, keys))} | {name} | {why} |")
+    lines += [f"| {key} | {API_KEYS[key].name} | {why} |" for key, why in OLD_VERSIONS.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _range(found: tuple[int, int] | None) -> str:
+    return "" if found is None else f"{found[0]}-{found[1]}"

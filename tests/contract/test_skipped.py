@@ -1,0 +1,50 @@
+"""docs/contract.md says of every request of Kafka whether it is served, and why not."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+from house_tree import ROOT
+
+from splashdam import EmbeddedBroker
+from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.skipped import OLD_VERSIONS, SKIPPED, ranges_table, skipped_table
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+
+KEYS = range(93)
+"""Those of Kafka 4.4."""
+
+TELEMETRY = {71, 72}
+"""Served only where a receiver of clients' metrics is configured, as Kafka does."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> set[int]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("served"), fsync=False) as broker:
+        host, _, port = broker.bootstrap_servers.partition(":")
+        with Conversation(host, int(port)) as talk:
+            return {each.api_key for each in talk.ask(ApiVersionsRequest(), 0).api_keys}
+
+
+def test_every_request_is_served_or_left_out(served: set[int]) -> None:
+    """And none is both."""
+    assert served.isdisjoint(SKIPPED)
+    assert served | SKIPPED.keys() | TELEMETRY == set(KEYS)
+    assert set(OLD_VERSIONS) <= served
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`make contract` writes what is left out from here."""
+    assert skipped_table() in (ROOT / "docs" / "contract.md").read_text()
+
+
+def test_ranges() -> None:
+    """A line for each request that somebody serves."""
+    table = ranges_table({"ours": {0: (0, 13)}, "theirs": {0: (0, 12), 57: (0, 2)}})
+    assert table.splitlines()[2:] == ["| 0 | Produce | 0-13 | 0-12 |", "| 57 | UpdateFeatures |  | 0-2 |"]
+
+
+def test_the_command_of_the_page() -> None:
+    """It can be started."""
+    assert "write" in runpy.run_path(str(ROOT / "tools" / "contract_page.py"))
