@@ -95,7 +95,7 @@ def java(cache: Path, jars: Path) -> Driver:
         )
 
     directory = _built(cache / f"java-{jars.name}", [DRIVERS / "JavaDriver.java"], build)
-    return Driver((runtime, *JVM, "-cp", f"{jars}/*:{directory}", "JavaDriver"), directory)
+    return Driver((runtime, *JVM, "-cp", f"{jars}/*:{directory}", "JavaDriver", jars.name), directory)
 
 
 def all_drivers(jars: Sequence[Path], cache: Path | None = None) -> Mapping[str, Callable[[], Driver]]:

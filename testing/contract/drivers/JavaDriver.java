@@ -47,7 +47,6 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 public class JavaDriver {
     private interface Op {
@@ -56,10 +55,12 @@ public class JavaDriver {
 
     private static final ObjectMapper JSON = new ObjectMapper();
     private final Map<String, Op> ops = new LinkedHashMap<>();
+    private final String version;
     private String bootstrap;
     private Admin admin;
 
-    private JavaDriver() {
+    private JavaDriver(String version) {
+        this.version = version;
         ops.put("open", this::open);
         ops.put("produce", this::produce);
         ops.put("fetch", this::fetch);
@@ -130,7 +131,7 @@ public class JavaDriver {
 
     private Object open(JsonNode args) {
         bootstrap = args.get("bootstrap").asText();
-        return Map.of("name", "java", "version", AppInfoParser.getVersion(), "ops", ops.keySet());
+        return Map.of("name", "java", "version", version, "ops", ops.keySet());
     }
 
     private Object produce(JsonNode args) throws Exception {
@@ -380,7 +381,7 @@ public class JavaDriver {
     }
 
     public static void main(String[] arguments) throws Exception {
-        JavaDriver driver = new JavaDriver();
+        JavaDriver driver = new JavaDriver(arguments[0]);
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
