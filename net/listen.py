@@ -10,6 +10,8 @@ import trio
 from splashdam.model.errors import CannotListenError
 from splashdam.net.connect import address_text
 
+_LAST_PORT = 65_535
+
 
 class Listen(Protocol):
     """Opens listeners on an address: TCP or memory."""
@@ -30,9 +32,11 @@ async def tcp_listen(host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
     Raises:
         CannotListenError: the address is taken or not ours.
     """
+    if not 0 <= port <= _LAST_PORT:  # the system would take the rest of a division
+        raise CannotListenError(f"cannot listen on {address_text(host, port)}: a port is 0 to {_LAST_PORT}")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host or None)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise CannotListenError(f"cannot listen on {address_text(host, port)}: {error}") from error
     if port == 0:
         for extra in listeners[1:]:

@@ -62,6 +62,13 @@ async def test_nobody_listens() -> None:
         await TcpConnect()(host, port)
 
 
+@pytest.mark.parametrize("port", [-1, 70_000])
+async def test_a_port_that_is_none_was_taken_modulo_65536(port: int) -> None:
+    """70,000 listened on 4464."""
+    with pytest.raises(CannotListenError, match=f"127.0.0.1:{port}: a port is 0 to 65535"):
+        await tcp_listen("127.0.0.1", port)
+
+
 async def test_an_address_in_use() -> None:
     """Likewise for listening."""
     (listener,) = await tcp_listen("127.0.0.1", 0)
