@@ -38,7 +38,12 @@ from splashdam.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest
 from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
 from splashdam.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from splashdam.wire.messages.elect_leaders import ElectLeadersRequest
+from splashdam.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from splashdam.wire.messages.list_config_resources import ListConfigResourcesRequest
@@ -101,6 +106,20 @@ def whole(request: Any, context: RequestContext, handler: Handler) -> Answer:
     """One operation on the cluster."""
     if context.authorize(_WHOLE[type(request)], ResourceType.CLUSTER):
         return handler(request, context)
+    if isinstance(request, ElectLeadersRequest) and context.version == 0:  # without a code for the whole
+        listed = request.topic_partitions or []
+        return ElectLeadersResponse(
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=each.topic,
+                    partition_result=[
+                        PartitionResult(partition_id=number, error_code=_CLUSTER)
+                        for number in each.partitions
+                    ],
+                )
+                for each in listed
+            ]
+        )
     return api_for(request.API_KEY).response(error_code=_CLUSTER)
 
 

@@ -7,7 +7,7 @@ is wrong with one user does not keep the others from being changed.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
@@ -25,6 +25,8 @@ from splashdam.wire.messages.alter_user_scram_credentials import (
 if TYPE_CHECKING:
     from splashdam.net.sasl.mechanisms import ScramCredential
 
+_Changes: TypeAlias = "dict[str, dict[str, ScramCredential | None]]"
+
 
 @handles(AlterUserScramCredentialsRequest, versions=range(1))
 def alter_user_scram_credentials(
@@ -36,7 +38,8 @@ def alter_user_scram_credentials(
         *request.upsertions,
     ]
     times = Counter(each.name for each in asked)
-    results = []
+    results: list[AlterUserScramCredentialsResult] = []
+    changes: _Changes = {}
     for name, change in {each.name: each for each in asked}.items():
         result = AlterUserScramCredentialsResult(user=name, error_message=None)
         try:
@@ -47,14 +50,27 @@ def alter_user_scram_credentials(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
-            _change(change, context)
+            changes[name] = _change(change, context)
         except BrokerResponseError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
+    if changes:
+        _make(changes, [each for each in results if each.user in changes], context)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _change(asked: ScramCredentialDeletion | ScramCredentialUpsertion, context: RequestContext) -> None:
+def _make(changes: _Changes, results: list[AlterUserScramCredentialsResult], context: RequestContext) -> None:
+    """All at once: each change reads, and writes, the users of all."""
+    try:
+        context.broker.access.users.change(changes)
+    except BrokerResponseError as error:
+        for result in results:
+            result.error_code, result.error_message = error.code, error.message
+
+
+def _change(
+    asked: ScramCredentialDeletion | ScramCredentialUpsertion, context: RequestContext
+) -> dict[str, ScramCredential | None]:
     from splashdam.embedded_broker.security.scram_codes import MECHANISMS
 
     users = context.broker.access.users
@@ -71,9 +87,10 @@ def _change(asked: ScramCredentialDeletion | ScramCredentialUpsertion, context: 
             ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
         )
     try:
-        users.change({asked.name: {mechanism: credential}})
+        users.check_name(asked.name)
     except IllegalArgumentError as error:
         raise _unacceptable(str(error)) from None
+    return {mechanism: credential}
 
 
 def _credential(asked: ScramCredentialUpsertion, mechanism: str) -> ScramCredential:

@@ -114,6 +114,11 @@ class UserStore:
                     users[name] = kept
             self._write(users)
 
+    def check_name(self, name: str) -> None:
+        """Raises IllegalArgumentError for a new name that clients may send in several forms."""
+        if name not in self._read():
+            _check_text("user name", name)
+
     def delete(self, name: str) -> bool:
         """Removes a user; whether there was one."""
         with self._changing():

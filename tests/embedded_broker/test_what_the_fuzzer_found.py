@@ -1,0 +1,65 @@
+"""Each bug that ``make fuzz``, or a look at what one request may cost, has found."""
+
+from __future__ import annotations
+
+from broker_talk import Talk
+from trio.testing import MockClock
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.model.error_codes import ErrorCode
+from splashdam.net.memory import memory_stream_pair
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from splashdam.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from splashdam.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+
+
+async def test_an_error_that_quotes_the_longest_name_is_answered(talk: Talk) -> None:
+    """Its text was longer than a string may be, and the connection was closed without an answer."""
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name="x" * 32_767)])
+    result = (await talk.ask(request, 0)).results[0]
+    assert result.error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert result.error_message is not None
+    assert result.error_message.endswith("x …")
+
+
+async def test_many_users_in_one_request_are_written_once(broker: Broker, talk: Talk) -> None:
+    """Each of them read and wrote the file of all: five thousand took the broker a minute."""
+    made = [
+        ScramCredentialUpsertion(
+            name=f"user-{i}", mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+        )
+        for i in range(300)
+    ]
+    made[7].name = ""
+    answer = await talk.ask(AlterUserScramCredentialsRequest(upsertions=made), 0)
+    codes = [each.error_code for each in answer.results]
+    assert codes.count(ErrorCode.UNACCEPTABLE_CREDENTIAL) == 1
+    assert codes.count(ErrorCode.NONE) == len(broker.access.users.names()) == 299
+
+
+async def test_who_may_not_elect_leaders_hears_it_in_version_0(autojump_clock: MockClock) -> None:
+    """That version has no code for the whole answer, and the connection was closed."""
+    opened = open_broker(
+        "/data",
+        port=None,
+        clock=VirtualClock(autojump_clock),
+        files=MemoryFiles(),
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    )
+    async with opened as broker:
+        ours, theirs = memory_stream_pair()
+        broker.adopt(theirs)
+        talk = Talk(ours)
+        asked = [TopicPartitions(topic="t", partitions=[0])]
+        answer = await talk.ask(ElectLeadersRequest(topic_partitions=asked), 0)
+        (partition,) = answer.replica_election_results[0].partition_result
+        assert partition.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert not (await talk.ask(ElectLeadersRequest(topic_partitions=None), 0)).replica_election_results
