@@ -183,7 +183,7 @@ class AppendableLog(FlushableLog):
 
     def _note_end(self, ended: CompletedTransaction) -> None:
         """Remembers a transaction whose marker was appended just now."""
-        if self.replication is not None:
+        if self.replication is not None and ended.last_offset >= self.high_watermark:
             self._undecided.append((ended.first_offset, ended.last_offset))
         if ended.is_aborted:
             if self._active.txn_index.file.size_bytes is None:

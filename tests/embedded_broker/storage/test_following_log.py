@@ -256,6 +256,21 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     assert again.last_stable_offset == 3
 
 
+def test_a_marker_that_nobody_else_is_waited_for_decides_at_once() -> None:
+    """The leader alone is in sync: the high watermark is above the marker before it is noted."""
+    log = open_log(MemoryFiles())
+
+    class Alone(Others):
+        def advance(self) -> None:
+            log.advance_high_watermark(log.log_end_offset)
+
+    log.begin_replication(Alone())
+    log.append_as_leader(batch(b"a", producer_id=1, transactional=True), now_ms=NOW_MS)
+    assert log.last_stable_offset == 0
+    log.append_marker(COMMIT, now_ms=NOW_MS)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+
+
 def test_a_leader_epoch_is_on_disk_with_its_first_record() -> None:
     """Not before: a broker may begin to lead thousands of partitions; the log knows it all the same."""
     files = MemoryFiles()
