@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from splashdam.embedded_broker.replication import fetcher
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
+from splashdam.model.broker_errors import NotLeaderOrFollowerError
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -47,7 +49,7 @@ def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def acknowledged_before_the_followers_have_it(patch: pytest.MonkeyPatch) -> None:
     """The leader does not wait, whatever acks says."""
 
-    async def at_once(self: Partition, offset: int) -> None:
+    async def at_once(self: Partition, *_: Any) -> None:
         self.leading()
 
     patch.setattr(Partition, "wait_replicated", at_once)
@@ -62,6 +64,17 @@ def isr_grows_too_early(patch: pytest.MonkeyPatch) -> None:
         return self._in_order({*self.state.isr, node})
 
     patch.setattr(LeaderState, "growth", at_the_first_fetch)
+
+
+def old_leaders_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    """Who has led acknowledges what still waits, though another one leads and may not have it."""
+    wait = Partition.wait_replicated
+
+    async def until_it_is_over(self: Partition, offset: int, term: int) -> None:
+        with suppress(NotLeaderOrFollowerError):
+            await wait(self, offset, term)
+
+    patch.setattr(Partition, "wait_replicated", until_it_is_over)
 
 
 def what_was_sent_counts_as_fetched(patch: pytest.MonkeyPatch) -> None:
@@ -91,6 +104,7 @@ REPLICATION_PLANTS: dict[Plant, tuple[int, ...]] = {
     truncated_to_the_high_watermark: (13, 31),
     acknowledged_before_the_followers_have_it: (0, 1),
     isr_grows_too_early: (6, 9),
+    old_leaders_are_not_fenced: (16, 292),
     what_was_sent_counts_as_fetched: (1, 3),
     producers_forgotten_at_a_failover: (9, 40),
 }
