@@ -11,7 +11,7 @@ import trio
 from click.core import ParameterSource
 
 from splashdam.cli.failures import file_failures_reported
-from splashdam.cli.parameters import config_option, property_option, read_properties
+from splashdam.cli.parameters import DirectoryPath, config_option, property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
@@ -20,7 +20,7 @@ from splashdam.embedded_broker.settings import BrokerSettings
 @click.command(short_help="Serve Kafka clients from a directory.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DirectoryPath(),
     default="./data",
     show_default=True,
     help="Directory of the log, in Kafka's own format; made if missing.",

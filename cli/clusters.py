@@ -8,6 +8,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import attrs
+import click
 import trio
 
 from splashdam.cli.failures import failures_reported
@@ -18,8 +20,11 @@ from splashdam.cli.parameters import (
     read_properties,
 )
 from splashdam.client.local import ADDRESS, Lease, local_address
+from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
 from splashdam.client.wiring import authenticator, secured
+from splashdam.embedded_broker.topic_settings import TopicSettings
+from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import SystemClock
@@ -98,7 +103,21 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     def run(
         *, bootstrap_servers: str, config: Path | None, properties: dict[str, str], **arguments: Any
     ) -> None:
+        if "configs" in arguments:
+            _refuse_topic_configs(properties)
         with failures_reported(), named_cluster(bootstrap_servers, config, properties) as cluster:
             command(cluster, **arguments)
 
     return run
+
+
+def _refuse_topic_configs(properties: Mapping[str, str]) -> None:
+    """Where a command takes both, the settings of clients are easily taken for those of the topic."""
+    of_clients = {kafka_name(field) for field in attrs.fields(ProducerSettings)}
+    of_topics = {kafka_name(field) for field in attrs.fields(TopicSettings)} - of_clients
+    for name in of_topics & properties.keys():
+        raise click.UsageError(
+            f"{name} is a configuration of topics, and -X is for the settings of this client; give it as "
+            f"--topic-config {name}={properties[name]}",
+            click.get_current_context(),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,21 @@ def _check_topic(_context: click.Context, _parameter: click.Parameter, topic: st
         return check_topic_name(topic)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+class DirectoryPath(click.Path):
+    """A directory; no empty text, as a variable that is not set leaves it: that would be the current one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """As ``click.Path``."""
+        if value == "":
+            self.fail("the path is empty; '.' is the current directory", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def bootstrap_servers_option(command: Command) -> Command:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from splashdam.cli.failures import file_failures_reported
+from splashdam.cli.parameters import DirectoryPath
 from splashdam.cli.streams import is_terminal, standard_input
 from splashdam.embedded_broker.security.users import UserStore
 from splashdam.embedded_broker.storage.files import DiskFiles
@@ -15,7 +16,7 @@ from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
 
 data_option = click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DirectoryPath(),
     default="./data",
     show_default=True,
     help="The broker's directory; it may be running.",

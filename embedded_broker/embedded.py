@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
+from splashdam.embedded_broker.ports import check_port
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
@@ -60,7 +61,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or illegal.
+        KafkaConfigurationError: a setting is unknown or illegal, or the port is none.
     """
 
     _WHAT = "broker"
@@ -78,6 +79,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_port(port)
         checked = BrokerSettings.from_options(settings, config)
         self._interception = Interception()
         self._clock = self._CLOCK()

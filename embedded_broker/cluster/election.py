@@ -100,12 +100,19 @@ def moved(before: PartitionState, to: int, is_eligible: IsEligible) -> Partition
         BrokerResponseError: INELIGIBLE_REPLICA (107): it is down, or not in sync.
     """
     if to not in before.isr or not is_eligible(to):
-        raise error_for(
-            ErrorCode.INELIGIBLE_REPLICA,
-            f"node {to} cannot lead: alive and in sync are {[n for n in before.isr if is_eligible(n)]}",
-        )
+        able = [node for node in before.isr if is_eligible(node)]
+        text = f"node {to} cannot lead: alive and in sync are {able}; {_remedy(before, to, is_eligible)}"
+        raise error_for(ErrorCode.INELIGIBLE_REPLICA, text)
     if to == before.leader:
         return before
     return before._replace(
         leader=to, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1
     )
+
+
+def _remedy(before: PartitionState, node: int, is_eligible: IsEligible) -> str:
+    if node not in before.replicas:
+        return f"its replicas are {list(before.replicas)}"
+    if is_eligible(node):
+        return "wait until it is in sync"
+    return f"start broker {node}, and wait until it is in sync"

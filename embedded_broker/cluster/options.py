@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from splashdam.embedded_broker.ports import PORTS, check_port
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.errors import KafkaConfigurationError
@@ -16,8 +17,6 @@ from splashdam.net.listen import Listen
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
-
-_PORTS = 65_536
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
@@ -29,7 +28,7 @@ class ClusterOptions:
     """What a cluster is opened with; as `open_cluster` has it.
 
     Raises:
-        KafkaConfigurationError: there cannot be so many brokers, or not at such ports.
+        KafkaConfigurationError: there cannot be so many brokers, or not at such ports, or a node id is given.
     """
 
     path: str = attrs.field(converter=_absolute)
@@ -44,14 +43,20 @@ class ClusterOptions:
     config: Mapping[str, Any]
 
     def __attrs_post_init__(self) -> None:
-        """Refuses numbers that are none, or absurd."""
+        """Refuses numbers that are none, or absurd, and node ids, which count from 1."""
         if type(self.brokers) is not int or self.brokers < 1:
             raise KafkaConfigurationError(f"brokers={self.brokers!r}: it is a whole number, 1 or more")
-        if self.port and not 0 < self.port <= _PORTS - self.brokers:
+        check_port(self.port)
+        if self.port and self.port > PORTS - self.brokers:
             text = (
-                f"port={self.port}: {self.brokers} brokers have ports from there on, all of 1 to {_PORTS - 1}"
+                f"port={self.port}: {self.brokers} brokers have ports from there on, all of 1 to {PORTS - 1}"
             )
             raise KafkaConfigurationError(text)
+        for name in ("node_id", "node.id", "broker.id"):
+            if name in self.options or name in self.config:
+                raise KafkaConfigurationError(
+                    f"{name} cannot be set for a cluster: the node ids of its brokers are 1 to {self.brokers}"
+                )
 
     def settings(self, node_id: int) -> BrokerSettings:
         """Those of one broker.

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from cli_processes import first_line, run, started
+from click.testing import CliRunner
 
 from splashdam import KafkaProducer
+from splashdam.cli.commands import splashdam
 
 LISTENING = re.compile(r"listening on (127\.0\.0\.1):(\d+)")
 
@@ -112,3 +114,10 @@ def test_mistakes_in_a_file_of_settings(tmp_path: Path, line: str) -> None:
     assert done.returncode == 2
     assert line.partition("=")[0] in done.stderr.decode()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("command", [("broker",), ("users", "list")])
+def test_an_empty_path_was_the_current_directory(command: tuple[str, ...]) -> None:
+    """A variable of a shell that is not set leaves one."""
+    result = CliRunner().invoke(splashdam, [*command, "--data", ""])
+    assert (result.exit_code, "the path is empty" in result.output) == (2, True), result.output

@@ -17,6 +17,7 @@ import trio
 from broker_talk import Talk, batch, fetch_request, fetched, produce
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 from splashdam.embedded_broker.loop_thread import LoopThread
 from splashdam.model.errors import (
     IllegalStateError,
@@ -140,6 +141,15 @@ def test_settings_no_topic_could_have_are_refused_at_once(tmp_path: Path, option
     """They would only fail when the first topic is made, or with one that exists; the setting is named."""
     with pytest.raises(KafkaConfigurationError, match=next(iter(options))):
         EmbeddedBroker(tmp_path, **options)
+
+
+@pytest.mark.parametrize("port", ["9092", 9092.0, True, -1, 65_536])
+@pytest.mark.parametrize("kind", [EmbeddedBroker, EmbeddedCluster])
+def test_a_port_that_is_none_was_a_type_error(tmp_path: Path, kind: Any, port: Any) -> None:
+    """The text names the argument."""
+    with pytest.raises(KafkaConfigurationError, match=f"port={port!r}: it is a whole number of 0 to 65535"):
+        kind(tmp_path, port=port).start()
+    assert not list(tmp_path.iterdir())
 
 
 def test_stop_with_clients_connected(tmp_path: Path) -> None:

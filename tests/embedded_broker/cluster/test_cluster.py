@@ -186,6 +186,22 @@ async def test_a_leader_moves_only_to_who_can_lead(kit: Kit) -> None:
             assert raised.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        (2, "start broker 2, and wait until it is in sync"),
+        (3, r"its replicas are \[1, 2\]"),
+    ],
+)
+async def test_who_cannot_lead_was_told_without_a_remedy(kit: Kit, to: int, words: str) -> None:
+    """Somebody who is down has to be started first."""
+    async with kit.opened() as cluster:
+        create(cluster, 1, 2)
+        await cluster.stop(2)
+        with pytest.raises(BrokerResponseError, match=words):
+            cluster.move_leader("t", 0, to)
+
+
 async def test_metadata_names_who_is_alive(kit: Kit) -> None:
     """With the listeners' addresses; a broker that is down is not among them."""
     async with kit.opened() as cluster:

@@ -67,6 +67,13 @@ def test_ports_beyond_the_last_one(tmp_path: Path) -> None:
         EmbeddedCluster(tmp_path, 3, port=65_534).start()
 
 
+@pytest.mark.parametrize("name", ["broker.id", "node.id"])
+def test_a_node_id_of_a_cluster_was_ignored(tmp_path: Path, name: str) -> None:
+    """Its brokers are numbered."""
+    with pytest.raises(KafkaConfigurationError, match=f"{name} cannot be set.* are 1 to 3"):
+        EmbeddedCluster(tmp_path, config={name: 7}).start()
+
+
 def test_the_directory_of_a_broker_looked_like_an_empty_cluster(tmp_path: Path) -> None:
     """Its topics seemed to be gone; likewise the other way round, and both are refused."""
     with EmbeddedBroker(tmp_path / "broker", fsync=False):
