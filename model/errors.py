@@ -163,6 +163,10 @@ class KafkaConnectionError(RetriableError):
     remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
 
 
+class CannotConnectError(KafkaConnectionError):
+    """There was no connection at all, since nobody listens there, or the name is none; the text says why."""
+
+
 class CannotListenError(KafkaConnectionError):
     """A broker cannot listen at its address; the text says why."""
 

@@ -16,16 +16,18 @@ from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicO
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
+    CannotConnectError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     RetriableError,
+    message_of,
 )
 from splashdam.model.values import TopicPartition
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections, open_connections
-from splashdam.net.connect import Connect
+from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.wire.message import Request, Response
@@ -95,7 +97,8 @@ class ClusterClient:
     A question is a request, or a function that makes one for the version that both sides speak, and ``read``,
     which makes something of the answer, and raises what it refuses. Errors that may pass (a leader moves, a
     coordinator loads, a connection breaks) are met by asking again for ``timeout_ms``; then
-    ``KafkaTimeoutError`` is raised.
+    ``KafkaTimeoutError`` is raised. Where no broker was reached so far and nobody listens at any
+    address, ``CannotConnectError`` is raised at once.
     """
 
     def __init__(
@@ -109,10 +112,11 @@ class ClusterClient:
         self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
         self._clock = clock
         self._settings = settings
+        self._has_reached = False
 
     async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
         """What the first broker that can be reached says."""
-        return await self._ask("a broker", self._reachable, request, read)
+        return await self._ask("the cluster", self._reachable, request, read)
 
     async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
         """What the controller says."""
@@ -217,19 +221,28 @@ class ClusterClient:
             except UnknownTopicOrPartitionError:
                 raise  # who administers wants to hear that at once
             except RetriableError as error:
+                if isinstance(error, CannotConnectError) and not self._has_reached:
+                    raise  # there may never have been a broker
                 if self._clock.now_ms() >= give_up_at_ms:
                     text = f"{whom}: no success in {self._settings.timeout_ms:g} ms; last: {error}"
                     raise KafkaTimeoutError(text) from error
             await trio.sleep(self._settings.retry_backoff_ms / 1000)
 
     async def _reachable(self) -> Connection:
-        failures: list[str] = []
+        failures: list[KafkaError] = []
         for seed in self._seeds:
             try:
-                return await self._connections.to(seed)
+                connection = await self._connections.to(seed)
             except KafkaError as error:
-                failures.append(str(error))
-        raise KafkaConnectionError("no broker can be reached: " + "; ".join(dict.fromkeys(failures)))
+                failures.append(error)
+            else:
+                self._has_reached = True
+                return connection
+        where = ", ".join(address_text(seed.host, seed.port) for seed in self._seeds)
+        why = "; ".join(dict.fromkeys(map(message_of, failures)))
+        is_nobody_there = all(isinstance(each, CannotConnectError) for each in failures)
+        kind = CannotConnectError if is_nobody_there else KafkaConnectionError
+        raise kind(f"no broker can be reached at {where}: {why}")
 
     async def _controller(self) -> Connection:
         cluster = await self._cluster_now([])

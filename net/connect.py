@@ -9,7 +9,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.errors import CannotConnectError, KafkaConnectionError
 
 
 class Connect(Protocol):
@@ -55,11 +55,11 @@ class TcpConnect:
             try:
                 stream = await trio.open_tcp_stream(_encoded(host), port)
             except UnicodeError as error:  # the IDNA codecs; a broker can name such a host, too
-                raise KafkaConnectionError(
+                raise CannotConnectError(
                     f"cannot connect to {where}: no host has this name: {error}"
                 ) from error
             except OSError as error:
-                raise KafkaConnectionError(f"cannot connect to {where}: {_cause(error)}") from error
+                raise CannotConnectError(f"cannot connect to {where}: {_cause(error)}") from error
             self.set_options(stream)
             return stream
         raise KafkaConnectionError(f"cannot connect to {where}: no answer within {self.timeout_ms:g} ms")

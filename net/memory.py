@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from splashdam.model.errors import CannotListenError, KafkaConnectionError
+from splashdam.model.errors import CannotConnectError, CannotListenError
 from splashdam.model.values import Buffer
 from splashdam.net.connect import address_text
 
@@ -258,7 +258,7 @@ class MemoryNetwork:
         await trio.lowlevel.checkpoint()
         listener = self._listeners.get((host, port))
         if listener is None or (host, port) in self._refusing:
-            raise KafkaConnectionError(f"cannot connect to {address_text(host, port)}: Connection refused")
+            raise CannotConnectError(f"cannot connect to {address_text(host, port)}: Connection refused")
         ours, theirs = self.make_pair(host, port)
         self._connections.setdefault((host, port), []).append((ours, theirs))
         listener.offer(theirs)

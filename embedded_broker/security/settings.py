@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -157,7 +158,8 @@ class SecuritySettings(ReplicationSettings):
         """Where to listen and how; empty where host and port say so.
 
         Raises:
-            KafkaConfigurationError: a listener has no protocol, or two have the same name.
+            KafkaConfigurationError: a listener has no protocol, two have the same name, or one is advertised
+                at no host.
         """
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         left_out = {name.strip() for name in self.controller_listener_names.split(",")}
@@ -168,6 +170,7 @@ class SecuritySettings(ReplicationSettings):
             raise KafkaConfigurationError(
                 f"advertised.listeners names {min(unknown)!r}, which listeners does not"
             )
+        _check_routable(each for name, each in advertised.items() if name not in left_out)
         found: list[Listener] = []
         for each in named:
             if each.name in left_out:
@@ -192,7 +195,20 @@ class SecuritySettings(ReplicationSettings):
         advertised = {each.name: each for each in parse_listeners(self.advertised_listeners)}
         if self.listeners or "PLAINTEXT" not in advertised:
             return self.endpoints
+        _check_routable([advertised["PLAINTEXT"]])
         return [Listener("PLAINTEXT", host, port, advertised=_address(advertised["PLAINTEXT"]))]
+
+
+def _check_routable(advertised: Iterable[Listener]) -> None:
+    """Clients have to reach what they are told. (Kafka refuses 0.0.0.0, and for no host asks the system for
+    the name of the machine, which often leads nowhere.)"""
+    for each in advertised:
+        if each.host in ("", "0.0.0.0"):
+            raise KafkaConfigurationError(
+                f"advertised.listeners names no host for {each.name} that clients could connect to"
+                f"{each.host and f', only {each.host}'}; give the one by which they reach this broker, or "
+                "leave the listener out: then they are told the address where they came in"
+            )
 
 
 def _address(listener: Listener | None) -> tuple[str, int] | None:

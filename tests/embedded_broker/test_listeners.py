@@ -48,6 +48,18 @@ def test_mistakes(settings: dict[str, str], words: str) -> None:
         BrokerSettings.from_properties(settings).endpoints_on("h", 1)
 
 
+@pytest.mark.parametrize("listeners", [{}, {"listeners": "PLAINTEXT://:9092"}])
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_clients_were_told_to_connect_to_no_host(listeners: dict[str, str], host: str) -> None:
+    """What is advertised has to be an address; port 0 stands for the listener's, as in Kafka."""
+    settings = {**listeners, "advertised.listeners": f"PLAINTEXT://{host}:0"}
+    with pytest.raises(KafkaConfigurationError, match="names no host for PLAINTEXT"):
+        BrokerSettings.from_properties(settings).endpoints_on("h", 1)
+    settings["advertised.listeners"] = "PLAINTEXT://kafka:0"
+    (listener,) = BrokerSettings.from_properties(settings).endpoints_on("h", 1)
+    assert listener.told(7) == ("kafka", 7)
+
+
 def test_protocols_and_addresses() -> None:
     """Mapped, advertised, left out for a controller."""
     settings = BrokerSettings.from_properties(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from splashdam import EmbeddedBroker
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import BrokerResponseError, KafkaTimeoutError, ProtocolError
+from splashdam.model.errors import BrokerResponseError, KafkaConnectionError, KafkaTimeoutError, ProtocolError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -24,6 +25,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.net.fetch_client import LATEST
+from splashdam.net.memory import MemoryNetwork
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.wire.messages.metadata import MetadataResponse
 
@@ -86,6 +88,30 @@ async def test_no_controller_passes(broker: EmbeddedBroker, monkeypatch: pytest.
     async with asking(broker) as client:
         await create_topic(client, "t", partitions=1)
         assert await list_topics(client) == ["t"]
+
+
+async def test_nobody_listening_was_waited_for() -> None:
+    """At the first contact nobody has ever listened there, for all we know: no pause, no second attempt."""
+    network, attempts = MemoryNetwork(), list[int]()
+
+    async def connect(host: str, port: int) -> trio.abc.Stream:
+        attempts.append(port)
+        return await network.connect(host, port)
+
+    client = open_cluster_client([("a", 1), ("b", 2)], connect=connect, clock=SystemClock())
+    async with client as asked:
+        with pytest.raises(KafkaConnectionError, match=r"no broker can be reached at a:1, b:2: .*refused"):
+            await list_topics(asked)
+    assert attempts == [1, 2]
+
+
+async def test_a_broker_that_was_there_is_waited_for(broker: EmbeddedBroker) -> None:
+    """It may be starting again."""
+    async with asking(broker, IMPATIENT) as client:
+        assert await list_topics(client) == []
+        broker.stop()
+        with pytest.raises(KafkaTimeoutError, match=r"the cluster: no success in 20 ms; last: no broker can"):
+            await list_topics(client)
 
 
 async def test_time_runs_out(broker: EmbeddedBroker) -> None:
