@@ -81,7 +81,7 @@ def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     for area, of_area in by_area(everything):
         clients = list(dict.fromkeys(each.client for each in of_area))
         yield ""
-        yield f"| {area} | {' | '.join(clients)} |"
+        yield f"| {area.replace('_', ' ')} | {' | '.join(clients)} |"
         yield f"|---|{':-:|' * len(clients)}"
         for behaviour in dict.fromkeys(each.behaviour for each in of_area):
             cells = (
@@ -90,12 +90,18 @@ def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
             )
             yield f"| {behaviour.title} | {' | '.join(cells)} |"
     yield ""
-    yield LEGEND.replace(", ", " · ") + "."
+    yield f"{LEGEND}."
     said = {
         (each.behaviour.title, each.client, each.why): SIGNS[each.verdict] for each in remarks(everything)
     }
+    holding = {(each.behaviour, each.client) for each in everything if each.verdict is Verdict.HOLDS}
+    for name, results in clusters.items():
+        for each in results:
+            if each.verdict is Verdict.LEFT_OUT and (each.behaviour, each.client) in holding:
+                sign = f"{SIGNS[each.verdict]} {name}:"
+                said[each.behaviour.title, each.client, each.why] = sign
+    yield ""
     for (title, client, why), sign in said.items():
-        yield ""
         yield f"- {sign} *{title}*, {client}: {why}"
 
 

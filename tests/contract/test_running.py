@@ -180,3 +180,4 @@ def test_the_report_of_several_clusters() -> None:
     assert "| 3.9.2 | 1 holds, 0 differs, 0 broken, 1 left out |" in lines
     assert "| it is | ✓ |" in lines
     assert "| it was | ✓, 3.9.2 · |" in lines
+    assert lines[-1] == "- · 3.9.2: *it was*, a 1: not offered"

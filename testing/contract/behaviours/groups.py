@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
 from splashdam.testing.contract.behaviours.produce import values
+from splashdam.testing.contract.behaviours.share_of_partitions import need_this_protocol
 from splashdam.testing.contract.vocabulary import Record
 
 
@@ -22,6 +23,7 @@ def a_group_reads_everything_once(run: Run) -> None:
 @behaviour("consume_by_coordinator")
 def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
     """As one of the classic protocol: the coordinator shares out the partitions (KIP-848)."""
+    need_this_protocol(run)
     topic, group = run.topic(partitions=2), run.group()
     run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(4)])
     for count, wanted in ((4, [b"0", b"1", b"2", b"3"]), (1, [b"more"])):

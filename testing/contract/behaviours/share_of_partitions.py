@@ -73,6 +73,17 @@ class Member:
         expect(self.ask(member_epoch=-1).error_code, 0, "error code of a member that leaves")
 
 
+def need_this_protocol(run: Run) -> None:
+    """Asks for nothing.
+
+    Raises:
+        Refused: the cluster does not have it, or has it switched off.
+    """
+    group = run.group()
+    with coordinator_of(run, group) as talk:
+        Member(talk, group, "").ask(subscribed_topic_names=None)
+
+
 @behaviour(SPEAK)
 def the_coordinator_shares_out_the_partitions(run: Run) -> None:
     """A second member gets its half after the first has let go of it, which gets it back in the end."""
