@@ -54,7 +54,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
         behaviour.check(run)
     except Refused as error:
         cannot = error.name == NOT_IN_CLIENT
-        verdict, why = Verdict.LEFT_OUT if cannot else Verdict.BROKEN, str(error)
+        verdict, why = (Verdict.LEFT_OUT, error.text) if cannot else (Verdict.BROKEN, str(error))
     except (BrokenPromise, KafkaError, OSError) as error:
         verdict, why = Verdict.BROKEN, str(error)
     finally:
