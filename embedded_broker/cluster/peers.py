@@ -22,6 +22,16 @@ _IN_FLIGHT = 100
 _TIMEOUT_MS = 30_000.0
 
 
+class _Told(trio.TaskStatus[None]):
+    """Sets an event, where no nursery waits for the start of a task."""
+
+    def __init__(self, event: trio.Event) -> None:
+        self._event = event
+
+    def started(self, value: None = None) -> None:
+        self._event.set()
+
+
 class Peers:
     """The other brokers, as one of them asks them.
 
@@ -76,9 +86,8 @@ class Peers:
         started = trio.Event()
 
         async def run() -> None:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(connection.run)
-                started.set()
+            if not connection.is_closed:  # who asked may have gone before this begins
+                await connection.run(task_status=_Told(started))
 
         self._start_soon(run)
         try:

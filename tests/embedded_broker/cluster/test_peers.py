@@ -59,3 +59,20 @@ async def test_who_gives_up_leaves_no_connection_behind(autojump_clock: MockCloc
         with trio.fail_after(1):
             while await theirs.receive_some(1000):  # what it asked, then the end
                 pass
+
+
+async def test_a_question_that_is_given_up_at_once_ended_the_broker(autojump_clock: MockClock) -> None:
+    """Its connection was closed before the task that runs it began; that raised in the broker's nursery."""
+    ours, _ = memory_stream_pair()
+
+    async def connect(node_id: int) -> MemoryStream:
+        await trio.lowlevel.checkpoint()
+        return ours
+
+    async with trio.open_nursery() as nursery:
+        begun: list[Any] = []
+        peers = peers_of(autojump_clock, connect, begun.append)
+        with trio.move_on_after(1):
+            await peers.ask(2, ApiVersionsRequest())
+        (run,) = begun
+        nursery.start_soon(run)
