@@ -22,30 +22,39 @@ _logger = logging.getLogger(__name__)
 
 
 def find_partitions(
-    files: Files, root: str, topics: Mapping[str, Topic], deleting: Collection[str] = ()
+    files: Files,
+    root: str,
+    topics: Mapping[str, Topic],
+    deleting: Collection[str] = (),
+    *,
+    roots: Collection[str],
 ) -> dict[TopicPartition, str]:
     """The partitions in a data directory with the paths of their directories.
 
     A partition that a known topic has counts whatever is in its directory, and an empty directory counts for
     a topic that is being deleted: their making or removal may have been interrupted.
 
+    ``roots`` are all data directories of the broker: others may lie in this one.
+
     Left alone: ``-stray``, ``-future`` and Kafka's metadata log, and, with a warning, directories whose name
     is no partition's or that hold nothing of a log. (Kafka itself would not start beside the latter.)
     """
     found: dict[TopicPartition, str] = {}
     for name, is_directory in files.list_directory(root):
-        if not is_directory or ending_of_moved_directory(name):
+        path = f"{root}/{name}"
+        if not is_directory or ending_of_moved_directory(name) or path in roots:
             continue
         topic_partition = partition_of_directory(name)
         if topic_partition is not None and topic_partition.topic == METADATA_TOPIC:
             continue
         if topic_partition is None or not (
             _is_known(topic_partition, topics)
-            or holds_a_log(files, f"{root}/{name}", or_nothing=topic_partition.topic in deleting)
+            or holds_a_log(files, path, or_nothing=topic_partition.topic in deleting)
         ):
-            _logger.warning("%s/%s is no partition of a topic; it is left alone", root, name)
+            if not any(each.startswith(f"{path}/") for each in roots):
+                _logger.warning("%s is no partition of a topic; it is left alone", path)
             continue
-        found[topic_partition] = f"{root}/{name}"
+        found[topic_partition] = path
     return found
 
 

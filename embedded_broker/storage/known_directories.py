@@ -32,7 +32,7 @@ def check_none_is_left_out(files: Files, home: str, roots: Sequence[str]) -> Non
     data = files.read_bytes(path) or b""
     for line in data.decode(errors="replace").splitlines():
         root = os.path.normpath(os.path.join(home, line))
-        if root not in roots and _holds_partitions(files, root):
+        if root not in roots and _holds_partitions(files, root, roots):
             raise KafkaStorageError(
                 f"{root} holds partitions of this broker and is not among its log.dirs; name it there, or "
                 "move it away if what is in it may be lost"
@@ -42,8 +42,9 @@ def check_none_is_left_out(files: Files, home: str, roots: Sequence[str]) -> Non
         files.write_atomic(path, noted)
 
 
-def _holds_partitions(files: Files, root: str) -> bool:
-    return files.size_bytes(f"{root}/{META_NAME}") is not None and bool(find_partitions(files, root, {}))
+def _holds_partitions(files: Files, root: str, roots: Sequence[str]) -> bool:
+    is_ours = files.size_bytes(f"{root}/{META_NAME}") is not None
+    return is_ours and bool(find_partitions(files, root, {}, roots=roots))
 
 
 def _relative(root: str, home: str) -> str:

@@ -149,7 +149,7 @@ class LogDirectories:
 
         Raises:
             IllegalStateError: another broker uses one; the text names its process.
-            KafkaStorageError: the home cannot be used.
+            KafkaStorageError: the home cannot be used, or none that takes partitions.
         """
         self._with_each(LogDirectory.take)
 
@@ -157,7 +157,7 @@ class LogDirectories:
         """Reads what each says of itself; ids of a new one are those of the home.
 
         Raises:
-            KafkaStorageError: the home makes no sense, or a directory of ours is not named any more.
+            KafkaStorageError: as ``open``, or a directory of ours is not named any more.
         """
         self.home.load(node_id, None)
         check_none_is_left_out(self.files, self.home.root, [each.root for each in self.all])
@@ -172,17 +172,24 @@ class LogDirectories:
                 if each is self.home:
                     raise
                 self.fail(each, error)
+        takers = [each for each in self.all if not each.is_cordoned]
+        if all(each.failure is not None for each in takers):
+            reasons = "; ".join(f"{each.root}: {each.failure.message}" for each in takers if each.failure)
+            raise KafkaStorageError(f"no directory of log.dirs can be used: {reasons}")
 
     def find(self, topics: Mapping[str, Topic]) -> dict[TopicPartition, list[str]]:
         """The partitions that lie in the directories, with the paths of theirs; there should be one of each.
 
         Raises:
-            KafkaStorageError: the home cannot be read.
+            KafkaStorageError: the home cannot be read, or none that takes partitions.
         """
         found: dict[TopicPartition, list[str]] = {}
 
+        roots = [each.root for each in self.all]
+
         def look(directory: LogDirectory) -> None:
-            for topic_partition, path in find_partitions(self.files, directory.root, topics).items():
+            lying = find_partitions(self.files, directory.root, topics, roots=roots)
+            for topic_partition, path in lying.items():
                 found.setdefault(topic_partition, []).append(path)
 
         self._with_each(look)

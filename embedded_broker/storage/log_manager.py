@@ -120,8 +120,8 @@ class LogManager:
 
         Raises:
             IllegalStateError: another broker uses a directory; the text names its process.
-            KafkaStorageError: something in ``root`` cannot be read or repaired. (Other directories are
-                offline then.)
+            KafkaStorageError: something in ``root`` cannot be read or repaired, or none of ``log_dirs`` can
+                be used. (While one can, others are offline then.)
         """
         paths = [os.path.abspath(each) for each in log_dirs]
         settings = settings or DirectorySettings()

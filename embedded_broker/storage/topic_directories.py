@@ -57,7 +57,8 @@ def remove_deleted_topics(files: Files, roots: Sequence[str], registry: TopicReg
     deleting = registry.deleting
     if deleting:
         for root in roots:
-            for topic_partition, path in find_partitions(files, root, registry.topics, deleting).items():
+            found = find_partitions(files, root, registry.topics, deleting, roots=roots)
+            for topic_partition, path in found.items():
                 if topic_partition.topic in deleting:
                     target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
                     files.rename(path, f"{root}/{target}")
