@@ -1,0 +1,17 @@
+"""What docs/testing.md shows works."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from house_tree import ROOT
+
+PAGE = (ROOT / "docs/testing.md").read_text()
+PROGRAMS = re.findall(r"```python\n(import tempfile\n.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=["faults", "the loss with acks=1", "requests"])
+def test_programs_of_the_page_run(program: str) -> None:
+    """What they assert is true."""
+    exec(compile(program, "docs/testing.md", "exec"), {})
