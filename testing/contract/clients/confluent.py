@@ -180,7 +180,7 @@ class ConfluentClient(InProcessClient):
         asked = ConsumerGroupTopicPartitions(group)
         found = self._admin.list_consumer_group_offsets([asked])[group].result(_SECONDS)
         return {
-            each.partition: (each.offset, each.metadata)
+            each.partition: (each.offset, _metadata(each))
             for each in found.topic_partitions
             if each.topic == topic and each.offset >= 0
         }
@@ -284,6 +284,14 @@ def _message(record: Mapping[str, Any]) -> dict[str, Any]:
         "partition": record["partition"],
         **({} if stamp is None else {"timestamp": stamp}),
     }
+
+
+def _metadata(committed: TopicPartition) -> str:
+    """What it makes of them: it reads on to the next zero byte in its memory, text or not."""
+    try:
+        return committed.metadata or ""
+    except UnicodeDecodeError:
+        return "not text"
 
 
 def _teller(outcomes: list[dict[str, Any]], index: int) -> Any:
