@@ -49,10 +49,11 @@ class TransactionCompletion:
     @property
     def is_owing(self) -> bool:
         """Whether something was refused and is to be tried again."""
-        return len(self._owed) > len(self._under_way)
+        return not self._owed.keys() <= self._under_way.keys()  # which may have some that are owed no more
 
     async def wait_refused(self) -> None:
-        """Returns when something was refused since the last ``retry``."""
+        """Returns when something is refused from now on; what was before may be settled or forgotten."""
+        self._refused = trio.Event()
         await self._refused.wait()
 
     def under_way(self, transactional_id: str) -> trio.Event | None:
@@ -70,7 +71,6 @@ class TransactionCompletion:
 
     def retry(self) -> None:
         """Goes on with what was refused."""
-        self._refused = trio.Event()
         for transactional_id in self._owed.keys() - self._under_way.keys():
             metadata = self._coordinator.get(transactional_id)
             if metadata is not None:  # nobody else leads it out of its state

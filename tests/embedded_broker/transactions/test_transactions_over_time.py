@@ -237,6 +237,31 @@ async def test_markers_that_the_disk_refuses(autojump_clock: MockClock) -> None:
         assert await producer.write(b"w") == 0
 
 
+async def test_refused_markers_that_another_coordinator_owes_keep_no_loop_spinning(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused here is somebody else's: nothing is due, and no time would ever have passed."""
+    files = MemoryFiles()
+    async with opened(files, autojump_clock) as (broker, talk):
+        producer = await written(talk)
+        files.inject(Fault(errno.ENOSPC, after=1, times=None))
+        assert await producer.end() == 0
+        await trio.sleep(0.5)
+        for partition in (0, 1):
+            broker.transactions.resign(partition)
+        files.heal()
+        turns, step = [], broker.transactions.step
+
+        def counted(now_ms: float, wall_ms: int) -> float:
+            turns.append(now_ms)
+            assert len(turns) < 100
+            return step(now_ms, wall_ms)
+
+        monkeypatch.setattr(broker.transactions, "step", counted)
+        await trio.sleep(30)
+        assert 0 < len(turns) < 10
+
+
 async def test_markers_wait_until_the_decision_is_safe(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
