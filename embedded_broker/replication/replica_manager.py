@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.cluster.state import NOBODY
+from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
@@ -79,6 +79,7 @@ class ReplicaManager:
         self._start_soon = start_soon
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._is_watching = False
+        self._refused: dict[TopicPartition, PartitionState] = {}
 
     # --- for partitions and fetchers ------------------------------------------------------------------------
 
@@ -148,10 +149,28 @@ class ReplicaManager:
     # --- what the controller says ---------------------------------------------------------------------------
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-        """Leads, follows or lets go of partitions of known topics; what the disk refuses is logged."""
+        """Leads, follows or lets go of partitions; what the disk refuses is logged, and tried again."""
         for topic_partition, state in partitions.items():
+            self._refused.pop(topic_partition, None)
             with logged(f"node {self.node_id}: what the controller says of {topic_partition}"):
-                self._apply(topic_partition, state)
+                try:
+                    self._apply(topic_partition, state)
+                except KafkaStorageError:
+                    self._refused[topic_partition] = state
+                    raise
+        if self._refused:
+            self._watch()
+
+    def try_refused(self) -> None:
+        """What the disk has refused, again: nobody else would ask for it before the partition changes."""
+        lost = self._broker.logs.offline  # until a restart
+        refused = {each: state for each, state in self._refused.items() if each not in lost}
+        known = self._controller.state.topics
+        missing = sorted({each.topic for each in refused} - self._broker.logs.topics.keys())
+        for topic in [known[name] for name in missing if name in known]:
+            with logged(f"node {self.node_id}: making {topic.name}"):
+                self._broker.topics.apply(ClusterChange(topics={topic.name: topic}))
+        self.apply(refused)
 
     def _apply(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         known = self.partitions.get(topic_partition)
@@ -208,6 +227,7 @@ class ReplicaManager:
 
     def stop(self, topic_partition: TopicPartition) -> None:
         """Has no part in a partition any more; its log is somebody else's business."""
+        self._refused.pop(topic_partition, None)
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
             self._unfollow(topic_partition)
@@ -242,9 +262,13 @@ class ReplicaManager:
             self._start_soon(self._keep_isrs)
 
     async def _keep_isrs(self) -> None:
-        """Looks for followers that have fallen behind, every half of the time that they may."""
+        """Looks for followers that have fallen behind, every half of the time that they may.
+
+        What the disk has refused is tried again as often.
+        """
         while True:
             await trio.sleep(self.lag_time_max_ms / 2000)
+            self.try_refused()
             self.look_at_isrs()
 
     def look_at_isrs(self) -> None:

@@ -238,9 +238,9 @@ class LogManager:
         self.offline.check(topic_partition)
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
-            topic_id = self.topics[topic_partition.topic].topic_id
-            self._make_log(topic_partition, topic_id, directory, now_ms)
-            self.files.sync_directory(directory.root)
+            self.files.make_directory(f"{directory.root}/{topic_partition}")
+            self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
+            self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, directory, now_ms)
         return self.logs[topic_partition]
 
     def remove_replica(self, topic_partition: TopicPartition) -> None:

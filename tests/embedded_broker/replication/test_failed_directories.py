@@ -83,3 +83,44 @@ async def test_others_lead_what_could_not_be_synced(autojump_clock: MockClock, f
         assert len(cluster.state.isr) == 3
         assert cluster.values(failing) == cluster.values(leader)
         assert cluster.values(failing)[-1] == b"c"
+
+
+@pytest.mark.parametrize("operations", range(8))
+async def test_a_disk_error_while_a_new_replica_is_made_hangs_no_reassignment(
+    autojump_clock: MockClock, operations: int
+) -> None:
+    """Whatever it hit: the log is made with a later look, and the replica takes the other's place."""
+    async with open_cluster(autojump_clock, replica_lag_time_max_ms=2000) as cluster:
+        cluster.create(1, 2)
+        assert await cluster.produce(b"a") == NONE
+        cluster.nodes[3].files.inject(Fault(errno.EIO, after=operations))
+        before = cluster.state
+        after = before._replace(
+            replicas=(1, 3, 2),
+            adding_replicas=(3,),
+            removing_replicas=(2,),
+            partition_epoch=before.partition_epoch + 1,
+        )
+        cluster.controller.change_partitions({T0: after})
+        if operations < 3:
+            assert T0 not in cluster.nodes[3].broker.logs.logs
+        await cluster.settle(10)
+        assert cluster.state.replicas == cluster.state.isr == (1, 3)
+        assert cluster.values(3) == [b"a"]
+        assert T0 not in cluster.nodes[2].broker.logs.logs
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("operations", range(8))
+async def test_a_disk_error_while_a_topic_is_made_keeps_no_replica_away(
+    autojump_clock: MockClock, failing: int, operations: int
+) -> None:
+    """The leader's or a follower's: it has its replica with a later look, without a restart."""
+    async with open_cluster(autojump_clock, replica_lag_time_max_ms=2000) as cluster:
+        cluster.nodes[failing].files.inject(Fault(errno.EIO, after=operations))
+        cluster.create(1, 2, 3)
+        await cluster.settle(10)
+        assert await cluster.produce(b"a") == NONE
+        await cluster.settle()
+        assert sorted(cluster.state.isr) == [1, 2, 3]
+        assert cluster.values(1) == cluster.values(2) == cluster.values(3) == [b"a"]
