@@ -54,7 +54,7 @@ def test_a_lost_connection_names_its_error(closed_port: str, caplog: pytest.LogC
         "client_id": "me",
         "node_id": -1,
         "address": closed_port,
-        "error": "KafkaConnectionError",
+        "error": "CannotConnectError",
     }
 
 

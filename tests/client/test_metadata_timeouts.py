@@ -15,6 +15,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import (
     AuthenticationError,
+    CannotConnectError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -60,12 +61,12 @@ def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     words = r"no-such-host\.invalid:9092: (the name cannot be resolved|no host has this name)"
-    check(failure("no-such-host.invalid:9092"), words, KafkaConnectionError)
+    check(failure("no-such-host.invalid:9092"), words, CannotConnectError)
 
 
 def test_nobody_listens(closed_port: str) -> None:
     """Refused."""
-    check(failure(closed_port), f"cannot connect to {closed_port}: Connection refused", KafkaConnectionError)
+    check(failure(closed_port), f"cannot connect to {closed_port}: Connection refused", CannotConnectError)
 
 
 def test_no_tls_there(strict_broker: str) -> None:
