@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
@@ -139,7 +140,7 @@ class LoopThread(Generic[T]):
                 self._value = None
 
 
-class RunsInThread(Generic[T]):
+class RunsInThread(ABC, Generic[T]):
     """What is started and stopped, in a ``with`` block too, and runs in a `LoopThread` meanwhile."""
 
     _WHAT: str
@@ -149,8 +150,9 @@ class RunsInThread(Generic[T]):
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
         self._lock = threading.RLock()  # a signal handler may call stop() while start() waits
 
+    @abstractmethod
     def _new_thread(self) -> LoopThread[T]:
-        raise NotImplementedError
+        """What begins with the next start."""
 
     def _begin(self) -> None:
         if self._running is not None:  # before the lock, which a forked child may have got locked

@@ -47,7 +47,7 @@ def producer(cluster: Cluster, clock: MockClock, transactional_id: str = ID) -> 
     return AsyncKafkaProducer(
         bootstrap_servers=cluster.bootstrap_servers,
         transactional_id=transactional_id,
-        connect=cluster.network.connect,  # type: ignore[attr-defined]
+        connect=cluster.network.connect,  # type: ignore[attr-defined]  # the fixture put it there
         clock=VirtualClock(clock),
     )
 
