@@ -1,5 +1,13 @@
 """Topics and segment files as Spark DataFrames.
 
-Lives here: data sources, sinks and jobs for PySpark; the only room that imports pyspark.
-May import: every room but testing, cli and, of the broker, server and handlers.
+Lives here: what the data sources share (options, schema, decoding, connections) and the session; the sources
+are in ``local_source/`` (``kafka-local``) and ``log_source/`` (``kafka-log``), the way back into topics in
+``sink/``, tables in ``tables/``, whole pipelines in ``jobs/`` and ``audit/``.
+The only room that imports pyspark.
+May import: client, net, record, wire, model, and of the broker ``storage`` alone.
 """
+
+from splashdam.pipeline.registering import register
+from splashdam.pipeline.session import spark_session
+
+__all__ = ["register", "spark_session"]

@@ -75,7 +75,8 @@ def test_version_is_written_once_in_each_place() -> None:
 def test_extras() -> None:
     """The promised extras exist, and `all` names every other one."""
     extras = PYPROJECT["project"]["optional-dependencies"]
-    names = {"compression", "arrow", "spark", "otel", "telemetry", "prometheus", "gssapi", "proxy", "cli"}
+    ours = {"compression", "arrow", "spark", "delta", "iceberg", "avro", "cli"}
+    names = ours | {"otel", "telemetry", "prometheus", "gssapi", "proxy"}
     assert set(extras) == {*names, "all"}
     assert set(re.findall(r"\w+", extras["all"][0].partition("[")[2])) == names
 

@@ -1,0 +1,1 @@
+"""``splashdam pipeline …``: one file per pipeline, imported when it is asked for."""

@@ -1,0 +1,68 @@
+"""A Spark session for this machine, with the settings that Python data sources need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Off by default in Spark, which then refuses sources that could use it."""
+
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # Starts faster and takes less memory; what the sources do runs in Python workers.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
+
+
+def spark_session(
+    app_name: str = "splashdam",
+    *,
+    master: str | None = None,
+    memory: str = "1g",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session of this process, made if there is none, with ``kafka-local`` and ``kafka-log`` registered.
+
+    Workers run the Python of this process (``PYSPARK_PYTHON`` wins where it is set), times are in UTC, and
+    filters are pushed down into Python sources.
+
+    Args:
+        app_name: what Spark shows.
+        master: Spark's master URL; by default that of the environment (``spark-submit`` sets it), else
+            ``local[*]``. With ``local…`` the session listens on loopback alone and has no web page.
+        memory: the heap of the driver's JVM, where this call starts it; 450 MiB is Spark's least.
+        settings: more of Spark's settings, which win.
+
+    Raises:
+        JavaMissingError: Spark finds no Java.
+        ImportError: pyspark is not installed; ``pip install 'splashdam[spark]'``.
+    """
+    from pyspark.sql import SparkSession
+
+    from splashdam.pipeline.java import need_java
+    from splashdam.pipeline.registering import register
+
+    need_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or os.environ.get("MASTER", "local[*]")
+    builder = SparkSession.builder.appName(app_name).master(master)
+    given = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": memory,
+        FILTER_PUSHDOWN: "true",
+        **(_LOCAL if master.startswith("local") else {}),
+        **(settings or {}),
+    }
+    spark = builder.config(map=dict(given)).getOrCreate()
+    register(spark)
+    return spark

@@ -1,0 +1,34 @@
+"""One Spark session for all tests that start a JVM; they are skipped where that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, four attempts per task, everything on loopback."""
+    pytest.importorskip("pyspark", reason="needs splashdam[spark]")
+    from splashdam.pipeline.java import JavaMissingError
+    from splashdam.pipeline.session import spark_session
+
+    try:
+        session = spark_session(
+            "splashdam tests",
+            master="local[2,4]",
+            memory="768m",
+            settings={"spark.driver.extraJavaOptions": QUICK_START},
+        )
+    except JavaMissingError as missing:
+        pytest.skip(str(missing))
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

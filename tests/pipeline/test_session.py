@@ -1,0 +1,40 @@
+"""The session: workers run this Python, and Java is asked for by name."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splashdam.pipeline.java import JavaMissingError, need_java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
+    """Trap 14: without it they take what ``python3`` is on the path."""
+    seen = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
+    assert seen == [sys.executable]
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Java is told what to install."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match="Java 17 or later"):
+        need_java()
+
+
+def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As is one with a Java that Spark does not take."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match="is Java 8"):
+        need_java()
