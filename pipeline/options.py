@@ -1,0 +1,228 @@
+"""The options of a data source as data: names as Spark spells them, parsers, defaults.
+
+Spark hands options over by lower-case names and ignores what nobody asks for, so that a typing error becomes
+a default. Here every option is declared, and what is not is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import nearest_name
+
+T = TypeVar("T")
+Parse = Callable[[str], T]
+"""Makes a value of an option's text; raises ``ValueError`` with what is wrong with it."""
+
+REQUIRED: Any = object()
+"""As a default: the option must be given."""
+
+KAFKA = "kafka."
+"""What the names of the client's own properties begin with."""
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_TIME = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?", re.ASCII)
+_UNITS_MS = {"ms": 1, None: 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@attrs.frozen
+class Option(Generic[T]):
+    """One option.
+
+    Attributes:
+        name: as Spark spells it, ``startingOffsets``.
+        parse: makes the value of its text.
+        default: the value where it is not given, or `REQUIRED`.
+    """
+
+    name: str
+    parse: Parse[T]
+    default: T
+
+    def value_of(self, text: str) -> T:
+        """What a text means.
+
+        Raises:
+            KafkaConfigurationError: it means nothing.
+        """
+        try:
+            return self.parse(text.strip())
+        except ValueError as error:
+            raise KafkaConfigurationError(f"option {self.name}={text!r}: {error}") from error
+
+
+@attrs.frozen
+class Options:
+    """The options of one source or sink. ``options[STARTING_OFFSETS]`` is a value, parsed.
+
+    Attributes:
+        kafka: the client's properties, without ``kafka.`` before their names.
+    """
+
+    _values: Mapping[str, Any]
+    _given: frozenset[str]
+    kafka: Mapping[str, str]
+
+    def __getitem__(self, option: Option[T]) -> T:
+        """Its value, or its default."""
+        value: T = self._values[option.name]
+        return value
+
+    def is_given(self, option: Option[Any]) -> bool:
+        """Whether somebody has set it, be it to its default."""
+        return option.name in self._given
+
+
+class OptionParser:
+    """Reads the options that a source or sink declares.
+
+    Args:
+        what: the source or sink in messages, ``kafka-local``.
+        options: what there is.
+        takes_kafka: whether there may be ``kafka.*`` as well.
+    """
+
+    def __init__(self, what: str, options: Iterable[Option[Any]], *, takes_kafka: bool = True) -> None:
+        self._what = what
+        self._options = {each.name.lower(): each for each in options}
+        self._takes_kafka = takes_kafka
+
+    def parse(self, given: Mapping[str, str]) -> Options:
+        """The options' values. Names are compared without regard to case.
+
+        Args:
+            given: as ``DataSource.options`` has them.
+
+        Raises:
+            KafkaConfigurationError: one is unknown (the nearest name is given), missing, given twice, or has
+                no sense.
+        """
+        texts: dict[str, str] = {}
+        for name, text in given.items():
+            if name.lower() in texts:
+                raise KafkaConfigurationError(f"{self._what}: option {name!r} is given twice")
+            texts[name.lower()] = text
+        kafka = {name: texts.pop(name) for name in list(texts) if self._is_kafka(name)}
+        values = {option.name: option.default for option in self._options.values()}
+        for name, text in texts.items():
+            option = self._named(name)
+            values[option.name] = option.value_of(text)
+        for name, value in values.items():
+            if value is REQUIRED:
+                raise KafkaConfigurationError(
+                    f"{self._what}: option {name!r} is missing. CREATE TABLE … USING loses options: where"
+                    f" they were given there, create a temporary view or read with .option({name!r}, …)"
+                )
+        names = frozenset(self._options[name].name for name in texts)
+        return Options(values, names, {name[len(KAFKA) :]: text for name, text in kafka.items()})
+
+    def _is_kafka(self, name: str) -> bool:
+        return self._takes_kafka and name.startswith(KAFKA)
+
+    def _named(self, name: str) -> Option[Any]:
+        option = self._options.get(name)
+        if option is None:
+            close = nearest_name(name, self._options)
+            for lower, each in self._options.items():
+                close = close.replace(repr(lower), repr(each.name))
+            raise KafkaConfigurationError(f"{self._what}: unknown option {name!r}.{close}")
+        return option
+
+
+def text(given: str) -> str:
+    """Anything but nothing.
+
+    Raises:
+        ValueError: it is empty.
+    """
+    if not given:
+        raise ValueError("must not be empty")
+    return given
+
+
+def boolean(given: str) -> bool:
+    """``true`` or ``false``, in any case.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if given.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return given.lower() == "true"
+
+
+def integer(minimum: int = 1) -> Parse[int]:
+    """A whole number from ``minimum`` on."""
+
+    def parse(given: str) -> int:
+        if not _WHOLE_NUMBER.fullmatch(given):
+            raise ValueError("must be a whole number")
+        if int(given) < minimum:
+            raise ValueError(f"must be at least {minimum}")
+        return int(given)
+
+    return parse
+
+
+def one_of(*choices: str) -> Parse[str]:
+    """One of some words, in any case; it comes back as written here."""
+
+    def parse(given: str) -> str:
+        for choice in choices:
+            if given.lower() == choice.lower():
+                return choice
+        raise ValueError("must be one of " + ", ".join(choices))
+
+    return parse
+
+
+def comma_list(given: str) -> tuple[str, ...]:
+    """Names with commas between them, each once.
+
+    Raises:
+        ValueError: there is none.
+    """
+    names = dict.fromkeys(name for name in map(str.strip, given.split(",")) if name)
+    if not names:
+        raise ValueError("must name at least one, with commas between several")
+    return tuple(names)
+
+
+def time_ms(given: str) -> int:
+    """Milliseconds of a time as Spark writes it: ``15m``, ``10s``; a bare number is milliseconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _TIME.fullmatch(given.lower())
+    if found is None:
+        raise ValueError("must be a time such as 500ms, 10s, 15m, 1h or 1d")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def json_object(given: str) -> dict[str, Any]:
+    """A JSON object, whose names are each said once.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = json.loads(given, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"must be JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError('must be a JSON object such as {"topic": …}')  # noqa: TRY004
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("names something twice")
+    return found
