@@ -12,6 +12,7 @@ COMMANDS = (
     "contract",
     "dump-log",
     "groups",
+    "pipeline",
     "produce",
     "tail",
     "topics",

@@ -1,0 +1,53 @@
+"""What is shown of a streaming query: a line on standard error while it runs, and a summary behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.streams import is_terminal
+
+if TYPE_CHECKING:
+    from splashdam.pipeline.jobs.progress import BatchProgress
+
+
+@contextmanager
+def query_progress() -> Iterator[Callable[[BatchProgress], None]]:
+    """A line that tells of the last micro-batch; nothing where nobody sits before standard error."""
+    if not is_terminal(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    rows = 0
+    with Console(stderr=True).status("waiting for the first batch") as status:
+
+        def tell(progress: BatchProgress) -> None:
+            nonlocal rows
+            rows += progress.rows
+            status.update(progress_line(progress, rows))
+
+        yield tell
+
+
+def progress_line(progress: BatchProgress, rows: int) -> str:
+    """Batch, rows so far, speed, and how much every topic has left.
+
+    Args:
+        progress: the last batch.
+        rows: of all batches so far.
+    """
+    parts = [f"batch {progress.batch}", f"{rows:,} rows", f"{progress.rows_per_second:,.0f} rows/s"]
+    parts += [f"{topic}: {behind:,} behind" for topic, behind in sorted(progress.lag.items())]
+    return ", ".join(parts)
+
+
+def print_summary(rows: Sequence[tuple[str, object]]) -> None:
+    """What was done, a line for each figure: its name, then the figure."""
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        click.echo(f"{name:<{width}}  {f'{value:,}' if isinstance(value, int) else value}")

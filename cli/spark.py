@@ -1,0 +1,215 @@
+"""What the commands on Spark share: its options, its session, its log, and how its failures are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from splashdam.cli.failures import explained, failures_reported
+from splashdam.cli.parameters import (
+    Command,
+    bootstrap_servers_option,
+    config_option,
+    property_option,
+    read_properties,
+)
+from splashdam.cli.signals import exit_status, signals_interrupt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXTRA = "pip install 'splashdam[cli,spark]'"
+CANNOT_RUN = 2
+"""As for wrong usage: nothing was begun."""
+
+
+class CannotRun(click.ClickException):
+    """Something that the command runs on is not installed."""
+
+    exit_code = CANNOT_RUN
+
+
+def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``-b``, ``--config`` and ``-X``: the command gets ``kafka``, options as sources and sinks take them.
+
+    They are named as Spark names them, ``kafka.bootstrap.servers``, ``kafka.security.protocol``…. For
+    ``embedded:DIR`` a broker runs as long as the command, on a free port, since workers are other processes.
+    """
+
+    @bootstrap_servers_option
+    @config_option("client")
+    @property_option("client")
+    @wraps(command)
+    def run(
+        *args: Any, bootstrap_servers: str, config: Path | None, properties: dict[str, str], **arguments: Any
+    ) -> None:
+        with failures_reported(), ExitStack() as opened:
+            given = {} if config is None else read_properties(config)
+            servers = opened.enter_context(_reachable(bootstrap_servers))
+            kafka = {f"kafka.{name}": value for name, value in {**given, **properties}.items()}
+            command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
+
+    return run
+
+
+@contextmanager
+def _reachable(bootstrap_servers: str) -> Iterator[str]:
+    from splashdam.client.local import Lease, local_address
+
+    local = local_address(bootstrap_servers)
+    if local is None:
+        yield bootstrap_servers
+        return
+    lease = Lease(local if local.port is not None else local._replace(port=0))
+    try:
+        yield lease.broker.bootstrap_servers
+    finally:
+        lease.release()
+
+
+def checkpoint_option(command: Command) -> Command:
+    """``--checkpoint``: where a pipeline remembers how far it came."""
+    return click.option(
+        "--checkpoint",
+        required=True,
+        metavar="DIR",
+        help="Where the query keeps how far it came; with the same directory it goes on there.",
+    )(command)
+
+
+def on_spark(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of a Spark session, and, as its first argument, the session.
+
+    What fails is a message and a status: 2 where Java or pyspark is missing, 1 for what Spark reports, 130
+    for Ctrl-C. What Spark logs goes to a file that is named where something fails.
+    """
+
+    @click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master. Default: that of spark-submit, else local[*], all cores of this machine.",
+    )
+    @click.option(
+        "--memory",
+        metavar="SIZE",
+        default="1g",
+        show_default=True,
+        help="Heap of the driver's JVM, with a local master of everything.",
+    )
+    @click.option(
+        "--conf",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A setting of Spark, as spark-submit takes it. Repeatable.",
+    )
+    @click.option(
+        "--spark-log",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Where Spark's log goes. Default: a file that is kept only if something fails.",
+    )
+    @wraps(command)
+    def run(
+        *args: Any,
+        master: str | None,
+        memory: str,
+        settings: Mapping[str, str],
+        spark_log: Path | None,
+        **arguments: Any,
+    ) -> None:
+        with (
+            signals_interrupt(),
+            failures_reported(),
+            session(master=master, memory=memory, settings=settings, log=spark_log) as spark,
+        ):
+            command(spark, *args, **arguments)
+
+    return run
+
+
+def _settings(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter(f"{text!r} is not spark.NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+@contextmanager
+def session(
+    *, master: str | None, memory: str, settings: Mapping[str, str], log: Path | None
+) -> Iterator[SparkSession]:
+    """A session for the time of the block, with Spark's log in a file.
+
+    Args:
+        master: Spark's master URL, None for the environment's.
+        memory: heap of the driver's JVM.
+        settings: more of Spark's settings.
+        log: the file; None for one that is deleted where nothing fails.
+
+    Raises:
+        CannotRun: pyspark or Java is not there.
+        click.ClickException: Spark failed; the message ends with the file's name.
+        SystemExit: an interrupt, with the status that a shell expects.
+    """
+    from splashdam.pipeline.failures import cause_in, is_of_spark
+
+    path, kept = _log_file(log), log is not None
+    try:
+        with _started(path, master, memory, settings) as spark:
+            yield spark
+    except KeyboardInterrupt as interrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(exit_status(interrupt))
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        kept = True
+        raise click.ClickException(f"{cause_in(explained(error))}\nSpark's log: {path}") from error
+    finally:
+        if not kept:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _started(
+    log: Path, master: str | None, memory: str, settings: Mapping[str, str]
+) -> Iterator[SparkSession]:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
+    from splashdam.pipeline.java import JavaMissingError
+    from splashdam.pipeline.session import spark_session
+    from splashdam.pipeline.spark_log import children_log_into
+
+    try:
+        with children_log_into(str(log)):
+            spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
+    except JavaMissingError as missing:
+        raise CannotRun(explained(missing)) from missing
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # the JVM may have died, which is told already
+            spark.stop()
+
+
+def _log_file(wanted: Path | None) -> Path:
+    if wanted is not None:
+        return wanted
+    descriptor, name = tempfile.mkstemp(prefix="splashdam-spark-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)

@@ -1,0 +1,41 @@
+"""Where Spark's own log goes: what its JVM and workers write on standard error, kept out of a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_STANDARD_ERROR = 2
+
+
+@contextmanager
+def children_log_into(path: str) -> Iterator[None]:
+    """Processes that are started inside write their standard error into a file, for as long as they live.
+
+    A JVM writes there before it has read any setting, so that none silences it; log4j and Spark's workers
+    follow. This process goes on writing where it did.
+
+    Args:
+        path: of the file, which is appended to.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    sys.stderr.flush()
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        before = os.dup(_STANDARD_ERROR)
+    except OSError:  # was closed by whoever started us: nothing to keep
+        os.close(log)
+        yield
+        return
+    os.dup2(log, _STANDARD_ERROR)
+    os.close(log)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, _STANDARD_ERROR)
+        os.close(before)

@@ -1,0 +1,121 @@
+"""``splashdam pipeline``: its list, what all pipelines share, and how it fails without Java or Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from splashdam.cli.commands import splashdam
+from splashdam.cli.pipeline import names, pipeline
+from splashdam.cli.query_progress import progress_line
+from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
+from splashdam.pipeline.jobs.progress import BatchProgress
+
+
+@click.command()
+@kafka_options
+@checkpoint_option
+def shown(*, kafka: dict[str, str], checkpoint: str) -> None:
+    """What a pipeline is given."""
+    click.echo(f"{checkpoint}: {sorted(kafka.items())}")
+
+
+@click.command()
+@on_spark
+def counting(spark: object) -> None:
+    """Needs a session."""
+    click.echo(spark)
+
+
+def test_every_pipeline_is_listed() -> None:
+    """Each file of ``cli/pipelines`` is a command with a line of its own."""
+    output = CliRunner().invoke(splashdam, ["pipeline", "--help"]).output
+    for name in names():
+        assert f"\n  {name} " in output
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_option_is_explained(name: str) -> None:
+    """Each pipeline and each of its options has a help text."""
+    found = pipeline.get_command(pipeline.make_context("pipeline", [name]), name)
+    assert found is not None
+    assert found.help
+    for parameter in found.params:
+        if parameter.param_type_name == "option":
+            assert getattr(parameter, "help", None), parameter.name
+
+
+def test_unknown_pipeline() -> None:
+    """Wrong usage."""
+    result = CliRunner().invoke(splashdam, ["pipeline", "ingets"])
+    assert (result.exit_code, "No such command 'ingets'" in result.output) == (2, True)
+
+
+def test_cluster_options_are_those_of_the_source(tmp_path: Path) -> None:
+    """File, then -X, then -b: all under the names that ``spark.read.options`` takes."""
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\nclient.id=file\n")
+    result = CliRunner().invoke(
+        shown, ["-b", "h:1", "--config", str(config), "-X", "client.id=x", "--checkpoint", "c"]
+    )
+    assert result.output == (
+        "c: [('kafka.bootstrap.servers', 'h:1'), ('kafka.client.id', 'x'), "
+        "('kafka.security.protocol', 'SSL')]\n"
+    )
+
+
+def test_embedded_broker_listens_for_workers(tmp_path: Path) -> None:
+    """``embedded:DIR`` becomes an address, since Spark's workers are other processes."""
+    result = CliRunner().invoke(shown, ["-b", f"embedded:{tmp_path}", "--checkpoint", "c"])
+    assert result.exit_code == 0
+    assert "127.0.0.1:" in result.output
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_without_spark(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the command that installs it; status 2."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = CliRunner().invoke(counting)
+    assert result.exit_code == 2
+    assert "pip install 'splashdam[cli,spark]'" in result.output
+
+
+def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The message says which Java and how to get it; status 2, and no log file is left."""
+    pytest.importorskip("pyspark", reason="needs splashdam[spark]")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    result = CliRunner().invoke(counting)
+    assert result.exit_code == 2
+    assert "Java 17 or later" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["spark.x", "master=yarn"])
+def test_setting_of_spark_needs_name_and_value(text: str) -> None:
+    """``--conf`` takes spark.NAME=VALUE and says so."""
+    result = CliRunner().invoke(counting, ["--conf", text])
+    assert (result.exit_code, "is not spark.NAME=VALUE" in result.output) == (2, True)
+
+
+def test_progress_line() -> None:
+    """Batch, rows, speed, lag of each topic."""
+    progress = BatchProgress(7, 500, 1234.5, {"b": 2, "a": 1000})
+    assert progress_line(progress, 9000) == (
+        "batch 7, 9,000 rows, 1,234 rows/s, a: 1,000 behind, b: 2 behind"
+    )
+
+
+def test_the_group_is_light() -> None:
+    """Its help answers without pyspark, pyarrow and trio."""
+    code = (
+        "import sys; from splashdam.cli.pipeline import pipeline as p; p(['--help'], standalone_mode=False)\n"
+        "sys.exit(bool({'pyspark', 'pyarrow', 'trio'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,67 @@
+"""Progress of a streaming query, read from what Spark reports, and waiting for its end."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from splashdam.pipeline.jobs.progress import BatchProgress, StreamTotals, follow, read_progress
+
+
+def reported(batch: int, rows: int, **more: Any) -> dict[str, Any]:
+    """An entry of ``recentProgress``."""
+    return {"batchId": batch, "numInputRows": rows, "processedRowsPerSecond": 10.0, **more}
+
+
+class FakeQuery:
+    """Has news each time it is waited for, and then ends."""
+
+    def __init__(self, turns: list[list[dict[str, Any]]], *, interrupted: bool = False) -> None:
+        self.turns = turns
+        self.recentProgress: list[SimpleNamespace] = []
+        self.interrupted = interrupted
+        self.stopped = False
+
+    def awaitTermination(self, timeout: int) -> bool:
+        assert timeout
+        if self.turns:
+            self.recentProgress = [SimpleNamespace(json=json.dumps(each)) for each in self.turns.pop(0)]
+            return bool(not self.turns and not self.interrupted)
+        raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_progress_of_a_batch() -> None:
+    """Rows, speed, and by topic what lay behind the batch, whether offsets are JSON or text."""
+    source = {"endOffset": {"t": {"0": 5, "1": 6}}, "latestOffset": json.dumps({"t": {"0": 15, "1": 6}})}
+    progress = read_progress(reported(3, 40, sources=[source, source]))
+    assert progress == BatchProgress(3, 40, 10.0, {"t": 20})
+
+
+@pytest.mark.parametrize("offset", [None, 17, "17", "not json", {"t": 17}, {"logOffset": {"a": "b"}}])
+def test_offsets_of_other_sources(offset: object) -> None:
+    """No lag is told, and nothing fails."""
+    source = {"endOffset": offset, "latestOffset": offset}
+    assert read_progress(reported(0, 1, sources=[source])).lag == {}
+
+
+def test_each_batch_is_told_once() -> None:
+    """However often Spark repeats it; an idle query repeats its last batch with no rows."""
+    told: list[int] = []
+    query = FakeQuery([[reported(0, 5)], [reported(0, 5), reported(1, 6)], [reported(1, 6), reported(1, 0)]])
+    totals = follow(query, lambda progress: told.append(progress.batch))  # type: ignore[arg-type]  # a fake
+    assert told == [0, 1]
+    assert totals == StreamTotals(batches=2, rows=11, last_batch=1)
+
+
+def test_interrupt_stops_the_query() -> None:
+    """In order, before the interrupt goes on."""
+    query = FakeQuery([[reported(0, 5)]], interrupted=True)
+    with pytest.raises(KeyboardInterrupt):
+        follow(query)  # type: ignore[arg-type]  # a fake
+    assert query.stopped

@@ -1,0 +1,40 @@
+"""One line out of Spark's long ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.failures import cause_in, is_of_spark
+
+WORKER = """An error occurred while calling o54.count.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+{error}
+
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala)
+Caused by: java.io.IOException: no
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (WORKER.format(error="splashdam.model.errors.KafkaConfigurationError: no topic t"), "no topic t"),
+        (WORKER.format(error="ValueError: 7"), "ValueError: 7"),
+        ("[STREAM_FAILED] Query [id = 1] terminated. SQLSTATE: X", "Query [id = 1] terminated. SQLSTATE: X"),
+        ("first\nsecond", "first"),
+        ("", "Spark gave no reason"),
+    ],
+)
+def test_cause(text: str, cause: str) -> None:
+    """Our message alone; Python's with its class; else Spark's own words."""
+    assert cause_in(text) == cause
+
+
+def test_whose_error_it_is() -> None:
+    """Ours are reported by their own text."""
+    pyspark_errors = pytest.importorskip("pyspark.errors", reason="needs splashdam[spark]")
+    assert is_of_spark(pyspark_errors.PySparkException("x"))
+    assert not is_of_spark(KafkaConfigurationError("x"))
