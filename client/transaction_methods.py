@@ -17,6 +17,7 @@ from splashdam.model.errors import IllegalStateError, KafkaError
 if TYPE_CHECKING:
     from splashdam.client.core import ProducerCore
     from splashdam.client.transactions import Transactions
+    from splashdam.model.prepared import PreparedTransaction
     from splashdam.sender.transaction_calls import PendingCall
 
 
@@ -88,6 +89,35 @@ class TransactionMethods:
         call = transactions.send_offsets(offsets, group)
         if call is not None:
             _wait(transactions, call)
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Sends what is left, waits until all of it is delivered, and leaves the end to somebody else.
+
+        This is the first half of a commit, for those who commit several transactions, or one together with
+        something else: write down what was prepared, then have each ended, here by ``commit_transaction`` or
+        ``abort_transaction``, or from any process by ``splashdam.net.admin.transactions.end_transaction``.
+        Until then this producer takes no record, and closing it aborts nothing. The cluster aborts what is
+        not ended within ``transaction_timeout_ms``; so does the next producer of this ``transactional_id``.
+        The name is KIP-939's; its requests are not used, so any cluster with transactions does.
+
+        Returns:
+            what names the transaction to who ends it.
+
+        Raises:
+            TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.
+            KafkaTimeoutError: not all is delivered within ``max_block_ms``. Call it again.
+            IllegalStateError: no transaction is open.
+            KafkaError: the producer is fenced, or otherwise finished.
+        """
+        transactions = _of(self._core)
+        SENDER_THREADS.refuse("prepare_transaction()")
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        if self._core.late.waiting:
+            self.flush(deadline.left())
+            transactions.refuse_late()
+        call = transactions.prepare()
+        _wait(transactions, call, deadline.left())
+        return _prepared(call)
 
     @timed("txn_commit_ns")
     def commit_transaction(self) -> None:
@@ -180,6 +210,17 @@ class AsyncTransactionMethods:
         else:
             await _wait_in_trio(transactions, call)
 
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """See ``KafkaProducer.prepare_transaction``."""
+        transactions = _of(self._core)
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        if self._core.late.waiting:
+            await self.flush(deadline.left())
+            transactions.refuse_late()
+        call = transactions.prepare()
+        await _wait_in_trio(transactions, call, deadline.left())
+        return _prepared(call)
+
     @timed_async("txn_commit_ns")
     async def commit_transaction(self) -> None:
         """See ``KafkaProducer.commit_transaction``."""
@@ -225,6 +266,11 @@ def _of(core: ProducerCore) -> Transactions:
     if core.transactions is None:
         raise IllegalStateError("transactions need a producer with the option transactional_id")
     return core.transactions
+
+
+def _prepared(call: PendingCall) -> PreparedTransaction:
+    assert call.prepared is not None
+    return call.prepared
 
 
 def _wait(transactions: Transactions, call: PendingCall, timeout: float | None = None) -> None:

@@ -49,8 +49,8 @@ class Transactions:
 
     @property
     def over(self) -> bool:
-        """Whether the last transaction has ended, one way or the other."""
-        return self._manager.state is TransactionState.READY
+        """Whether nothing is left to be done for the last transaction: it has ended, or others end it."""
+        return self._manager.state in (TransactionState.READY, TransactionState.PREPARED)
 
     def init(self) -> PendingCall:
         """See ``TransactionManager.init``."""
@@ -61,6 +61,10 @@ class Transactions:
         self._check("begin_transaction")
         with self._core.guard.lock:
             self._manager.begin()
+
+    def prepare(self) -> PendingCall:
+        """No record is taken any more; those there are are delivered, and then somebody else decides."""
+        return self._call(self._manager.prepare, Operation.PREPARE.value)
 
     def commit(self) -> PendingCall:
         """No record is taken any more; those there are decide how this ends."""

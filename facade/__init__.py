@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.cluster import open_cluster as open_cluster
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
+    from splashdam.model.prepared import PreparedTransaction as PreparedTransaction
     from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
@@ -58,6 +59,7 @@ _HOMES = {
     "KafkaProducer": "client.producer",
     "OffsetAndMetadata": "model.groups",
     "Partitioner": "client.partitioners",
+    "PreparedTransaction": "model.prepared",
     "ProducerInterceptor": "client.interceptors",
     "ProducerRecord": "client.interceptors",
     "RecordFuture": "client.future",
@@ -86,6 +88,7 @@ __all__ = [
     "KafkaProducer",
     "OffsetAndMetadata",
     "Partitioner",
+    "PreparedTransaction",
     "ProducerInterceptor",
     "ProducerRecord",
     "RecordFuture",

@@ -167,7 +167,7 @@ class ClusterClient:
         read: Callable[[R], T],
         *,
         key_type: int = GROUP,
-        newest: int | None = None,
+        newest: Newest = None,
     ) -> T:
         """What the coordinator of a group, or of a transactional id, says.
 
@@ -176,7 +176,7 @@ class ClusterClient:
             request: the question.
             read: makes something of the answer.
             key_type: `GROUP` or `TRANSACTION`.
-            newest: asks in no newer version than this one.
+            newest: asks in no newer version than this one, or than the one it names for a connection.
         """
 
         async def find() -> Connection:
@@ -203,12 +203,13 @@ class ClusterClient:
         find: Callable[[], Awaitable[Connection]],
         question: Question[R],
         read: Callable[[R], T],
-        newest: int | None = None,
+        newest: Newest = None,
     ) -> T:
         async def ask() -> T:
             connection = await find()
             request = question if isinstance(question, Request) else question(connection)
-            version = connection.version_for(type(request), newest)
+            limit = newest(connection) if callable(newest) else newest
+            version = connection.version_for(type(request), limit)
             return read(await connection.request(request, version))
 
         return await self._patiently(whom, ask)
@@ -287,5 +288,6 @@ def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
     return node
 
 
+Newest = int | Callable[[Connection], int | None] | None
 Question = Request[R] | Callable[[Connection], Request[R]]
 """A request, or what makes one for a connection, whose versions it may ask for."""

@@ -8,6 +8,7 @@ from enum import Enum
 from splashdam.model.broker_errors import ProducerFencedError
 from splashdam.model.errors import FatalTransactionError, KafkaError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.record.outcome import fresh
 from splashdam.sender.latch import Latch
@@ -17,6 +18,7 @@ class Operation(Enum):
     """The calls that wait, by their public names."""
 
     INIT = "init_transactions"
+    PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
     OFFSETS = "send_offsets_to_transaction"
@@ -30,6 +32,7 @@ class PendingCall(Latch):
         decided: it has ended; it opens soon after, outside the guard.
         error: why it failed, None where it did not.
         detached: nobody comes back to ask how it ended.
+        prepared: what was prepared, where that was asked for and has succeeded.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -38,6 +41,7 @@ class PendingCall(Latch):
         self.decided = False
         self.error: KafkaError | None = None
         self.detached = False
+        self.prepared: PreparedTransaction | None = None
 
     def result(self) -> None:
         """Once it is open: returns, or raises what went wrong."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.lifecycle import next_state
+from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.sender.transaction_calls import OffsetsCall, Operation, PendingCall, abortable, fatal
 from splashdam.sender.transaction_states import TRANSITIONS, TransactionEvent, TransactionState
@@ -15,6 +16,10 @@ from splashdam.sender.transactional_sequences import TransactionalSequences
 
 V2_LEVEL = 2
 """From this level of the feature ``transaction.version`` on, KIP-890 holds."""
+
+_OPEN = (TransactionState.IN_TRANSACTION, TransactionState.PREPARING, TransactionState.COMMITTING)
+"""Batches go into the transaction."""
+_COMPLETING = (TransactionState.PREPARING, TransactionState.COMMITTING, TransactionState.ABORTING)
 
 _NEEDS = {
     TransactionState.UNINITIALIZED: ("a producer without a transaction", "it is initialized already"),
@@ -39,7 +44,8 @@ class TransactionLife:
         on_change: called after each change of ``state``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, transactional_id: str) -> None:
+        self._transactional_id = transactional_id
         self.state = TransactionState.UNINITIALIZED
         self.cause: BaseException | None = None
         self.v2 = False
@@ -81,6 +87,16 @@ class TransactionLife:
     def commit(self) -> PendingCall:
         """Ends the transaction once all its batches are there."""
         return self._complete(Operation.COMMIT, TransactionEvent.COMMIT)
+
+    def prepare(self) -> PendingCall:
+        """Holds the transaction once all its batches are there, for whoever ends it."""
+        call = self._pending(Operation.PREPARE)
+        if call is None:
+            self._refuse_unless(TransactionState.IN_TRANSACTION, Operation.PREPARE.value)
+            call = PendingCall(Operation.PREPARE)
+            self._advance(TransactionEvent.PREPARE)
+            self._call = call
+        return call
 
     def abort(self) -> PendingCall:
         """Gives the transaction up."""
@@ -128,6 +144,8 @@ class TransactionLife:
             return self._error()
         if self.state is TransactionState.UNINITIALIZED:
             return IllegalStateError("no record without a transaction: call init_transactions() first")
+        if self.state is TransactionState.PREPARED:
+            return IllegalStateError("no record after prepare_transaction(): commit or abort it first")
         return IllegalStateError(
             f"no record outside a transaction, and this producer is {self.state.name}:"
             " call begin_transaction(), or use `with producer.transaction():`"
@@ -135,13 +153,13 @@ class TransactionLife:
 
     @property
     def can_abort(self) -> bool:
-        """Whether an abort would be legal."""
+        """Whether what is open should be aborted by whoever gives up. What is prepared belongs to others."""
         return self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR)
 
     @property
     def completing(self) -> bool:
-        """Whether nothing lingers, since the transaction is about to end."""
-        return self.state in (TransactionState.COMMITTING, TransactionState.ABORTING)
+        """Whether nothing lingers, since the transaction is about to be prepared or to end."""
+        return self.state in _COMPLETING
 
     @property
     def ongoing(self) -> bool:
@@ -192,7 +210,8 @@ class TransactionLife:
     def _complete(self, operation: Operation, event: TransactionEvent) -> PendingCall:
         call = self._pending(operation)
         if call is None:
-            if operation is Operation.COMMIT or not self.can_abort:
+            endable = self.state is TransactionState.PREPARED
+            if not endable and (operation is Operation.COMMIT or not self.can_abort):
                 self._refuse_unless(TransactionState.IN_TRANSACTION, operation.value)
             call = PendingCall(operation)
             self._advance(event)
@@ -222,6 +241,17 @@ class TransactionLife:
         self._advance(TransactionEvent.FAIL)
         if first:
             self._end_all(self._error())
+
+    def _hold(self) -> None:
+        """All batches of the transaction are in the logs."""
+        self._advance(TransactionEvent.HOLD)
+        assert self._call is not None
+        producer_id, epoch = self.sequences.identity
+        has_something = self.sequences.added or self._groups or self._unsure
+        self._call.prepared = PreparedTransaction(
+            self._transactional_id, producer_id, epoch, is_empty=not has_something
+        )
+        self._end_call()
 
     def _completed(self) -> None:
         """The coordinator has ended the transaction, or has never heard of it."""
@@ -266,5 +296,5 @@ class TransactionLife:
 
     def _advance(self, event: TransactionEvent) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a transactional producer")
-        self.sequences.open = self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING)
+        self.sequences.open = self.state in _OPEN
         self.on_change()

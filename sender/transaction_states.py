@@ -15,6 +15,10 @@ class TransactionState(Stage):
     """A producer id and epoch are asked for: the first ones, or new ones after an abort."""
     READY = auto()
     IN_TRANSACTION = auto()
+    PREPARING = auto()
+    """No more records; those there are go out, and then nothing more."""
+    PREPARED = auto()
+    """All is in the logs, and somebody, here or elsewhere, commits or aborts it (the name is KIP-939's)."""
     COMMITTING = auto()
     """No more records; those there are go out, then the coordinator is told."""
     ABORTING = auto()
@@ -33,6 +37,9 @@ class TransactionEvent(Stage):
     DENY = auto()
     """It did not, for lack of rights: to be asked again once they are granted."""
     BEGIN = auto()
+    PREPARE = auto()
+    HOLD = auto()
+    """All that was to be prepared is in the logs."""
     COMMIT = auto()
     ABORT = auto()
     COMPLETE = auto()
@@ -54,6 +61,11 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] =
     (_S.IN_TRANSACTION, _E.COMMIT): _S.COMMITTING,
     (_S.IN_TRANSACTION, _E.ABORT): _S.ABORTING,
     (_S.IN_TRANSACTION, _E.FAIL): _S.ABORTABLE_ERROR,
+    (_S.IN_TRANSACTION, _E.PREPARE): _S.PREPARING,
+    (_S.PREPARING, _E.HOLD): _S.PREPARED,
+    (_S.PREPARING, _E.FAIL): _S.ABORTABLE_ERROR,
+    (_S.PREPARED, _E.COMMIT): _S.COMMITTING,
+    (_S.PREPARED, _E.ABORT): _S.ABORTING,
     (_S.COMMITTING, _E.COMPLETE): _S.READY,
     (_S.COMMITTING, _E.FAIL): _S.ABORTABLE_ERROR,
     (_S.ABORTING, _E.COMPLETE): _S.READY,

@@ -28,7 +28,12 @@ FIRST_ADD_WAIT_MS = 20.0
 RENEWS_FROM = 3
 """First version of InitProducerId that gives a known producer a higher epoch."""
 
-_RUNNING = (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.ABORTING)
+_RUNNING = (
+    TransactionState.IN_TRANSACTION,
+    TransactionState.PREPARING,
+    TransactionState.COMMITTING,
+    TransactionState.ABORTING,
+)
 
 
 class TransactionManager(TransactionLife):
@@ -44,7 +49,7 @@ class TransactionManager(TransactionLife):
     """
 
     def __init__(self, transactional_id: str, timeout_ms: int, backoff: Backoff) -> None:
-        super().__init__()
+        super().__init__(transactional_id)
         self.last_error: BaseException | None = None
         self._key = CoordinatorKey(1, transactional_id)
         self._timeout_ms = timeout_ms
@@ -133,6 +138,9 @@ class TransactionManager(TransactionLife):
         if addition is not None or batches_left or self.state is TransactionState.IN_TRANSACTION:
             return addition
         self._adding = None
+        if self.state is TransactionState.PREPARING:
+            self._hold()
+            return None
         if (self.sequences.added or self._groups or self._unsure) and not self._skip_end:
             committed = self.state is TransactionState.COMMITTING
             return requests.end(self._writer, committed=committed, v2=self.v2)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prepared_scenarios import PREPARED_SCENARIOS
 from transaction_scenarios import SCENARIOS, Producers, Scenario
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -18,7 +19,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield str(broker.bootstrap_servers)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *PREPARED_SCENARIOS], ids=lambda each: each.__name__)
 def test_on_the_embedded_broker(servers: str, scenario: Scenario) -> None:
     """As on any other broker."""
     producers = Producers(servers)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from kafka_jars import VERSIONS, KafkaBroker
+from prepared_scenarios import PREPARED_SCENARIOS
 from transaction_scenarios import SCENARIOS, Producers, Scenario
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -21,7 +22,7 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     broker.stop()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *PREPARED_SCENARIOS], ids=lambda each: each.__name__)
 def test_on_a_real_kafka(servers: str, scenario: Scenario) -> None:
     """As on the embedded broker."""
     producers = Producers(servers)

@@ -92,10 +92,11 @@ class TransactionMachine(RuleBasedStateMachine):
             self.transaction += 1
             self.sent[self.transaction] = {each: [] for each in PARTITIONS}
 
-    @rule(which=st.integers(0, 4))
+    @rule(which=st.integers(0, 5))
     def call_at_any_time(self, which: int) -> None:
         manager = self.manager
-        self.called([manager.init, manager.commit, manager.abort, manager.commit, self.begin][which])
+        calls = [manager.init, manager.commit, manager.abort, manager.commit, self.begin, manager.prepare]
+        self.called(calls[which])
 
     @rule()
     def send_offsets(self) -> None:
@@ -271,7 +272,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """From any state, a calm network brings it to where it commits."""
         self.calm()
-        if self.manager.can_abort:
+        if self.manager.can_abort or self.manager.state is TransactionState.PREPARED:
             self.called(self.manager.abort)
         self.called(self.manager.init)
         self.calm()

@@ -1,0 +1,199 @@
+"""Transactions of others: to end one that was prepared, to find those that are open, and to describe them."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.prepared import PreparedTransaction
+from splashdam.net.cluster_client import TRANSACTION, ClusterClient
+from splashdam.net.connection import Connection
+from splashdam.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from splashdam.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+ONGOING = "Ongoing"
+"""The state, as Kafka names it, of a transaction that is open, prepared or not."""
+
+_LAST_WITHOUT_V2 = 4  # of EndTxn
+_FIRST_WITH_PATTERN = 2  # of ListTransactions
+_FENCING_TIMEOUT_MS = 60_000
+_GONE = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+
+
+@attrs.frozen
+class DescribedTransaction:
+    """A transactional id as its coordinator knows it.
+
+    Attributes:
+        transactional_id: its name.
+        state: as Kafka names it; empty where the coordinator does not know the id.
+        producer_id: of its present producer.
+        producer_epoch: of that producer.
+        start_ms: when the open transaction began, milliseconds since the epoch; -1 where none is open.
+        timeout_ms: how long a transaction may stay open.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    start_ms: int
+    timeout_ms: int
+
+    def is_open(self, prepared: PreparedTransaction) -> bool:
+        """Whether it is this very transaction that is open."""
+        identity = (self.producer_id, self.producer_epoch)
+        return self.state == ONGOING and identity == (prepared.producer_id, prepared.producer_epoch)
+
+
+async def end_transaction(client: ClusterClient, prepared: PreparedTransaction, *, committed: bool) -> None:
+    """Commits or aborts what ``prepare_transaction`` has prepared, wherever that was.
+
+    Repeating it does nothing, as long as the transactional id has no newer producer: what is committed stays
+    committed. An abort of what is not open any more does nothing either.
+
+    Args:
+        client: of the cluster.
+        prepared: the transaction.
+        committed: False: abort it.
+
+    Raises:
+        ProducerFencedError: it cannot be committed: the cluster has aborted it when its time was up, or a
+            newer producer of its transactional id has; or it is long over.
+        InvalidTxnStateError: it has ended the other way.
+        KafkaTimeoutError: the coordinator did not answer; repeat it.
+        BrokerResponseError: the coordinator refuses for another reason, rights for example.
+    """
+    if prepared.is_empty:
+        return
+    request = EndTxnRequest(
+        transactional_id=prepared.transactional_id,
+        producer_id=prepared.producer_id,
+        producer_epoch=prepared.producer_epoch,
+        committed=committed,
+    )
+
+    def check(answer: EndTxnResponse) -> None:
+        code = answer.error_code
+        if code in _GONE:
+            if committed:
+                raise ProducerFencedError(_lost(prepared))
+        elif code == ErrorCode.INVALID_TXN_STATE:
+            raise InvalidTxnStateError(_lost(prepared) if committed else _committed(prepared))
+        elif code:
+            raise error_for(code, f"the end of {_named(prepared)}")
+
+    await client.coordinator(
+        prepared.transactional_id, request, check, key_type=TRANSACTION, newest=_newest_end
+    )
+
+
+def _newest_end(connection: Connection) -> int | None:
+    """As producers have it: where transactions have epochs of their own (KIP-890), ends say so."""
+    has_v2 = connection.finalized_features.get("transaction.version", 0) >= 2
+    return None if has_v2 else _LAST_WITHOUT_V2
+
+
+def _named(prepared: PreparedTransaction) -> str:
+    return (
+        f"the transaction of {prepared.transactional_id!r} (producer id {prepared.producer_id}, epoch"
+        f" {prepared.producer_epoch})"
+    )
+
+
+def _lost(prepared: PreparedTransaction) -> str:
+    return (
+        f"{_named(prepared)} cannot be committed: it was aborted when its transaction.timeout.ms ran out,"
+        " or a newer producer of this transactional_id has aborted it. Its records are not to be seen: write"
+        " them again"
+    )
+
+
+def _committed(prepared: PreparedTransaction) -> str:
+    return f"{_named(prepared)} cannot be aborted: it is committed"
+
+
+async def fence_transactional_id(client: ClusterClient, transactional_id: str) -> None:
+    """Aborts what a producer has left open, and fences the producer, should it still live.
+
+    Raises:
+        BrokerResponseError: the coordinator refuses.
+        KafkaTimeoutError: it did not answer.
+    """
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
+    )
+
+    def check(answer: InitProducerIdResponse) -> None:
+        if answer.error_code:
+            raise error_for(answer.error_code, f"fencing {transactional_id!r}")
+
+    await client.coordinator(transactional_id, request, check, key_type=TRANSACTION)
+
+
+async def open_transactions(client: ClusterClient, prefix: str = "") -> list[str]:
+    """The transactional ids, in order, that begin with ``prefix`` and have an open transaction.
+
+    Raises:
+        BrokerResponseError: a coordinator refuses.
+        UnsupportedVersionError: the cluster is older than Kafka 3.0.
+        KafkaTimeoutError: it did not answer.
+    """
+
+    def request(connection: Connection) -> ListTransactionsRequest:
+        has_pattern = connection.version_for(ListTransactionsRequest) >= _FIRST_WITH_PATTERN
+        return ListTransactionsRequest(
+            state_filters=[ONGOING],
+            transactional_id_pattern=re.escape(prefix) + ".*" if has_pattern and prefix else None,
+        )
+
+    def ids(answer: ListTransactionsResponse) -> list[str]:
+        if answer.error_code:
+            raise error_for(answer.error_code, "listing transactions")
+        return [each.transactional_id for each in answer.transaction_states]
+
+    found: set[str] = set()
+    for node in (await client.cluster()).nodes.values():
+        found.update(each for each in await client.broker(node, request, ids) if each.startswith(prefix))
+    return sorted(found)
+
+
+async def describe_transaction(client: ClusterClient, transactional_id: str) -> DescribedTransaction:
+    """What the coordinator knows of a transactional id.
+
+    Raises:
+        BrokerResponseError: it refuses.
+        UnsupportedVersionError: the cluster is older than Kafka 3.0.
+        KafkaTimeoutError: it did not answer.
+    """
+
+    def read(answer: DescribeTransactionsResponse) -> DescribedTransaction:
+        each = answer.transaction_states[0]
+        if each.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return DescribedTransaction(transactional_id, "", -1, -1, -1, 0)
+        if each.error_code:
+            raise error_for(each.error_code, f"transactional id {transactional_id!r}")
+        return DescribedTransaction(
+            transactional_id,
+            each.transaction_state,
+            each.producer_id,
+            each.producer_epoch,
+            each.transaction_start_time_ms,
+            each.transaction_timeout_ms,
+        )
+
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    return await client.coordinator(transactional_id, request, read, key_type=TRANSACTION)
