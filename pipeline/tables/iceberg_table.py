@@ -1,0 +1,209 @@
+"""Iceberg tables, through ``pyiceberg``: a batch is one snapshot.
+
+Query and batch stand in the summary of the snapshot, for people and tools that walk through them, and the
+newest batch of each query in a property of the table, written in the same commit. The property is what
+counts: snapshots expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.tables.data_files import DataFile
+from splashdam.pipeline.tables.locations import Location, StoredFile
+from splashdam.pipeline.tables.table import (
+    Table,
+    TableConflictError,
+    TableMissingError,
+    TablePart,
+    plain_schema,
+)
+from splashdam.pipeline.tables.writing import Writing
+
+if TYPE_CHECKING:
+    from pyiceberg import table as pyiceberg_table
+    from pyiceberg.catalog import Catalog
+
+QUERY = "splashdam.query"
+BATCH = "splashdam.batch"
+COMMITTED = "splashdam.committed."
+"""Before the query's id: a property of the table."""
+NAMESPACE = "splashdam"
+"""Of tables whose options name none."""
+_CATALOG = "catalog."
+_ATTEMPTS = 5
+_NO_RETRIES = {"commit.retry.num-retries": "0"}
+
+
+class IcebergTable(Table):
+    """An Iceberg table; made by ``open`` and ``create``."""
+
+    def __init__(self, location: Location, catalog: Catalog, table: pyiceberg_table.Table) -> None:
+        self.location = location
+        self._catalog = catalog
+        self._table = table
+
+    @classmethod
+    def open(cls, location: Location) -> IcebergTable:
+        """One that its catalog knows.
+
+        Raises:
+            TableMissingError: it knows none.
+            KafkaConfigurationError: the options name no catalog, and there is no folder for one.
+        """
+        catalog = _catalog(location)
+        from pyiceberg.exceptions import NoSuchTableError
+
+        name = identifier(location)
+        try:
+            return cls(location, catalog, catalog.load_table(name))
+        except NoSuchTableError as error:
+            _close(catalog)
+            raise TableMissingError(f"the catalog knows no table {name} for {location.uri}") from error
+
+    @classmethod
+    def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> IcebergTable:
+        """A new one; where it exists by now, that one."""
+        catalog = _catalog(location)
+        name = identifier(location)
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        with suppress(TableAlreadyExistsError):
+            transaction = catalog.create_table_transaction(name, schema, location=location.uri)
+            with transaction, transaction.update_spec() as spec:
+                for column in partition_by:
+                    spec.add_identity(column)
+        return cls(location, catalog, catalog.load_table(name))
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition fields that are columns."""
+        names = self._table.schema().find_column_name
+        fields = [field for field in self._table.spec().fields if str(field.transform) == "identity"]
+        return tuple(name for field in fields if (name := names(field.source_id)))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """In Spark's types."""
+        return plain_schema(self._table.schema().as_arrow())
+
+    def is_committed(self, query: str, batch: int) -> bool:
+        """By the table's property; where somebody removed that, by the summaries of its snapshots."""
+        self._table.refresh()
+        newest = self._table.properties.get(COMMITTED + query)
+        if newest is not None:
+            return int(newest) >= batch
+        return max(self._batches_in_snapshots(query), default=-1) >= batch
+
+    def _batches_in_snapshots(self, query: str) -> list[int]:
+        summaries = [snapshot.summary for snapshot in self._table.snapshots() if snapshot.summary is not None]
+        return [int(summary[BATCH] or -1) for summary in summaries if summary[QUERY] == query]
+
+    def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
+        """One snapshot with the files, and the property with the batch's number."""
+        if not files or self.is_committed(query, batch):
+            return False
+        from pyiceberg.exceptions import CommitFailedException
+
+        for _ in range(_ATTEMPTS):
+            with suppress(CommitFailedException):
+                self._commit_once(query, batch, [self.location.full_uri(file.path) for file in files])
+                return True
+            if self.is_committed(query, batch):
+                return False
+        raise TableConflictError(f"batch {batch} could not be committed to {self.location.uri}")
+
+    def _commit_once(self, query: str, batch: int, paths: list[str]) -> None:
+        # pyiceberg would try again by itself after another one's commit, and that may be this very batch's.
+        # Only this copy of the metadata says no; what is committed are the changes below.
+        metadata = self._table.metadata
+        given = {**metadata.properties, **_NO_RETRIES}
+        self._table.metadata = metadata.model_copy(update={"properties": given})
+        summary = {QUERY: query, BATCH: str(batch)}
+        with self._table.transaction() as transaction:
+            transaction.set_properties({COMMITTED + query: str(batch)})
+            transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """A new schema in the table's metadata."""
+        with self._table.update_schema() as update:
+            update.union_by_name(pa.schema([*self.schema, *fields]))
+
+    def writing(self) -> Writing:
+        """Partition columns stay in the files: Iceberg reads the values there."""
+        return Writing(
+            self.location, self.schema, self.partition_by, folder="data", keeps_partition_columns=True
+        )
+
+    def parts(self) -> list[TablePart]:
+        """The files of the current snapshot."""
+        self._table.refresh()
+        tasks = list(self._table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise KafkaConfigurationError(f"{self.location.uri} has delete files: compact it first")
+        return [TablePart(self.location.below(task.file.file_path)) for task in tasks]
+
+    def _unreferenced(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        self._table.refresh()
+        paths = self._table.inspect.all_files().column("file_path").to_pylist()
+        known = {self.location.below(path) for path in paths}
+        return [file for file in files if file.path not in known]
+
+    def close(self) -> None:
+        """Closes the catalog's connections."""
+        _close(self._catalog)
+
+
+def identifier(location: Location) -> str:
+    """The table's name in its catalog: the option ``identifier``, or ``splashdam.`` and the folder's name."""
+    given = dict(location.options).get("identifier")
+    name = given or f"{NAMESPACE}.{location.uri.rpartition('/')[2]}"
+    if "." not in name:
+        raise KafkaConfigurationError(f"identifier={name}: name the table as NAMESPACE.TABLE")
+    return name
+
+
+def _catalog(location: Location) -> Catalog:
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as error:
+        raise KafkaConfigurationError("Iceberg tables need: pip install 'splashdam[iceberg]'") from error
+    properties = catalog_properties(location)
+    return load_catalog(properties.pop("name", "splashdam"), **properties)
+
+
+def catalog_properties(location: Location) -> dict[str, Any]:
+    """What pyiceberg is given: options that begin with ``catalog.``, without that, and those of object
+    storage.
+
+    Without any, the catalog is a SQLite file beside the data.
+
+    Raises:
+        KafkaConfigurationError: the table is in object storage, where SQLite cannot be.
+    """
+    given = dict(location.options)
+    catalog = {
+        name.removeprefix(_CATALOG): value for name, value in given.items() if name.startswith(_CATALOG)
+    }
+    storage = {name: value for name, value in given.items() if name.startswith("s3.")}
+    if not catalog:
+        if not location.is_local:
+            raise KafkaConfigurationError(
+                f"{location.uri}: an Iceberg table in object storage needs a catalog; "
+                "give catalog.type and catalog.uri"
+            )
+        location.filesystem.create_dir(location.root, recursive=True)
+        catalog = {"type": "sql", "uri": f"sqlite:///{location.root}/catalog.sqlite"}
+    return {"warehouse": location.uri, **storage, **catalog}
+
+
+def _close(catalog: Catalog) -> None:
+    close = getattr(catalog, "close", None)  # catalogs without connections have none
+    if close is not None:
+        close()

@@ -1,0 +1,201 @@
+"""Where a table is: a path or address, and the filesystem behind it in this very process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from splashdam.model.errors import KafkaConfigurationError
+
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+
+_S3_OPTIONS = {
+    "s3.endpoint": "endpoint_override",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
+    "s3.region": "region",
+}
+"""Iceberg's names, which serve for all formats, and pyarrow's."""
+
+S3_TO_DELTA = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session-token": "AWS_SESSION_TOKEN",
+    "s3.region": "AWS_REGION",
+}
+"""Iceberg's names and those of ``deltalake``."""
+
+
+class StoredFile(NamedTuple):
+    """A file that is there.
+
+    Attributes:
+        path: below the location.
+        size_bytes: its length.
+        modified_ms: when it was written, by the clock of the filesystem.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+def _sorted_pairs(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(options.items()))
+
+
+@attrs.frozen(slots=False)
+class Location:
+    """A folder on disk or in object storage. A value: it travels to the tasks, which open it for themselves.
+
+    Attributes:
+        uri: a path, or ``s3://bucket/key``, or an address of any filesystem that fsspec knows
+            (``memory://t``).
+        options: ``s3.endpoint``, ``s3.access-key-id``, ``s3.secret-access-key``, ``s3.session-token`` and
+            ``s3.region``; what is not given comes from the environment, as AWS's tools have it.
+    """
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, place: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Location:
+        """The location of a path or address; a path becomes absolute, since tasks run in other folders.
+
+        Raises:
+            KafkaConfigurationError: it is empty, or an address without a path.
+        """
+        text = os.fspath(place)
+        parts = urlsplit(text)
+        if parts.scheme in ("", "file"):
+            text = os.path.abspath(unquote(parts.path) if parts.scheme else text) if text else ""
+        elif not (parts.netloc or parts.path.strip("/")):
+            text = ""
+        if not text:
+            raise KafkaConfigurationError(f"{place!r} names no table: give a folder, or s3://bucket/folder")
+        return cls(text.rstrip("/"), _sorted_pairs(options or {}))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A filesystem that was opened here stays here.
+        return {"uri": self.uri, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder on disk."""
+        return not urlsplit(self.uri).scheme
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether it is in object storage that speaks S3."""
+        return urlsplit(self.uri).scheme in _S3_SCHEMES
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """Opened on first use.
+
+        Raises:
+            KafkaConfigurationError: nothing is installed that knows the scheme.
+        """
+        if self.is_local:
+            return fs.LocalFileSystem()
+        if self.is_s3:
+            return fs.S3FileSystem(**_s3_arguments(dict(self.options)))
+        scheme = urlsplit(self.uri).scheme
+        try:
+            import fsspec
+
+            return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
+        except (ImportError, ValueError) as error:
+            raise KafkaConfigurationError(
+                f"{self.uri}: nothing here reads {scheme}://: {error}; install fsspec with what serves it"
+            ) from error
+
+    @property
+    def root(self) -> str:
+        """The folder as the filesystem spells it."""
+        if self.is_local:
+            return self.uri
+        parts = urlsplit(self.uri)
+        return f"{parts.netloc}{parts.path}" if self.is_s3 else f"/{parts.netloc}{parts.path}"
+
+    def full_path(self, path: str) -> str:
+        """Of a file below it, as the filesystem spells it."""
+        return f"{self.root}/{path}"
+
+    def full_uri(self, path: str) -> str:
+        """Of a file below it, as tables spell it."""
+        return f"{self.uri}/{path}"
+
+    def below(self, path_or_uri: str) -> str:
+        """The way from here to a file that a table's log names in full."""
+        for prefix in (self.uri, self.root, f"file://{self.uri}"):
+            if path_or_uri.startswith(f"{prefix}/"):
+                return path_or_uri[len(prefix) + 1 :]
+        return path_or_uri
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """A new file; what stood there is replaced once it is closed, on disk at once."""
+        full = self.full_path(path)
+        if not self.is_s3:  # object storage has no folders
+            self.filesystem.create_dir(str(PurePosixPath(full).parent), recursive=True)
+        return self.filesystem.open_output_stream(full)
+
+    def read_bytes(self, path: str) -> bytes:
+        """A whole file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        with self.filesystem.open_input_stream(self.full_path(path)) as file:
+            return bytes(file.read())
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        return bool(self.filesystem.get_file_info(self.full_path(path)).type == fs.FileType.File)
+
+    def move(self, path: str, new_path: str) -> None:
+        """Renames a file; in object storage that is a copy and a removal."""
+        target = self.full_path(new_path)
+        if not self.is_s3:
+            self.filesystem.create_dir(str(PurePosixPath(target).parent), recursive=True)
+        self.filesystem.move(self.full_path(path), target)
+
+    def remove(self, path: str) -> None:
+        """Deletes a file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        self.filesystem.delete_file(self.full_path(path))
+
+    def files(self, folder: str = "") -> Iterator[StoredFile]:
+        """All files below a folder, in no order; none where it is not there."""
+        base = self.full_path(folder) if folder else self.root
+        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == fs.FileType.File:
+                # Some filesystems answer paths without the slash that they were asked with.
+                path = info.path.lstrip("/").removeprefix(self.root.lstrip("/") + "/")
+                yield StoredFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
+
+
+def _s3_arguments(options: Mapping[str, str]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {ours: options[name] for name, ours in _S3_OPTIONS.items() if name in options}
+    endpoint = arguments.get("endpoint_override", "")
+    if endpoint.startswith("http://"):
+        arguments["scheme"] = "http"
+    return arguments

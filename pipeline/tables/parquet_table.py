@@ -1,0 +1,195 @@
+"""A folder of Parquet files with a log of ours, which readers that know nothing of the log cannot misread.
+
+::
+
+    part-….parquet, date=…/part-….parquet     the table: every file of a committed batch, and no other
+    _common_metadata                          the schema, as Parquet keeps it
+    _commits/<query>/<batch>.json             the log: files of a batch
+    _staging/part-….parquet.part              files that are written and not committed
+
+Tasks write into ``_staging``. A commit writes the batch's entry of the log, which decides, and then moves its
+files to where they are seen. What a crash left between the two is moved by whoever opens the table next, or
+asks for the query's batches.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from splashdam.pipeline.tables.data_files import DataFile
+from splashdam.pipeline.tables.locations import Location, StoredFile
+from splashdam.pipeline.tables.table import Table, TableMissingError, TablePart, plain_schema
+from splashdam.pipeline.tables.writing import STAGING, Writing, hive_value, staged_path
+
+COMMITS = "_commits"
+SCHEMA = "_common_metadata"
+_PARTITION_BY = b"splashdam.partition_by"
+
+
+class ParquetTable(Table):
+    """A folder of Parquet files; made by ``open`` and ``create``."""
+
+    def __init__(self, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
+        self.location = location
+        self._schema = schema
+        self._partition_by = partition_by
+        self._newest: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, location: Location) -> ParquetTable:
+        """One that is there; batches that were decided are moved to their places.
+
+        Raises:
+            TableMissingError: the folder has no ``_common_metadata``.
+        """
+        try:
+            stored = pq.read_schema(io.BytesIO(location.read_bytes(SCHEMA)))
+        except FileNotFoundError as error:
+            raise TableMissingError(f"{location.uri} holds no table: there is no {SCHEMA}") from error
+        by = json.loads((stored.metadata or {}).get(_PARTITION_BY, b"[]"))
+        table = cls(location, plain_schema(stored), tuple(by))
+        table._settle_all()
+        return table
+
+    @classmethod
+    def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> ParquetTable:
+        """A new one."""
+        table = cls(location, plain_schema(schema), partition_by)
+        table._write_schema()
+        return table
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """As they were given to ``create``."""
+        return self._partition_by
+
+    @property
+    def schema(self) -> pa.Schema:
+        """In Spark's types."""
+        return self._schema
+
+    def is_committed(self, query: str, batch: int) -> bool:
+        """By the log; its newest batch of the query is moved to its place, if a crash was faster."""
+        if query not in self._newest:
+            self._settle(query)
+        return self._newest[query] >= batch
+
+    def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
+        """An entry of the log, then a rename for each file."""
+        if not files or self.is_committed(query, batch):
+            return False
+        del self._newest[query]  # until it is settled
+        entry = json.dumps({"query": query, "batch": batch, "files": [file.as_json() for file in files]})
+        is_new = _put_new(self.location, _commit_path(query, batch), entry.encode())
+        self._settle(query)
+        return is_new
+
+    def _settle_all(self) -> None:
+        stored = self.location.files(COMMITS)
+        for query in {unquote(file.path.split("/")[1]) for file in stored if file.path.endswith(".json")}:
+            self._settle(query)
+
+    def _settle(self, query: str) -> None:
+        """Moves what the newest entry names; those before it were settled when it was written."""
+        folder = f"{COMMITS}/{quote(query, safe='')}"
+        batches = [
+            _batch_of(file.path) for file in self.location.files(folder) if file.path.endswith(".json")
+        ]
+        newest = max(batches, default=-1)
+        if newest >= 0:
+            self._move(json.loads(self.location.read_bytes(_commit_path(query, newest)))["files"])
+        self._newest[query] = newest
+
+    def _move(self, files: list[dict[str, str]]) -> None:
+        for path in [file["path"] for file in files]:
+            staged = staged_path(path.rpartition("/")[2])
+            if self.location.exists(staged):
+                self.location.move(staged, path)
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """A new ``_common_metadata``."""
+        self._schema = plain_schema(pa.schema([*self._schema, *fields]))
+        self._write_schema()
+
+    def _write_schema(self) -> None:
+        stored = self._schema.with_metadata({_PARTITION_BY: json.dumps(self._partition_by)})
+        buffer = io.BytesIO()
+        pq.write_metadata(stored, buffer)
+        _put(self.location, SCHEMA, buffer.getvalue())
+
+    def writing(self) -> Writing:
+        """Files wait in ``_staging``; partition columns are the folders' names, as Hive has them."""
+        return Writing(self.location, self._schema, self._partition_by, is_staged=True, has_hive_paths=True)
+
+    def parts(self) -> list[TablePart]:
+        """The files that everybody sees."""
+        self._settle_all()
+        return [
+            TablePart(file.path, _hive_partition(file.path))
+            for file in self.location.files()
+            if file.path.endswith(".parquet") and not _is_hidden(file.path)
+        ]
+
+    def _unreferenced(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        self._settle_all()
+        staged = [file for file in files if file.path.startswith(f"{STAGING}/")]
+        return [file for file in staged if self.location.exists(file.path)]
+
+
+def _hive_partition(path: str) -> tuple[tuple[str, str | None], ...]:
+    pairs = [folder.partition("=") for folder in path.split("/")[:-1]]
+    return tuple((name, hive_value(value)) for name, _, value in pairs)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def _commit_path(query: str, batch: int) -> str:
+    return f"{COMMITS}/{quote(query, safe='')}/{batch:020d}.json"
+
+
+def _batch_of(path: str) -> int:
+    return int(path.rpartition("/")[2].removesuffix(".json"))
+
+
+def _put(location: Location, path: str, data: bytes) -> None:
+    """Writes a small file, which is never seen in part: object storage has it so, others by a rename."""
+    if location.is_s3:
+        with location.open_output(path) as file:
+            file.write(data)
+        return
+    aside = _write_aside(location, path, data)
+    location.move(aside, path)
+
+
+def _put_new(location: Location, path: str, data: bytes) -> bool:
+    """As ``_put``, unless it is there; on disk two who try at once do not both succeed."""
+    if location.exists(path):
+        return False
+    if not location.is_local:
+        _put(location, path, data)
+        return True
+    aside = _write_aside(location, path, data)
+    try:
+        os.link(location.full_path(aside), location.full_path(path))
+    except FileExistsError:
+        return False
+    finally:
+        location.remove(aside)
+    return True
+
+
+def _write_aside(location: Location, path: str, data: bytes) -> str:
+    aside = f"{path}.{uuid.uuid4().hex}.tmp"
+    with location.open_output(aside) as file:
+        file.write(data)
+    return aside

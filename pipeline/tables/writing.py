@@ -1,0 +1,229 @@
+"""How tasks write: Arrow batches into Parquet files, one for each combination of partition values."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from urllib.parse import quote, unquote
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.tables.data_files import DataFile, Value, statistics_json
+from splashdam.pipeline.tables.locations import Location
+
+DATE = "date"
+"""A column of this name that the data do not have is the day of ``timestamp``, in UTC."""
+STAGING = "_staging"
+"""Files that no table names yet; readers of a folder pass over what begins with an underscore."""
+STAGED_SUFFIX = ".part"
+"""Readers that list ``**/*.parquet`` do not pass over folders, so such a file has another ending."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+"""What a task holds of each open file before it is written; larger groups gain nothing."""
+FILE_BYTES = 512 * 1024 * 1024
+"""A file that is larger is closed, and the next one begun."""
+MAX_OPEN_FILES = 32
+"""Data that jump between more combinations make more and smaller files, and not more memory."""
+
+
+def staged_path(name: str) -> str:
+    """Where a file waits until its batch is committed."""
+    return f"{STAGING}/{name}{STAGED_SUFFIX}"
+
+
+def hive_text(value: Value) -> str:
+    """A value of a partition column as a part of a path."""
+    return _NO_VALUE if value is None else quote(value, safe=" ")
+
+
+def hive_value(text: str) -> Value:
+    """What ``hive_text`` was made of."""
+    return None if text == _NO_VALUE else unquote(text)
+
+
+@attrs.frozen
+class Writing:
+    """All that a task has to know of a table.
+
+    Attributes:
+        location: of the table.
+        schema: of its rows.
+        partition_by: columns whose values choose the file.
+        folder: below the location; empty for the location itself.
+        keeps_partition_columns: whether they stand in the files, too, as Iceberg wants them.
+        is_staged: whether files wait aside until the driver moves them.
+        has_hive_paths: whether folders have to tell readers the exact values; elsewhere the table's log does,
+            and what logs would spell in two ways is left out of paths.
+        compression: of Parquet, as pyarrow spells it.
+    """
+
+    location: Location
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    folder: str = ""
+    keeps_partition_columns: bool = False
+    is_staged: bool = False
+    has_hive_paths: bool = False
+    compression: str = "snappy"
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """Of the files: without what stands in their paths."""
+        if self.keeps_partition_columns:
+            return self.schema
+        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with exactly the columns of a table: nulls for those it lacks, ``date`` from ``timestamp``.
+
+    Raises:
+        KafkaConfigurationError: it has a column that the table has not.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    unknown = [name for name in batch.schema.names if name not in schema.names]
+    if unknown:
+        raise KafkaConfigurationError(
+            f"the table has no column {', '.join(unknown)}: open it with the new schema"
+        )
+    return pa.RecordBatch.from_arrays([_column(batch, field) for field in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    names = batch.schema.names
+    if field.name in names:
+        column = batch.column(field.name)
+        return column if column.type.equals(field.type) else column.cast(field.type)
+    if field.name == DATE and "timestamp" in names:
+        return batch.column("timestamp").cast(pa.date32()).cast(field.type)
+    return pa.nulls(batch.num_rows, field.type)
+
+
+def split(
+    batch: pa.RecordBatch, columns: tuple[str, ...]
+) -> Iterator[tuple[tuple[Value, ...], pa.RecordBatch]]:
+    """A batch by the values of its partition columns; with one combination it is passed on as it is."""
+    if not columns or not batch.num_rows:
+        yield (None,) * len(columns), batch
+        return
+    texts = [batch.column(name).cast(pa.string()) for name in columns]
+    found = pa.table(texts, names=list(columns)).group_by(list(columns)).aggregate([]).to_pylist()
+    for row in found:
+        values = tuple(row[name] for name in columns)
+        yield values, batch if len(found) == 1 else batch.filter(_mask(texts, values))
+
+
+def _mask(texts: list[pa.Array], values: tuple[Value, ...]) -> pa.Array:
+    mask = None
+    for column, value in zip(texts, values, strict=True):
+        here = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
+        mask = here if mask is None else pc.and_(mask, here)
+    return mask
+
+
+def write_files(writing: Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
+    """Writes all rows, and says of each file once it is whole.
+
+    No two calls share a file: what an attempt leaves that fails is in nobody's way, and is removed as far as
+    that is possible.
+
+    Args:
+        writing: how and where.
+        batches: rows of any number of combinations of partition values.
+
+    Raises:
+        KafkaConfigurationError: a batch has a column that the table has not.
+    """
+    open_files: dict[tuple[Value, ...], _OpenFile] = {}
+    try:
+        for batch in batches:
+            for values, part in split(conform(batch, writing.schema), writing.partition_by):
+                if not part.num_rows:
+                    continue
+                file = open_files.pop(values, None)
+                if file is None:
+                    if len(open_files) >= MAX_OPEN_FILES:
+                        yield open_files.pop(next(iter(open_files))).finish()
+                    file = _OpenFile(writing, values)
+                open_files[values] = file  # behind all others: the first one rested longest
+                file.add(part)
+                if file.is_full:
+                    yield open_files.pop(values).finish()
+        while open_files:
+            yield open_files.pop(next(iter(open_files))).finish()
+    finally:
+        for file in open_files.values():
+            file.abandon()
+
+
+class _OpenFile:
+    """A file that rows are added to, by row groups of a good size."""
+
+    def __init__(self, writing: Writing, values: tuple[Value, ...]) -> None:
+        self._writing = writing
+        self._partition = tuple(zip(writing.partition_by, values, strict=True))
+        self._path = self._final_path()
+        self._at = staged_path(self._path.rpartition("/")[2]) if writing.is_staged else self._path
+        self._schema = writing.file_schema
+        self._sink = writing.location.open_output(self._at)
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink, self._schema, compression=writing.compression, metadata_collector=self._footers
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def _final_path(self) -> str:
+        folders = [f"{name}={hive_text(value)}" for name, value in self._partition]
+        if not self._writing.has_hive_paths:
+            folders = [_UNSAFE.sub("_", folder) for folder in folders]
+        parts = [self._writing.folder, *folders, f"part-{uuid.uuid4().hex}.parquet"]
+        return "/".join(filter(None, parts))
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._sink.tell() >= FILE_BYTES)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_columns != len(self._schema):
+            batch = batch.select(self._schema.names)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._waiting, self._waiting_bytes = [], 0
+
+    def finish(self) -> DataFile:
+        try:
+            if self._waiting:
+                self._write_group()
+            self._writer.close()
+            size_bytes = self._sink.tell()
+            self._sink.close()
+        except BaseException:
+            self.abandon()
+            raise
+        footer = self._footers[0]
+        return DataFile(self._path, size_bytes, footer.num_rows, self._partition, statistics_json(footer))
+
+    def abandon(self) -> None:
+        """Closes what is open and removes it; a file that stays all the same is an orphan, and harmless."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError, pa.ArrowException):
+            self._sink.close()
+        with suppress(OSError):
+            self._writing.location.remove(self._at)
