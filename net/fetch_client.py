@@ -26,7 +26,13 @@ from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections, open_connections
 from splashdam.net.connect import Connect
-from splashdam.net.fetching import FetchedPartition, fetch_request, read_fetch_response
+from splashdam.net.fetching import (
+    FetchedBatches,
+    FetchedPartition,
+    fetch_request,
+    read_fetch_response,
+    records_of,
+)
 from splashdam.wire.messages.fetch import FetchRequest
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -156,9 +162,29 @@ class FetchClient:
         """
 
         async def read(cluster: ClusterMetadata) -> list[FetchedPartition]:
-            return await self._fetch_once(cluster, topic, positions)
+            return await self._fetch_once(cluster, topic, positions, _news)
 
         return await self._persist(topic, f"records of {topic!r}", read)
+
+    async def fetch_batches(self, topic: str, positions: Mapping[int, int]) -> list[FetchedBatches]:
+        """As `fetch`, with the batches as they stand in the log; nothing is unpacked, no checksum looked at.
+
+        Args:
+            topic: its name.
+            positions: the offset to read next, by partition.
+
+        Returns:
+            What the brokers say of each partition, news or not.
+
+        Raises:
+            OffsetOutOfRangeError: a position is below the log's start or above its end.
+            CorruptMessageError: the header of a batch is damaged.
+        """
+
+        async def read(cluster: ClusterMetadata) -> list[FetchedBatches]:
+            return await self._fetch_once(cluster, topic, positions, _as_they_are)
+
+        return await self._persist(topic, f"batches of {topic!r}", read)
 
     async def _persist(self, topic: str, what: str, attempt: Callable[[ClusterMetadata], Awaitable[T]]) -> T:
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
@@ -221,16 +247,16 @@ class FetchClient:
         return found
 
     async def _fetch_once(
-        self, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int]
-    ) -> list[FetchedPartition]:
+        self, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int], read: Read[T]
+    ) -> list[T]:
         """One round: news of some leaders counts more than a failure of another; the next round meets it."""
-        fetched: list[FetchedPartition] = []
+        fetched: list[T] = []
         failures: list[KafkaError] = []
 
         async def ask(node: Node, numbers: list[int]) -> None:
             try:
                 here = {number: positions[number] for number in numbers}
-                fetched.extend(await self._fetch_from(node, cluster, topic, here))
+                fetched.extend(read(await self._fetch_from(node, cluster, topic, here), here))
             except KafkaError as error:
                 failures.append(error)
 
@@ -244,7 +270,7 @@ class FetchClient:
 
     async def _fetch_from(
         self, node: Node, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int]
-    ) -> list[FetchedPartition]:
+    ) -> list[FetchedBatches]:
         connection = await self._connections.to(node)
         topic_id = cluster.topics[topic].topic_id
         version = connection.version_for(FetchRequest)
@@ -252,3 +278,16 @@ class FetchClient:
         timeout_ms = self._settings.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
         return read_fetch_response(response, topic, positions)
+
+
+Read = Callable[[list[FetchedBatches], Mapping[int, int]], list[T]]
+"""What is made of the batches of some partitions, fetched from the given positions on."""
+
+
+def _as_they_are(fetched: list[FetchedBatches], _positions: Mapping[int, int]) -> list[FetchedBatches]:
+    return fetched
+
+
+def _news(fetched: list[FetchedBatches], positions: Mapping[int, int]) -> list[FetchedPartition]:
+    asked = [(each, positions[each.topic_partition.partition]) for each in fetched]
+    return [records_of(each, position) for each, position in asked if each.next_offset > position]

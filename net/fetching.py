@@ -16,6 +16,7 @@ from splashdam.record.reader import Record, read_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.fetch import (
+    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -53,6 +54,32 @@ class FetchLimits(Protocol):
     def isolation_level(self) -> IsolationLevel:
         """Whether transactions that are not committed are read, too."""
         ...
+
+
+@attrs.frozen
+class FetchedBatches:
+    """What a broker says of one partition, its batches as they stand in the log.
+
+    Attributes:
+        topic_partition: which one.
+        batches: whole batches. The first may begin before the asked offset, and after it where compaction or
+            the end of a transaction left nothing else. No checksum was looked at.
+        aborted: with read_committed the aborted transactions that have records here, by producer and first
+            offset; see `splashdam.record.aborted.AbortedTransactions`.
+        next_offset: where to read on: behind the last batch, control batches too; the asked offset where
+            there are none.
+        high_watermark: the offset up to which records are committed to the log.
+        last_stable_offset: the offset up to which read_committed reads; -1 where the broker does not say.
+        log_start_offset: of the first record that is still there; -1 where the broker does not say.
+    """
+
+    topic_partition: TopicPartition
+    batches: memoryview
+    aborted: list[AbortedTransaction]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
 
 
 @attrs.frozen
@@ -96,12 +123,12 @@ def fetch_request(
 
 def read_fetch_response(
     response: FetchResponse, topic: str, positions: Mapping[int, int]
-) -> list[FetchedPartition]:
-    """The partitions of a one-topic answer that have news.
+) -> list[FetchedBatches]:
+    """The partitions of a one-topic answer, those without news, too.
 
     Raises:
         BrokerResponseError: the answer or one of its partitions has an error.
-        CorruptMessageError: a batch is damaged.
+        CorruptMessageError: the header of a batch is damaged.
         ProtocolError: the answer names a partition that was not asked for.
     """
     if response.error_code:
@@ -112,19 +139,37 @@ def read_fetch_response(
             where = TopicPartition(topic, data.partition_index)
             if where.partition not in positions:
                 raise ProtocolError(f"FetchResponse: {where} was not asked for")
-            found = _read_partition(data, where, positions[data.partition_index])
-            if found.next_offset > positions[data.partition_index]:
-                fetched.append(found)
+            fetched.append(_read_partition(data, where, positions[data.partition_index]))
     return fetched
 
 
-def _read_partition(data: PartitionData, where: TopicPartition, position: int) -> FetchedPartition:
+def _read_partition(data: PartitionData, where: TopicPartition, position: int) -> FetchedBatches:
     if data.error_code:
         raise error_for(data.error_code, f"fetch of {where} at offset {position}")
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
-    aborted = AbortedTransactions(data.aborted_transactions or ())  # none are named with read_uncommitted
+    end, next_offset = 0, position
+    for start, header in iter_stored_headers(batches):
+        end, next_offset = start + header.size_bytes, max(position, header.next_offset)
+    return FetchedBatches(
+        where,
+        batches[:end],
+        data.aborted_transactions or [],  # none are named with read_uncommitted
+        next_offset,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+    )
+
+
+def records_of(fetched: FetchedBatches, position: int) -> FetchedPartition:
+    """The records of fetched batches from ``position`` on.
+
+    Raises:
+        CorruptMessageError: a batch is damaged.
+    """
+    where, batches = fetched.topic_partition, fetched.batches
+    aborted = AbortedTransactions(fetched.aborted)
     records: list[Record] = []
-    next_offset = position
     for start, header in iter_stored_headers(batches):
         _check(batches, start, header, where)
         if header.is_control:
@@ -132,8 +177,7 @@ def _read_partition(data: PartitionData, where: TopicPartition, position: int) -
                 aborted.ended_by(header)
         elif aborted.of_data(header) is None:
             records += [each for each in read_records(batches, start) if each.offset >= position]
-        next_offset = header.next_offset
-    return FetchedPartition(where, records, next_offset, data.high_watermark)
+    return FetchedPartition(where, records, fetched.next_offset, fetched.high_watermark)
 
 
 def _check(batches: memoryview, start: int, header: BatchHeader, where: TopicPartition) -> None:

@@ -160,6 +160,35 @@ async def test_read_committed(cluster: FakeCluster, autojump_clock: MockClock) -
     assert {each.isolation_level for each in asked} == {committed}
 
 
+async def test_batches_as_they_stand(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """Whole ones, from before the asked offset or, behind a hole, from after it; markers move the position."""
+    log = TransactionalLog()
+    for what in (b"no", ABORT):
+        log.append(7, what)
+    stored, listed = bytes(log.data), [AbortedTransaction(producer_id=7, first_offset=0)]
+    cluster.partitions[0].records, cluster.partitions[0].aborted = stored + batch(2, b"torn")[:-1], listed
+    cluster.partitions[1].records = batch(5, b"behind a hole")
+    committed = IsolationLevel.READ_COMMITTED
+    async with reading(cluster, autojump_clock, isolation_level=committed) as client:
+        first, second = sorted(
+            await client.fetch_batches(TOPIC, {0: 1, 1: 2}), key=lambda each: each.topic_partition.partition
+        )
+    assert (bytes(first.batches), first.next_offset) == (stored, 2)
+    assert first.aborted == listed
+    assert (bytes(second.batches), second.next_offset) == (batch(5, b"behind a hole"), 6)
+
+
+async def test_batches_of_a_partition_without_news(cluster: FakeCluster, autojump_clock: MockClock) -> None:
+    """How far the partition goes is known all the same; a damaged record is no matter, a lost offset is."""
+    cluster.partitions[0].records = b""
+    async with reading(cluster, autojump_clock) as client:
+        (fetched,) = await client.fetch_batches(TOPIC, {0: 3})
+        assert (bytes(fetched.batches), fetched.next_offset, fetched.high_watermark) == (b"", 3, 3)
+        cluster.errors[1] = [1]
+        with pytest.raises(OffsetOutOfRangeError, match="fetch of topic-0 at offset 99"):
+            await client.fetch_batches(TOPIC, {0: 99})
+
+
 async def test_nothing_new(cluster: FakeCluster, autojump_clock: MockClock) -> None:
     """An empty answer."""
     cluster.partitions[0].records = b""
