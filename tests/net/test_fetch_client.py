@@ -161,7 +161,7 @@ async def test_read_committed(cluster: FakeCluster, autojump_clock: MockClock) -
 
 
 async def test_batches_as_they_stand(cluster: FakeCluster, autojump_clock: MockClock) -> None:
-    """Whole ones, from before the asked offset or, behind a hole, from after it; markers move the position."""
+    """Whole ones, from before the asked offset or, behind a hole, after it; markers move the position."""
     log = TransactionalLog()
     for what in (b"no", ABORT):
         log.append(7, what)
