@@ -15,8 +15,11 @@ FIRST ?= 0
 MINUTES ?= 10
 SEED ?= 0
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
+# Spark's own Kafka connector for `make spark-connector`: the installed Spark's, or the newest that is published.
+SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
+SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo test kafka contract kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
 
 setup: $(STAMP) view
 
@@ -45,6 +48,10 @@ contract: setup  ## the table of docs/contract.md: every behaviour, client and c
 		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python tools/contract_page.py run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \
 	done
 	$(BIN)/python tools/contract_page.py page embedded $(KAFKA_VERSIONS)
+
+spark-connector: setup  ## kafka-local beside Spark's own Kafka connector, which Maven fetches; needs Java 17 or later
+	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
+		SPARK_KAFKA_JARS="$$jars" $(BIN)/python -m pytest -m spark_jvm -rs tests/pipeline/jvm
 
 kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT Kerberos: KDC, tools and headers
 	@command -v krb5-config > /dev/null || { echo "apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev"; exit 1; }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,10 +27,16 @@ def spark() -> Iterator[SparkSession]:
             "splashdam tests",
             master="local[2,4]",
             memory="768m",
-            settings={"spark.driver.extraJavaOptions": QUICK_START},
+            settings={"spark.driver.extraJavaOptions": QUICK_START, **_connector()},
         )
     except JavaMissingError as missing:
         pytest.skip(str(missing))
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def _connector() -> dict[str, str]:
+    """Spark's own Kafka connector, where `make spark-connector` says that its jars are."""
+    jars = os.environ.get("SPARK_KAFKA_JARS")
+    return {"spark.jars": ",".join(map(str, sorted(Path(jars).glob("*.jar"))))} if jars else {}
