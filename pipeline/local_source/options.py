@@ -1,0 +1,271 @@
+"""The options of ``kafka-local``: those of Spark's ``kafka`` format, checked against each other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.values import IsolationLevel
+from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.pipeline.local_source.kafka_properties import client_properties
+from splashdam.pipeline.local_source.planning import Splitting
+from splashdam.pipeline.local_source.positions import (
+    AtEdge,
+    AtOffsets,
+    AtTimestamps,
+    Position,
+    parse_assignment,
+    parse_position,
+    parse_timestamp,
+    parse_timestamps,
+)
+from splashdam.pipeline.local_source.resolving import Patience
+from splashdam.pipeline.local_source.subscriptions import (
+    Assigned,
+    Subscription,
+    parse_pattern,
+    parse_topics,
+)
+from splashdam.pipeline.options import Option, OptionParser, Options, boolean, integer, one_of, text, time_ms
+
+logger = logging.getLogger("splashdam.pipeline")
+
+NAME: Final = "kafka-local"
+
+SUBSCRIBE = Option("subscribe", parse_topics, None)
+ASSIGN = Option("assign", lambda given: Assigned(parse_assignment(given)), None)
+SUBSCRIBE_PATTERN = Option("subscribePattern", parse_pattern, None)
+STARTING_TIMESTAMP = Option("startingTimestamp", parse_timestamp, None)
+STARTING_BY_TIMESTAMP = Option("startingOffsetsByTimestamp", parse_timestamps, None)
+STARTING_OFFSETS = Option("startingOffsets", parse_position, None)
+NO_MATCH_STRATEGY = Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
+ENDING_TIMESTAMP = Option("endingTimestamp", parse_timestamp, None)
+ENDING_BY_TIMESTAMP = Option("endingOffsetsByTimestamp", parse_timestamps, None)
+ENDING_OFFSETS = Option("endingOffsets", parse_position, None)
+MAX_OFFSETS_PER_TRIGGER = Option("maxOffsetsPerTrigger", integer(), None)
+MIN_OFFSETS_PER_TRIGGER = Option("minOffsetsPerTrigger", integer(), None)
+MAX_TRIGGER_DELAY = Option("maxTriggerDelay", time_ms, 15 * 60_000)
+MIN_PARTITIONS = Option("minPartitions", integer(), None)
+MAX_RECORDS_PER_PARTITION = Option("maxRecordsPerPartition", integer(), None)
+FAIL_ON_DATA_LOSS = Option("failOnDataLoss", boolean, True)
+INCLUDE_HEADERS = Option("includeHeaders", boolean, False)
+GROUP_ID_PREFIX = Option("groupIdPrefix", text, None)
+POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(), 120_000)
+NUM_RETRIES = Option("fetchOffset.numRetries", integer(), 3)
+RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0), 10)
+INITIAL_OFFSETS_LOCATION = Option("initialOffsetsLocation", text, None)
+"""Ours alone: a directory in which a stream keeps where it began. Spark tells no source the checkpoint's."""
+
+_SUBSCRIPTIONS: tuple[Option[Any], ...] = (SUBSCRIBE, ASSIGN, SUBSCRIBE_PATTERN)
+_STARTS: tuple[Option[Any], ...] = (STARTING_TIMESTAMP, STARTING_BY_TIMESTAMP, STARTING_OFFSETS)
+_ENDS: tuple[Option[Any], ...] = (ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP, ENDING_OFFSETS)
+"""The first that is given counts."""
+_STREAM_ONLY: tuple[Option[Any], ...] = (
+    MAX_OFFSETS_PER_TRIGGER,
+    MIN_OFFSETS_PER_TRIGGER,
+    MAX_TRIGGER_DELAY,
+    INITIAL_OFFSETS_LOCATION,
+)
+_WITHOUT_GROUPS: tuple[Option[Any], ...] = (GROUP_ID_PREFIX,)
+
+_PARSER = OptionParser(
+    NAME,
+    (
+        *_SUBSCRIPTIONS,
+        *_STARTS,
+        NO_MATCH_STRATEGY,
+        *_ENDS,
+        *_STREAM_ONLY,
+        MIN_PARTITIONS,
+        MAX_RECORDS_PER_PARTITION,
+        FAIL_ON_DATA_LOSS,
+        INCLUDE_HEADERS,
+        GROUP_ID_PREFIX,
+        POLL_TIMEOUT_MS,
+        NUM_RETRIES,
+        RETRY_INTERVAL_MS,
+    ),
+)
+
+
+@attrs.frozen(kw_only=True)
+class SourceOptions:
+    """What a query reads, and how.
+
+    Attributes:
+        subscription: which topics or partitions.
+        start: where it begins.
+        start_option: the option that says so, for errors.
+        end: where a batch query ends.
+        end_option: the option that says so.
+        reads: subscription and start in words.
+        latest_if_no_match: a partition without a record as young as the starting timestamp begins at its end.
+        max_offsets: per trigger, about; None for no limit.
+        min_offsets: a trigger waits for so many; None for no wait.
+        max_trigger_delay_ms: the longest such wait.
+        min_partitions: see `Splitting`.
+        max_records: see `Splitting`.
+        fail_on_data_loss: whether lost records fail the query.
+        include_headers: whether there is a column for them.
+        poll_timeout_ms: how long a task waits for records.
+        patience: with ends that a broker does not know yet.
+        initial_offsets_location: where a stream keeps its beginning.
+        isolation_level: whether records of transactions that are not committed are read.
+        kafka: the client's properties, by Kafka's names.
+    """
+
+    subscription: Subscription
+    start: Position
+    start_option: str
+    end: Position
+    end_option: str
+    reads: str
+    latest_if_no_match: bool
+    max_offsets: int | None
+    min_offsets: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    poll_timeout_ms: int
+    patience: Patience
+    initial_offsets_location: str | None
+    isolation_level: IsolationLevel
+    kafka: Mapping[str, str]
+
+    def splitting(self, cores: int | None) -> Splitting:
+        """How ranges become tasks.
+
+        Args:
+            cores: see `Splitting`.
+        """
+        return Splitting(self.min_partitions, self.max_records, cores)
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """Whether the column ``headers`` is asked for; nothing else is checked but the options' names."""
+    return _PARSER.parse(given)[INCLUDE_HEADERS]
+
+
+def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Reads and checks the options of a query.
+
+    Args:
+        given: as ``DataSource.options`` has them.
+        streaming: whether the query is a stream.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown, missing, illegal, or contradicts another one.
+    """
+    options = _PARSER.parse(given)
+    subscription = _subscription(options)
+    start, start_option = _first_given(options, _STARTS, AtEdge(LATEST if streaming else EARLIEST))
+    end, end_option = _first_given(options, _ENDS, AtEdge(LATEST))
+    if streaming:
+        _check_stream(options)
+    else:
+        _check_batch(options, start, end)
+    isolation_level, kafka = client_properties(options.kafka)
+    for each in _WITHOUT_GROUPS:
+        if options.is_given(each):
+            logger.warning("%s has no effect: kafka-local reads without a consumer group", each.name)
+    return SourceOptions(
+        subscription=subscription,
+        start=start,
+        start_option=start_option,
+        end=end,
+        end_option=end_option,
+        reads=_words(given),
+        latest_if_no_match=options[NO_MATCH_STRATEGY] == "latest",
+        max_offsets=options[MAX_OFFSETS_PER_TRIGGER],
+        min_offsets=options[MIN_OFFSETS_PER_TRIGGER],
+        max_trigger_delay_ms=options[MAX_TRIGGER_DELAY],
+        min_partitions=options[MIN_PARTITIONS],
+        max_records=options[MAX_RECORDS_PER_PARTITION],
+        fail_on_data_loss=options[FAIL_ON_DATA_LOSS],
+        include_headers=options[INCLUDE_HEADERS],
+        poll_timeout_ms=options[POLL_TIMEOUT_MS],
+        patience=Patience(options[NUM_RETRIES], options[RETRY_INTERVAL_MS]),
+        initial_offsets_location=options[INITIAL_OFFSETS_LOCATION],
+        isolation_level=isolation_level,
+        kafka=kafka,
+    )
+
+
+def _words(given: Mapping[str, str]) -> str:
+    texts = {name.lower(): value for name, value in given.items()}
+    said = [each.name for each in (*_SUBSCRIPTIONS, *_STARTS) if each.name.lower() in texts]
+    return ", ".join(f"{name}={texts[name.lower()]}" for name in said)
+
+
+def _subscription(options: Options) -> Subscription:
+    given = [each for each in _SUBSCRIPTIONS if options.is_given(each)]
+    names = ", ".join(each.name for each in _SUBSCRIPTIONS)
+    if not given:
+        raise KafkaConfigurationError(
+            f"{NAME}: one of the options {names} must be given. CREATE TABLE … USING loses options: create a"
+            " temporary view instead, or read with .option(…)"
+        )
+    if len(given) > 1:
+        both = " and ".join(each.name for each in given)
+        raise KafkaConfigurationError(f"{NAME}: only one of the options {names} may be given, not {both}")
+    found: Subscription = options[given[0]]
+    return found
+
+
+def _first_given(options: Options, which: tuple[Option[Any], ...], default: Position) -> tuple[Position, str]:
+    for each in which:
+        if options.is_given(each):
+            return options[each], each.name
+    return default, which[-1].name
+
+
+def _check_stream(options: Options) -> None:
+    for each in _ENDS:
+        if options.is_given(each):
+            raise KafkaConfigurationError(f"{NAME}: {each.name} is for batch queries; a stream has no end")
+    least, most = options[MIN_OFFSETS_PER_TRIGGER], options[MAX_OFFSETS_PER_TRIGGER]
+    if least is not None and most is not None and least > most:
+        raise KafkaConfigurationError(
+            f"{NAME}: minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+        )
+
+
+def _check_batch(options: Options, start: Position, end: Position) -> None:
+    for each in _STREAM_ONLY:
+        if options.is_given(each):
+            logger.warning("%s is ignored: it is for streams", each.name)
+    if _names_edge(start, LATEST):
+        raise KafkaConfigurationError(f"{NAME}: a batch query cannot start at the latest offset (-1)")
+    if _names_edge(end, EARLIEST):
+        raise KafkaConfigurationError(f"{NAME}: a batch query cannot end at the earliest offset (-2)")
+    _check_order(start, end)
+
+
+def _names_edge(position: Position, edge: int) -> bool:
+    if isinstance(position, AtOffsets):
+        return edge in position.offsets.values()
+    return position == AtEdge(edge)
+
+
+def _check_order(start: Position, end: Position) -> None:
+    """Where both say offsets, or both times, of each partition, that can be compared without a cluster."""
+    if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
+        firsts, ends = start.offsets, end.offsets
+    elif isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):
+        firsts, ends = start.timestamps_ms, end.timestamps_ms
+    else:
+        return
+    if firsts.keys() != ends.keys():
+        differ = ", ".join(map(str, sorted(firsts.keys() ^ ends.keys())))
+        raise KafkaConfigurationError(f"{NAME}: start and end name different partitions: {differ}")
+    for where, first in firsts.items():
+        if 0 <= ends[where] < first:
+            raise KafkaConfigurationError(
+                f"{NAME}: {where} starts at {first}, which is after its end {ends[where]}"
+            )

@@ -1,0 +1,49 @@
+"""Where a stream began is said once and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.values import TopicPartition
+from splashdam.pipeline.local_source.initial_offsets import InitialOffsets
+
+pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
+
+OFFSETS = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7}
+MOVED = {TopicPartition("t", 0): 6, TopicPartition("t", 1): 8}
+READS = "subscribe=t"
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_the_first_answer_stays(tmp_path: Path, scheme: str) -> None:
+    """Trap 1: whoever asks later, also in another process, hears the same, though the head has moved."""
+    location = f"{scheme}{tmp_path}/of/one/query"
+    assert InitialOffsets(location, READS).kept(lambda: OFFSETS) == OFFSETS
+    assert InitialOffsets(location, READS).kept(lambda: MOVED) == OFFSETS
+    assert [path.name for path in (tmp_path / "of/one/query").iterdir()] == ["initial-offsets.json"]
+
+
+def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
+    """Its offsets would be the first one's."""
+    InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
+    with pytest.raises(
+        KafkaConfigurationError, match="of a query that reads subscribe=t, this one reads assign="
+    ):
+        InitialOffsets(str(tmp_path), "assign=…").kept(lambda: MOVED)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version":1,"reads":"subscribe=t","offsets":{"t":5}}'])
+def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str) -> None:
+    """Is named, and not taken for a new query."""
+    (tmp_path / "initial-offsets.json").write_text(text)
+    with pytest.raises(KafkaConfigurationError, match=r"holds no initial offsets|Is the checkpoint that of"):
+        InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
+
+
+def test_a_place_that_nobody_knows() -> None:
+    """The option is named."""
+    with pytest.raises(KafkaConfigurationError, match="initialOffsetsLocation='gopher://x/y'"):
+        InitialOffsets("gopher://x/y", READS).kept(lambda: OFFSETS)
