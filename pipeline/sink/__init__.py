@@ -1,5 +1,7 @@
-"""The way from a DataFrame into topics: at_least_once, dedup or exactly_once.
+"""The way from DataFrames into topics: the sink of ``kafka-local``.
 
-Lives here: writers for batch and stream, producers kept per worker, transactions decided by the driver.
-May import: as the room.
+Lives here: the sink's options and columns, what a task does (send, with a guarantee by choice), what the
+driver does (decide, and end transactions), the classes that Spark calls, in ``writers.py`` alone, and for
+readers of what ``delivery=dedup`` has written ``drop_duplicates``.
+May import: what ``pipeline`` may.
 """

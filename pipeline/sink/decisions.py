@@ -1,0 +1,173 @@
+"""What was decided: for each query its last batch, with the transactions that hold its rows.
+
+A decision is one record in partition 0 of a compacted topic, with the query as its key, written in a
+transaction of the query's own transactional id: of two drivers the newer fences the older, so that no batch
+is decided twice. With it goes a group offset that says where the query's last record stands, so that finding
+it takes no scan. A second record says that all transactions of the batch have ended.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import attrs
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.model.broker_errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from splashdam.model.errors import KafkaError
+from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.values import TopicPartition
+from splashdam.net.admin.groups import committed_offsets
+from splashdam.net.admin.topics import create_topic
+from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.pipeline.sink.cluster import Clients
+from splashdam.pipeline.sink.options import SinkOptions
+
+PREFIX = "splashdam-spark"
+
+PARTITION = 0
+
+_VERSION = 1
+_CONFIGS = {
+    "cleanup.policy": "compact",
+    # A query writes some records a second and needs one: compact soon, in small segments.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+@attrs.frozen
+class Decision:
+    """A batch that counts, whatever happens from now on.
+
+    Attributes:
+        batch: of the query; those before it are decided as well.
+        transactions: what is to be committed.
+        is_ended: all of them are.
+    """
+
+    batch: int
+    transactions: tuple[PreparedTransaction, ...]
+    is_ended: bool = False
+
+    def encode(self) -> bytes:
+        """As the record's value."""
+        found = [[each.transactional_id, each.producer_id, each.producer_epoch] for each in self.transactions]
+        value = {"version": _VERSION, "batch": self.batch, "ended": self.is_ended, "transactions": found}
+        return json.dumps(value).encode()
+
+
+def decode(value: bytes, where: str) -> Decision:
+    """The decision of a record.
+
+    Raises:
+        KafkaError: it is none, or of a later version.
+    """
+    try:
+        found = json.loads(value)
+        if found["version"] > _VERSION:
+            raise KafkaError(f"{where}: written by a newer splashdam; use that one for this query")
+        transactions = tuple(
+            PreparedTransaction(str(name), int(i), int(e)) for name, i, e in found["transactions"]
+        )
+        return Decision(int(found["batch"]), transactions, bool(found["ended"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise KafkaError(f"{where}: no decision of a query: {error!r}") from error
+
+
+def transactions_prefix(query: str) -> str:
+    """What the transactional ids of a query's tasks begin with, and those of no other query."""
+    return f"{PREFIX}/{quote(query, safe='')}/"
+
+
+def _decider(query: str) -> str:
+    return f"{PREFIX}-decision/{quote(query, safe='')}"
+
+
+async def last_decision(clients: Clients, topic: str, query: str) -> Decision | None:
+    """The last decision of a query, None where it has made none.
+
+    Raises:
+        KafkaError: the cluster did not answer, or the record is none.
+    """
+    where = TopicPartition(topic, PARTITION)
+    try:
+        first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
+        end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
+    except UnknownTopicOrPartitionError:
+        return None
+    remembered = (await committed_offsets(clients.cluster, _decider(query))).get(where)
+    position = first if remembered is None else max(first, remembered.offset)
+    found: Decision | None = None
+    key = query.encode()
+    while position < end:
+        for part in await clients.fetch.fetch(topic, {PARTITION: position}):
+            for record in part.records:
+                if record.key == key and record.value is not None:
+                    found = decode(bytes(record.value), f"{where}, offset {record.offset}")
+                elif record.key == key:
+                    found = None
+            position = part.next_offset
+    return found
+
+
+async def ensure_topic(clients: Clients, topic: str) -> None:
+    """Makes the topic of decisions, where there is none.
+
+    Raises:
+        BrokerResponseError: the cluster refuses.
+    """
+    try:
+        await create_topic(clients.cluster, topic, partitions=1, configs=_CONFIGS)
+    except TopicAlreadyExistsError:
+        return
+
+
+class Decider:
+    """The one driver of a query that decides; while it lives, and until there is a newer one.
+
+    Args:
+        options: of the sink.
+        query: whose batches.
+
+    Raises:
+        KafkaError: the coordinator did not answer, or refuses.
+    """
+
+    def __init__(self, options: SinkOptions, query: str) -> None:
+        self._topic, self._query = options.marker_topic, query
+        self._producer = KafkaProducer(
+            **options.producer_options(
+                transactional_id=_decider(query), linger_ms=0, enable_metrics_push=False
+            )
+        )
+        try:
+            self._producer.init_transactions()
+        except BaseException:
+            self.close()
+            raise
+
+    def decide(self, decision: Decision) -> None:
+        """Makes it count.
+
+        Raises:
+            ProducerFencedError: a newer driver of this query decides now.
+            KafkaError: nobody knows whether it counts; the next driver of the query will.
+        """
+        with self._producer.transaction():
+            written = self._producer.send(
+                self._topic, decision.encode(), key=self._query.encode(), partition=PARTITION
+            )
+            where = TopicPartition(self._topic, PARTITION)
+            self._producer.send_offsets_to_transaction({where: written.get().offset}, _decider(self._query))
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        self._producer.close()
+
+    def __enter__(self) -> Decider:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,103 @@
+"""Arrow batches of a task as the sink's rows: one batch for each topic, with the columns that are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.sink.columns import HEADERS, KEY, PARTITION, TIMESTAMP, TOPIC, VALUE, SinkColumns
+from splashdam.pipeline.sink.identity_headers import with_identity
+from splashdam.pipeline.sink.tasks import TaskIdentity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MS = 1000
+
+
+class TopicRows(NamedTuple):
+    """Rows of one topic.
+
+    Attributes:
+        topic: its name.
+        rows: the columns to send, with the names of the sink's.
+    """
+
+    topic: str
+    rows: pa.RecordBatch
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Which columns ``send_arrow`` is to look for."""
+        names = self.rows.schema.names
+        places = {"headers": HEADERS, "partition": PARTITION, "timestamp_ms": TIMESTAMP}
+        found = {argument: name for argument, name in places.items() if name in names}
+        return {**found, "key": KEY if KEY in names else None}
+
+
+class RowReader:
+    """Reads the batches of one task, in order.
+
+    Args:
+        columns: those of the DataFrame.
+        topic: the option, which wins over the column.
+        identity: whose rows are to have identity headers; None: no headers are added.
+    """
+
+    def __init__(self, columns: SinkColumns, topic: str | None, identity: TaskIdentity | None) -> None:
+        self._columns = columns
+        self._topic = topic
+        self._identity = identity
+        self._read = 0
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[TopicRows]:
+        """The rows of a batch by topic; those of one topic keep their order.
+
+        Raises:
+            KafkaConfigurationError: a row has no topic.
+        """
+        first, self._read = self._read, self._read + batch.num_rows
+        if not batch.num_rows:
+            return
+        rows = self._sent(batch, first)
+        if self._topic is not None:
+            yield TopicRows(self._topic, rows)
+            return
+        topics = batch.column(TOPIC)
+        if topics.null_count:
+            number = first + topics.is_null().index(True).as_py()
+            raise KafkaConfigurationError(
+                f"row {number} of the task has no topic: fill the column 'topic', or set the option"
+            )
+        found = topics.unique().to_pylist()
+        for name in found:
+            mine = rows if len(found) == 1 else rows.filter(_equal(topics, name))
+            yield TopicRows(name, mine)
+
+    def _sent(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        chosen = {name: batch.column(name) for name in (VALUE, KEY, PARTITION) if self._columns.has(name)}
+        if self._columns.has(TIMESTAMP):
+            times = batch.column(TIMESTAMP)
+            chosen[TIMESTAMP] = _milliseconds(times) if self._columns.in_seconds else times
+        headers = batch.column(HEADERS) if self._columns.has(HEADERS) else None
+        if self._identity is not None:
+            headers = with_identity(headers, self._identity, first, batch.num_rows)
+        if headers is not None:
+            chosen[HEADERS] = headers
+        return pa.RecordBatch.from_arrays(list(chosen.values()), names=list(chosen))
+
+
+def _equal(topics: pa.Array, name: str) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.equal(topics, name)
+
+
+def _milliseconds(seconds: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.floor(pc.multiply(seconds, float(_MS))).cast(pa.int64())

@@ -1,0 +1,112 @@
+"""``delivery=exactly_once``, the task's part: its rows in a transaction that is prepared, not committed."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.model.prepared import PreparedTransaction
+from splashdam.pipeline.sink.cluster import ask
+from splashdam.pipeline.sink.decisions import last_decision, transactions_prefix
+from splashdam.pipeline.sink.options import SinkOptions
+from splashdam.pipeline.sink.producers import GIVE_UP_SECONDS
+from splashdam.pipeline.sink.rows import RowReader
+from splashdam.pipeline.sink.sending import send_rows
+from splashdam.pipeline.sink.tasks import TaskIdentity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@attrs.frozen
+class TaskOutcome:
+    """What a task tells the driver.
+
+    Attributes:
+        task: which.
+        records: how many rows it has written.
+        prepared: the transaction that holds them; None: no transaction was needed.
+        was_decided: the batch is decided, so that it has written nothing.
+    """
+
+    task: TaskIdentity
+    records: int
+    prepared: PreparedTransaction | None = None
+    was_decided: bool = False
+
+
+def write_prepared(
+    options: SinkOptions, task: TaskIdentity, reader: RowReader, batches: Iterable[pa.RecordBatch]
+) -> TaskOutcome:
+    """Writes the rows of a task; they are seen once the driver has committed.
+
+    Raises:
+        KafkaError: a row was not written. What was is aborted.
+    """
+    if _is_decided(options, task):
+        for _ in batches:  # Spark's worker wants to get rid of them
+            pass
+        return TaskOutcome(task, 0, was_decided=True)
+    rows = _with_rows(batches)
+    first = next(rows, None)
+    if first is None:
+        return TaskOutcome(task, 0)
+    producer = KafkaProducer(**options.transactional(IDS.take(task)))
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        records = send_rows(producer, reader, chain([first], rows))
+        prepared = producer.prepare_transaction()
+    except BaseException:
+        producer.close(GIVE_UP_SECONDS)  # which aborts
+        raise
+    producer.close()
+    return TaskOutcome(task, records, prepared)
+
+
+def _is_decided(options: SinkOptions, task: TaskIdentity) -> bool:
+    """Whether this is the replay of a batch that counts. Only saves work: the driver looks again."""
+    found = ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
+    return found is not None and found.batch >= task.batch
+
+
+def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch for batch in batches if batch.num_rows)
+
+
+class TransactionalIds:
+    """The transactional ids of this process.
+
+    Each names the process, so that nobody else ever fences what was prepared. A coordinator remembers ids for
+    days, so they are used again, though not before a later batch of the same query: Spark begins one when the
+    one before is committed and over.
+    """
+
+    def __init__(self) -> None:
+        self._pid = -1
+        self._process = ""
+        self._used: dict[str, dict[str, int]] = {}
+
+    def take(self, task: TaskIdentity) -> str:
+        """An id for one attempt of a task."""
+        if self._pid != os.getpid():
+            self._pid, self._process, self._used = os.getpid(), uuid.uuid4().hex, {}
+        used = self._used.pop(task.query, {})
+        self._used = {task.query: used, **dict(list(self._used.items())[:_MOST_QUERIES])}
+        free = (name for name, batch in used.items() if batch < task.batch)
+        name = next(free, f"{transactions_prefix(task.query)}{self._process}/{len(used)}")
+        used[name] = task.batch
+        return name
+
+
+_MOST_QUERIES = 16
+"""Whose ids are remembered; a query that is forgotten takes new ones."""
+
+IDS = TransactionalIds()
+"""Of this process, and of those forked from it."""
