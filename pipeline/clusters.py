@@ -17,9 +17,10 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, open_fetch_client
 from splashdam.net.fetching import FetchedBatches
+from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig
-from splashdam.pipeline.loop_thread import ClientPool, LoopThread
 from splashdam.pipeline.read_ahead import ReadAhead
+from splashdam.pipeline.trio_thread import TrioThread
 
 __all__ = ["EARLIEST", "LATEST", "ClusterConfig", "ClusterReader", "reader_for"]
 
@@ -50,7 +51,7 @@ class ClusterReader:
             "clock": self._clock,
             "authenticator": config.authenticator(),
         }
-        self._loop = LoopThread(f"splashdam reader of {config.bootstrap_servers}")
+        self._loop = TrioThread(f"splashdam reader of {config.bootstrap_servers}")
         nursery = self._loop.nursery
         open_fetch: Callable[[], AbstractAsyncContextManager[FetchClient]] = partial(
             open_fetch_client, config.addresses, settings=self._settings, **common

@@ -14,7 +14,8 @@ from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.fetch_client import FetchClient, FetchSettings
 from splashdam.net.fetching import FetchedBatches
-from splashdam.pipeline.loop_thread import ClientPool, LoopThread
+from splashdam.pipeline.client_pool import ClientPool
+from splashdam.pipeline.trio_thread import TrioThread
 
 AHEAD = 2
 """Chunks that are fetched and not yet done with: the one that is decoded, and the one under way."""
@@ -35,7 +36,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        loop: LoopThread,
+        loop: TrioThread,
         clients: ClientPool[FetchClient],
         settings: FetchSettings,
         clock: Clock,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import attrs
+import trio
 
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.values import TopicPartition
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.clock import SystemClock
+from splashdam.net.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.connect import TcpConnect
 from splashdam.record.batch import stamp_log_append_time
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import read_records
@@ -18,6 +23,7 @@ from splashdam.wire.messages.fetch import AbortedTransaction
 
 WHERE = TopicPartition("flights", 3)
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @attrs.define
@@ -124,3 +130,14 @@ def rows_of(batches: Iterable[Any]) -> list[Row]:
             columns.append((column.cast(pa.int64()) if is_time else column).to_pylist())
         rows += [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
     return rows
+
+
+def administer(servers: str, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    """What a cluster's administrator makes of it."""
+
+    async def run() -> T:
+        addresses = parse_bootstrap_servers(servers)
+        async with open_cluster_client(addresses, connect=TcpConnect(), clock=SystemClock()) as client:
+            return await task(client)
+
+    return trio.run(run)

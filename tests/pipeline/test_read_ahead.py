@@ -1,0 +1,92 @@
+"""Fetching while the caller decodes, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import trio.testing
+
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import SystemClock
+from splashdam.net.fetch_client import FetchSettings
+from splashdam.net.fetching import FetchedBatches
+from splashdam.pipeline.client_pool import ClientPool
+from splashdam.pipeline.read_ahead import AHEAD, ReadAhead
+from splashdam.pipeline.trio_thread import TrioThread
+
+WHERE = TopicPartition("flights", 0)
+
+
+class FakeClient:
+    """Has one record at each offset, and answers with one."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def fetch_batches(self, topic: str, positions: Mapping[int, int]) -> list[FetchedBatches]:
+        """The next record."""
+        await trio.lowlevel.checkpoint()
+        ((partition, offset),) = positions.items()
+        self.asked.append(offset)
+        if offset == 9:
+            raise ValueError("no more")
+        return [FetchedBatches(TopicPartition(topic, partition), memoryview(b""), [], offset + 1, 99, 99, 0)]
+
+
+@pytest.fixture
+def thread() -> Iterator[TrioThread]:
+    """A loop for the test."""
+    thread = TrioThread("test")
+    yield thread
+    thread.close()
+
+
+def reading(thread: TrioThread, client: FakeClient, end_offset: int) -> Iterator[FetchedBatches]:
+    """A range from 0."""
+
+    @asynccontextmanager
+    async def open_client() -> AsyncIterator[FakeClient]:
+        yield client
+
+    clients = ClientPool(thread.nursery, open_client)
+    ahead = ReadAhead(
+        thread,
+        clients,  # type: ignore[arg-type]  # it has the one method that is used
+        FetchSettings(),
+        SystemClock(),
+        where=WHERE,
+        first_offset=0,
+        end_offset=end_offset,
+    )
+    return ahead.chunks()
+
+
+def test_memory_is_bounded(thread: TrioThread) -> None:
+    """Trap 13: beside the chunk that the caller holds, one more is fetched, however slow the caller is."""
+    client = FakeClient()
+    chunks = reading(thread, client, 8)
+    for taken in range(1, 9):
+        assert next(chunks).next_offset == taken
+        thread.call(trio.testing.wait_all_tasks_blocked)
+        assert len(client.asked) == min(taken + AHEAD - 1, 8)
+    assert list(chunks) == []
+
+
+def test_a_failure_comes_in_its_place(thread: TrioThread) -> None:
+    """After all that was fetched before it."""
+    chunks = reading(thread, FakeClient(), 20)
+    assert [next(chunks).next_offset for _ in range(9)] == list(range(1, 10))
+    with pytest.raises(ValueError, match="no more"):
+        next(chunks)
+
+
+def test_who_stops_early_stops_the_fetching(thread: TrioThread) -> None:
+    """And the client that was interrupted is not used again."""
+    client = FakeClient()
+    chunks = reading(thread, client, 8)
+    next(chunks)
+    chunks.close()  # type: ignore[attr-defined]  # a generator
+    thread.call(trio.testing.wait_all_tasks_blocked)
+    assert len(client.asked) <= AHEAD
