@@ -1,0 +1,203 @@
+"""Avro schemas: from files, and as Arrow's types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from splashdam.model.errors import KafkaConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NEEDS_FASTAVRO = "Avro needs fastavro: pip install 'splashdam[avro]'"
+
+
+def parsed(text: str, name: str) -> Any:
+    """A schema as fastavro reads it.
+
+    Args:
+        text: JSON.
+        name: of the file, for messages.
+
+    Raises:
+        KafkaConfigurationError: it is no Avro schema of a record, or fastavro is not installed.
+    """
+    try:
+        import fastavro.schema
+    except ImportError as error:
+        raise KafkaConfigurationError(NEEDS_FASTAVRO) from error
+    try:
+        schema = fastavro.schema.parse_schema(json.loads(text))
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+    ) as error:
+        raise KafkaConfigurationError(f"{name} is no Avro schema: {error}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise KafkaConfigurationError(f"{name} is no schema of a record, which is what fills columns")
+    _Bounds(name).check(schema)
+    return schema
+
+
+def parsed_file(path: Path) -> Any:
+    """As ``parsed``, from an ``.avsc`` file.
+
+    Raises:
+        KafkaConfigurationError: as there, or the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KafkaConfigurationError(f"cannot read {path}: {error}") from error
+    return parsed(text, str(path))
+
+
+def fingerprint(schema: Any) -> bytes:
+    """What a single-object message carries: CRC-64-AVRO of the canonical form, little-endian."""
+    import fastavro.schema
+
+    canonical = fastavro.schema.to_parsing_canonical_form(schema)
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+class _Bounds:
+    """Refuses what lets a few bytes take all memory or the whole stack of a worker."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._named: dict[str, Any] = {}
+        self._open: set[str] = set()
+
+    def check(self, schema: Any) -> bool:
+        """Whether a value of the schema may take no byte at all."""
+        if isinstance(schema, list):
+            for branch in schema:
+                self.check(branch)
+            return False
+        if isinstance(schema, str):
+            if schema in self._open:
+                raise KafkaConfigurationError(
+                    f"{self._name}: {schema} holds a {schema}, and values nested without end are not decoded"
+                )
+            return schema == "null" or (schema in self._named and self.check(self._named[schema]))
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.check(kind)
+        if kind in ("array", "map"):
+            # the items of a map have names, which take bytes
+            if self.check(schema["items" if kind == "array" else "values"]) and kind == "array":
+                raise KafkaConfigurationError(
+                    f"{self._name}: the items of an array take no bytes, so that any number could be claimed"
+                )
+            return False
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if "name" in schema:
+            self._named[schema["name"]] = schema
+        return kind == "null" or (kind == "fixed" and schema["size"] == 0)
+
+    def _record(self, schema: Mapping[str, Any]) -> bool:
+        name = schema["name"]
+        self._named[name] = schema
+        self._open.add(name)
+        are_empty = [self.check(field["type"]) for field in schema["fields"]]
+        self._open.discard(name)
+        return all(are_empty)
+
+
+def arrow_type(schema: Any) -> pa.StructType:
+    """The struct of a record's fields.
+
+    Enums and uuids are strings, times of day are microseconds since midnight, timestamps are in UTC,
+    unless they are local ones. A union is a nullable field: ``["null", X]``.
+
+    Raises:
+        KafkaConfigurationError: a field is of a type that no column has, as other unions.
+    """
+    return _Types().of(schema, "$")
+
+
+class _Types:
+    """Turns one schema; knows the named types that were passed on the way."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def of(self, schema: Any, path: str) -> Any:
+        """The type of a schema that stands at a path."""
+        if isinstance(schema, list):
+            rest = [branch for branch in schema if branch != "null"]
+            if len(rest) != 1:
+                raise KafkaConfigurationError(f"{path} is a union of {len(rest)} types, which no column has")
+            return self.of(rest[0], path)
+        if isinstance(schema, str):
+            return self._by_name(schema, path)
+        return self._of_definition(schema, schema["type"], path)
+
+    def _of_definition(self, schema: Mapping[str, Any], kind: Any, path: str) -> Any:
+        import pyarrow as pa
+
+        if not isinstance(kind, str):
+            return self.of(kind, path)
+        if "name" in schema:
+            self._named[schema["name"]] = schema
+        if kind in ("record", "error"):
+            return self._record(schema, path)
+        if kind == "array":
+            return pa.list_(self.of(schema["items"], f"{path}[]"))
+        if kind == "map":
+            return pa.map_(pa.string(), self.of(schema["values"], f"{path}.*"))
+        return _logical(schema) or self._by_name(kind, path)
+
+    def _record(self, schema: Mapping[str, Any], path: str) -> pa.StructType:
+        import pyarrow as pa
+
+        return pa.struct(
+            [(field["name"], self.of(field["type"], f"{path}.{field['name']}")) for field in schema["fields"]]
+        )
+
+    def _by_name(self, name: str, path: str) -> Any:
+        import pyarrow as pa
+
+        if name in self._named and name not in _PLAIN:
+            return self.of(self._named[name], path)
+        if name not in _PLAIN:
+            raise KafkaConfigurationError(f"{path} is of type {name!r}, which no column has")
+        return getattr(pa, _PLAIN[name])()
+
+
+_PLAIN = {
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "bytes": "binary",
+    "fixed": "binary",
+    "string": "string",
+    "enum": "string",
+}
+
+
+def _logical(schema: Mapping[str, Any]) -> Any:
+    import pyarrow as pa
+
+    said = schema.get("logicalType", "")
+    if said == "decimal":
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    return {
+        "date": pa.date32(),
+        "timestamp-millis": pa.timestamp("us", tz="UTC"),
+        "timestamp-micros": pa.timestamp("us", tz="UTC"),
+        "local-timestamp-millis": pa.timestamp("us"),
+        "local-timestamp-micros": pa.timestamp("us"),
+        "uuid": pa.string(),
+        "time-millis": pa.int64(),
+        "time-micros": pa.int64(),
+    }.get(said)

@@ -1,0 +1,114 @@
+"""What became of each value: a row of columns, or a reason why not."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from splashdam.model.errors import KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONGEST_DETAIL = 500
+"""Characters of a detail that are kept: it may quote a value, and travels in a header."""
+
+
+class Reason(enum.StrEnum):
+    """Why a value is bad: words that programs may rely on."""
+
+    NOT_UTF8 = "not_utf8"
+    NOT_JSON = "not_json"
+    """Also what is JSON and something after it, and what nests too deeply."""
+    MISSING_FIELD = "missing_field"
+    """A required field is absent or null."""
+    UNKNOWN_FIELD = "unknown_field"
+    DUPLICATE_FIELD = "duplicate_field"
+    WRONG_TYPE = "wrong_type"
+    OUT_OF_RANGE = "out_of_range"
+    """A number that its type cannot hold, a time outside the calendar."""
+    NOT_AVRO = "not_avro"
+    """The bytes end too early, or are none that the schema could have written."""
+    TRAILING_BYTES = "trailing_bytes"
+    NO_SCHEMA_ID = "no_schema_id"
+    """The value does not begin as its wire format demands."""
+    UNKNOWN_SCHEMA = "unknown_schema"
+
+
+class BadValueError(KafkaError):
+    """A value is not what its schema says.
+
+    Attributes:
+        reason: the kind.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@attrs.frozen
+class Decoded:
+    """The verdicts on the values of one array, row by row.
+
+    Attributes:
+        values: structs of the fields; null for a bad value, and for a null one (a tombstone), which is good.
+        reasons: strings, null for good values.
+        details: strings for people, null for good values.
+    """
+
+    values: pa.StructArray
+    reasons: pa.StringArray
+    details: pa.StringArray
+
+
+class OpenDecoder(Protocol):
+    """A decoder at work, in the process that made it."""
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """The verdict on each value, in order."""
+
+
+class ValueFormat(Protocol):
+    """How values are written: picklable, so that it travels to workers."""
+
+    @property
+    def type(self) -> pa.StructType:
+        """Of the decoded structs; every field is nullable, since a bad value has none."""
+
+    def open(self) -> OpenDecoder:
+        """A decoder for this process."""
+
+
+def all_nullable(kind: pa.DataType) -> pa.DataType:
+    """The same type without a field that must not be null, at any depth."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, all_nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, all_nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, all_nullable(kind.value_type)))
+    return kind
+
+
+def verdicts(rows: Iterable[Any], kind: pa.StructType) -> Decoded:
+    """From one Python object per row: a dict or None, or the ``BadValueError`` that stands in its place."""
+    import pyarrow as pa
+
+    values, reasons, details = [], [], []
+    for row in rows:
+        bad = isinstance(row, BadValueError)
+        values.append(None if bad else row)
+        reasons.append(row.reason.value if bad else None)
+        details.append(_short(row) if bad else None)
+    return Decoded(pa.array(values, kind), pa.array(reasons, pa.string()), pa.array(details, pa.string()))
+
+
+def _short(bad: BadValueError) -> str:
+    text = str(bad)[:LONGEST_DETAIL]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,174 @@
+"""Avro values: three framings, schemas that changed, and bytes that are none."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import json
+import pickle
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.values.avro_schemas import arrow_type, fingerprint, parsed
+from splashdam.pipeline.values.avro_values import AvroFormat, Framing
+from splashdam.pipeline.values.schema_files import read_format
+from splashdam.pipeline.values.verdicts import ValueFormat
+
+fastavro = pytest.importorskip("fastavro", reason="needs splashdam[avro]")
+
+OLD = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+NEW = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+    ],
+}
+FORMAT = AvroFormat(json.dumps(NEW), Framing.CONFLUENT, {7: json.dumps(OLD), 8: json.dumps(NEW)})
+
+
+def body(schema: Any, record: Any) -> bytes:
+    """A record without anything around it."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
+    return stream.getvalue()
+
+
+def decoded(form: ValueFormat, *values: bytes | None) -> tuple[list[Any], list[str | None]]:
+    """Values and reasons."""
+    found = form.open().decode(pa.array(values, pa.binary()))
+    return found.values.to_pylist(), found.reasons.to_pylist()
+
+
+def test_values_of_two_schemas() -> None:
+    """An old record gets the new field's default; a tombstone is null and good."""
+    old = b"\0\0\0\0\x07" + body(OLD, {"id": 1})
+    new = b"\0\0\0\0\x08" + body(NEW, {"id": 2, "name": "x", "tags": ["a"]})
+    values, reasons = decoded(pickle.loads(pickle.dumps(FORMAT)), old, new, None)
+    assert values == [{"id": 1, "name": None, "tags": []}, {"id": 2, "name": "x", "tags": ["a"]}, None]
+    assert reasons == [None, None, None]
+
+
+def test_single_objects() -> None:
+    """Begin with the fingerprint of the schema that wrote them."""
+    mark = b"\xc3\x01" + fingerprint(parsed(json.dumps(OLD), "old"))
+    values, reasons = decoded(
+        AvroFormat(json.dumps(NEW), Framing.SINGLE_OBJECT, {0: json.dumps(OLD)}),
+        mark + body(OLD, {"id": 1}),
+        b"\xc3\x01" + b"\0" * 8,
+        b"\xc3\x01",
+    )
+    assert values[0] == {"id": 1, "name": None, "tags": []}
+    assert reasons == [None, "unknown_schema", "no_schema_id"]
+
+
+def test_fingerprint_of_the_specification() -> None:
+    """That of ``"int"``, from the Avro specification's own test data, in the order it has on the wire."""
+    assert fingerprint("int") == (0x7275D51A3F395C8F).to_bytes(8, "little")
+
+
+def test_reasons() -> None:
+    """What is said of bytes that are no record."""
+    good = body(NEW, {"id": 2, "name": "x", "tags": []})
+    bad = {
+        good[:-1]: "not_avro",
+        good + b"\0": "trailing_bytes",
+        good.replace(b"x", b"\xff"): "not_utf8",
+        b"": "not_avro",
+        b"\x02\x63": "not_avro",
+    }
+    bare = AvroFormat(json.dumps(NEW), Framing.BARE)
+    assert decoded(bare, good, *bad)[1] == [None, *bad.values()]
+    assert decoded(FORMAT, b"\0\0\0\0\x09" + good, good, b"\0")[1] == [
+        "unknown_schema",
+        "no_schema_id",
+        "no_schema_id",
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=20), max_size=5), st.integers(-(2**63), 2**63 - 1), st.text())
+def test_any_bytes(noise: list[bytes], number: int, name: str) -> None:
+    """Bytes are a record or have a reason, and what was written is read."""
+    record = {"id": number, "name": name, "tags": [name]}
+    values, reasons = decoded(AvroFormat(json.dumps(NEW), Framing.BARE), *noise, body(NEW, record))
+    assert values[-1] == record
+    assert all((value is None) == (reason is not None) for value, reason in zip(values, reasons, strict=True))
+
+
+LOGICAL = {
+    "price": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+        decimal.Decimal("12.34"),
+    ),
+    "day": ({"type": "int", "logicalType": "date"}, datetime.date(2026, 1, 2)),
+    "at": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.UTC),
+    ),
+    "local": ({"type": "long", "logicalType": "local-timestamp-micros"}, datetime.datetime(2026, 1, 2, 3)),
+    "who": ({"type": "string", "logicalType": "uuid"}, uuid.UUID(int=5)),
+    "kind": ({"type": "enum", "name": "kind", "symbols": ["A", "B"]}, "B"),
+    "again": (["null", "kind"], "A"),
+    "two": ({"type": "fixed", "name": "two", "size": 2}, b"ab"),
+    "counts": ({"type": "map", "values": "int"}, {"a": 1}),
+    "in": ({"type": "record", "name": "inner", "fields": [{"name": "x", "type": "float"}]}, {"x": 0.5}),
+    "time": ({"type": "int", "logicalType": "time-millis"}, datetime.time(23, 59, 1)),
+}
+
+
+def test_types() -> None:
+    """Named types, logical ones and nested ones arrive as columns of their own kind."""
+    schema = {
+        "type": "record",
+        "name": "all",
+        "fields": [{"name": name, "type": kind} for name, (kind, _) in LOGICAL.items()],
+    }
+    record = {name: value for name, (_, value) in LOGICAL.items()}
+    values, reasons = decoded(AvroFormat(json.dumps(schema), Framing.BARE), body(schema, record))
+    assert reasons == [None]
+    told = {**record, "who": str(record["who"]), "counts": [("a", 1)], "time": 86_341_000_000}
+    assert values == [told]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ({"type": "array", "items": "null"}, "take no bytes"),
+        ({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}, "take no bytes"),
+        (["null", "r"], "r holds a r"),
+        (["string", "int"], "union of 2 types"),
+        ("nothing", "no Avro schema"),
+    ],
+)
+def test_schemas_that_are_refused(kind: Any, said: str) -> None:
+    """What no column has, and what lets a short value claim all memory or nest without end."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    with pytest.raises(KafkaConfigurationError, match=said):
+        arrow_type(parsed(json.dumps(schema), "it"))
+
+
+def test_files(tmp_path: Path) -> None:
+    """The schema and those of the ids are files."""
+    file, old = tmp_path / "r.avsc", tmp_path / "old.avsc"
+    file.write_text(json.dumps(NEW))
+    old.write_text(json.dumps(OLD))
+    form = read_format(file, writers={7: old})
+    assert decoded(form, b"\0\0\0\0\x07" + body(OLD, {"id": 1}))[1] == [None]
+    with pytest.raises(KafkaConfigurationError, match="cannot read"):
+        read_format(tmp_path / "gone.avsc")
+    plain = tmp_path / "r.json"
+    plain.write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
+    assert read_format(plain).type == pa.struct([("a", pa.string())])
+    with pytest.raises(KafkaConfigurationError, match=r"no \.avsc"):
+        read_format(plain, writers={7: old})
