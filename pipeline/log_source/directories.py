@@ -1,0 +1,190 @@
+"""Which partitions lie in a directory, and which segments they have: only names and lengths are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+
+from splashdam.embedded_broker.storage.checkpoints import (
+    CLEANER_OFFSET_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+    decode_lines,
+    parse_entry,
+)
+from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME as PARTITION_METADATA_NAME
+from splashdam.embedded_broker.storage.producer_snapshot import SNAPSHOT
+from splashdam.embedded_broker.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from splashdam.embedded_broker.storage.topic_names import (
+    METADATA_TOPIC,
+    ending_of_moved_directory,
+    partition_of_directory,
+)
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.values import TopicPartition
+from splashdam.pipeline.log_source.filesystems import Entry, Location, LogFiles
+
+_DIGITS = 20
+_LISTED_AT_A_TIME = 16
+_OF_A_ROOT = frozenset(
+    {CLEANER_OFFSET_NAME, HIGH_WATERMARK_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, "meta.properties"}
+)
+
+
+@attrs.frozen
+class Segment:
+    """One segment as it was listed.
+
+    Attributes:
+        stem: the path of its files without their suffixes.
+        base_offset: the number in their names.
+        size_bytes: of the ``.log``.
+        others: the lengths of its indexes, by their suffixes; those that are missing are not among them.
+    """
+
+    stem: str
+    base_offset: int
+    size_bytes: int
+    others: Mapping[str, int]
+
+    @property
+    def log_path(self) -> str:
+        """Of the batches."""
+        return self.stem + LOG
+
+
+@attrs.frozen
+class PartitionLog:
+    """The log of one partition as it was listed.
+
+    Attributes:
+        where: topic and partition.
+        location: where its directory's filesystem is.
+        directory: its path there.
+        segments: by their base offsets; the last is the active one.
+        snapshots: the offsets of its producer snapshots, rising.
+        log_start_offset: before it records do not count any more: DeleteRecords has moved it, or retention.
+    """
+
+    where: TopicPartition
+    location: Location
+    directory: str
+    segments: tuple[Segment, ...]
+    snapshots: tuple[int, ...]
+    log_start_offset: int
+
+    def snapshot_path(self, offset: int) -> str:
+        """Of the producer snapshot at an offset."""
+        return f"{self.directory}/{offset:0{_DIGITS}d}{SNAPSHOT}"
+
+    def is_active(self, segment: Segment) -> bool:
+        """Whether a broker may be writing to it: its end may be torn."""
+        return segment is self.segments[-1]
+
+
+def find_logs(locations: Iterable[Location], wanted: Callable[[TopicPartition], bool]) -> list[PartitionLog]:
+    """The logs of all wanted partitions, by topic and partition.
+
+    Args:
+        locations: data directories, or directories of single partitions.
+        wanted: which partitions to list.
+
+    Raises:
+        KafkaStorageError: a location cannot be listed, or holds neither.
+        KafkaConfigurationError: a partition lies in two of them.
+    """
+    found: dict[TopicPartition, PartitionLog] = {}
+    for location in locations:
+        for log in _logs_in(location, wanted):
+            other = found.setdefault(log.where, log)
+            if other is not log:
+                raise KafkaConfigurationError(
+                    f"{log.where} lies in {other.directory} and in {log.directory}; name one of them in path"
+                )
+    return [found[where] for where in sorted(found)]
+
+
+def _logs_in(location: Location, wanted: Callable[[TopicPartition], bool]) -> Iterator[PartitionLog]:
+    files, root = location.open()
+    entries = files.list(root)
+    if any(_is_of_a_partition(entry.name) for entry in entries):
+        where = partition_of_directory(root.rpartition("/")[2])
+        if where is None:
+            raise KafkaConfigurationError(
+                f"{files.shown(root)} holds segments, but has not the name of a partition; call it <topic>-0"
+            )
+        if wanted(where):
+            starts = _log_starts(files, root.rpartition("/")[0])
+            yield _log(location, root, where, entries, starts)
+        return
+    partitions = {f"{root}/{entry.name}": where for entry in entries if (where := _partition(entry))}
+    if not partitions and not any(entry.name in _OF_A_ROOT for entry in entries):
+        raise KafkaStorageError(
+            f"{files.shown(root)} is neither a data directory nor the directory of a partition"
+        )
+    chosen = [path for path, where in partitions.items() if wanted(where)]
+    starts = _log_starts(files, root) if chosen else {}
+    with ThreadPoolExecutor(_LISTED_AT_A_TIME) as threads:  # an object store answers many at once
+        for path, listed in zip(chosen, threads.map(files.list, chosen), strict=True):
+            if any(_is_of_a_partition(entry.name) for entry in listed):
+                yield _log(location, path, partitions[path], listed, starts)
+
+
+def _partition(entry: Entry) -> TopicPartition | None:
+    where = partition_of_directory(entry.name) if entry.is_directory else None
+    if where is None or where.topic == METADATA_TOPIC or ending_of_moved_directory(entry.name):
+        return None
+    return where
+
+
+def _is_of_a_partition(name: str) -> bool:
+    return name == PARTITION_METADATA_NAME or _base_offset(name, LOG) is not None
+
+
+def _log(
+    location: Location,
+    directory: str,
+    where: TopicPartition,
+    entries: list[Entry],
+    starts: Mapping[TopicPartition, int],
+) -> PartitionLog:
+    sizes = {entry.name: entry.size_bytes for entry in entries if not entry.is_directory}
+    segments = tuple(
+        Segment(
+            f"{directory}/{base:0{_DIGITS}d}",
+            base,
+            sizes[f"{base:0{_DIGITS}d}{LOG}"],
+            {
+                suffix: size
+                for suffix in (INDEX, TIME_INDEX, TXN_INDEX)
+                if (size := sizes.get(f"{base:0{_DIGITS}d}{suffix}")) is not None
+            },
+        )
+        for base in _numbers(sizes, LOG)
+    )
+    first = segments[0].base_offset if segments else 0
+    start = max(first, starts.get(where, 0))
+    return PartitionLog(where, location, directory, segments, tuple(_numbers(sizes, SNAPSHOT)), start)
+
+
+def _numbers(names: Iterable[str], suffix: str) -> list[int]:
+    return sorted(number for name in names if (number := _base_offset(name, suffix)) is not None)
+
+
+def _base_offset(name: str, suffix: str) -> int | None:
+    """``.deleted``, ``.cleaned`` and ``.swap`` behind the suffix are a broker's leftovers: no segment."""
+    digits = name.removesuffix(suffix)
+    is_one = len(name) == _DIGITS + len(suffix) == len(digits) + len(suffix)
+    return int(digits) if is_one and digits.isascii() and digits.isdigit() else None
+
+
+def _log_starts(files: LogFiles, root: str) -> dict[TopicPartition, int]:
+    path = f"{root}/{LOG_START_NAME}"
+    data = files.read(path)
+    if not data:  # Kafka makes it empty and writes it later
+        return {}
+    return dict(parse_entry(line, path) for line in decode_lines(data, path))

@@ -1,0 +1,167 @@
+"""Sparse indexes as hints: what they say is looked at before it is believed.
+
+An index may be missing, torn, preallocated with zeros, or of another log. Positions are checked against the
+batch that they name; where they are wrong more of the log is read, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
+
+from splashdam.embedded_broker.storage import offset_index, time_index
+from splashdam.embedded_broker.storage.segment import INDEX, TIME_INDEX
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.pipeline.log_source.directories import Segment
+from splashdam.pipeline.log_source.filesystems import LogFile, LogFiles
+from splashdam.record.batch import HEADER_BYTES, BatchHeader
+from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
+
+LARGEST_BATCH_BYTES = 256 * 1024 * 1024
+"""A larger length is damage; Kafka's own default limit is 1 MiB."""
+
+_TRIED = 8  # wrong hints on each side before a cut is given up
+
+
+class Hint(NamedTuple):
+    """A batch should begin at ``position``, and ``last_offset`` should be its last."""
+
+    position: int
+    last_offset: int
+
+
+class OffsetHints:
+    """The offset index of one segment.
+
+    Args:
+        hints: rising, by position and by offset.
+        file: the segment's ``.log``.
+    """
+
+    def __init__(self, hints: Iterable[Hint], file: LogFile) -> None:
+        self._hints = list(hints)
+        self._file = file
+
+    def at_or_before(self, offset: int) -> Hint | None:
+        """Where to begin in order to meet ``offset``; None for the segment's beginning."""
+        end = bisect_right(self._hints, offset, key=lambda hint: hint.last_offset)
+        return self._first_sound(reversed(self._hints[max(0, end - _TRIED) : end]))
+
+    def behind(self, offset: int) -> int | None:
+        """A position from which on every batch is behind ``offset``; None where no hint tells."""
+        start = bisect_left(self._hints, offset, key=lambda hint: hint.last_offset) + 1
+        found = self._first_sound(self._hints[start : start + _TRIED])
+        return None if found is None else found.position
+
+    def after(self, position: int, end: int) -> int | None:
+        """The first position in (``position``, ``end``) where a batch is."""
+        start = bisect_right(self._hints, position, key=lambda hint: hint.position)
+        found = self._first_sound(hint for hint in self._hints[start:] if hint.position < end)
+        return None if found is None else found.position
+
+    def cuts(self, start: int, end: int, max_bytes: int) -> Iterator[Hint]:
+        """Where to cut [``start``, ``end``) into pieces of about ``max_bytes``: each begins a batch."""
+        while end - start > max_bytes:
+            middle = bisect_right(self._hints, start + max_bytes, key=lambda hint: hint.position)
+            nearest = chain(
+                reversed(self._hints[max(0, middle - _TRIED) : middle]),
+                islice(self._hints, middle, middle + _TRIED),
+            )
+            found = self._first_sound(hint for hint in nearest if start < hint.position < end)
+            if found is None:
+                return
+            start = found.position
+            yield found
+
+    def _first_sound(self, hints: Iterable[Hint]) -> Hint | None:
+        return next((hint for hint in hints if self._is_sound(hint)), None)
+
+    def _is_sound(self, hint: Hint) -> bool:
+        header = sound_batch_at(self._file, hint.position)
+        return header is not None and header.last_offset == hint.last_offset
+
+
+def sound_batch_at(file: LogFile, position: int) -> BatchHeader | None:
+    """The header of the batch at a position, where one is there with its checksum."""
+    head = file.read(position, HEADER_BYTES)
+    if not header_is_there(head, 0):
+        return None
+    try:
+        header = parse_stored_header(head)
+    except CorruptMessageError:
+        return None
+    size = header.size_bytes
+    if size > LARGEST_BATCH_BYTES or position + size > file.end:
+        return None
+    return header if stored_crc_ok(file.read(position, size), 0, header) else None
+
+
+def load_offset_hints(files: LogFiles, segment: Segment, file: LogFile) -> OffsetHints:
+    """The hints of a segment; none where it has no index.
+
+    Raises:
+        KafkaStorageError: the index is there and cannot be read.
+    """
+    data = (files.read(segment.stem + INDEX) or b"") if segment.others.get(INDEX) else b""
+    return OffsetHints(_rising(data, segment), file)
+
+
+def _rising(data: bytes, segment: Segment) -> Iterator[Hint]:
+    """The entries up to the first that cannot be one; a preallocated file has zeros behind the last."""
+    entry = offset_index.ENTRY
+    last = Hint(0, -1)
+    for relative, position in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):
+        hint = Hint(position, segment.base_offset + relative)
+        if not (relative >= 0 and last.position < position < segment.size_bytes):
+            return
+        if hint.last_offset <= last.last_offset:
+            return
+        yield hint
+        last = hint
+
+
+class LatestTime(NamedTuple):
+    """What a time index says of its segment: the largest timestamp, and the batch that has it ends there."""
+
+    timestamp_ms: int
+    last_offset: int
+
+
+class TimeHints:
+    """The time index of one segment: entries (timestamp, last offset of the first batch that has it)."""
+
+    def __init__(self, entries: Iterable[LatestTime]) -> None:
+        self._entries = list(entries)
+
+    @property
+    def latest(self) -> LatestTime | None:
+        """The last entry: in a closed segment its largest timestamp. None without entries."""
+        return self._entries[-1] if self._entries else None
+
+    def offset_before(self, timestamp_ms: int) -> int | None:
+        """Up to this offset nothing is as late as ``timestamp_ms``; None where no entry tells."""
+        slot = bisect_left(self._entries, timestamp_ms, key=lambda entry: entry.timestamp_ms)
+        return self._entries[slot - 1].last_offset if slot else None
+
+
+def load_time_hints(files: LogFiles, segment: Segment) -> TimeHints:
+    """The entries of a time index; none where it is missing, or not such as a broker writes it.
+
+    Raises:
+        KafkaStorageError: the index is there and cannot be read.
+    """
+    data = (files.read(segment.stem + TIME_INDEX) or b"") if segment.others.get(TIME_INDEX) else b""
+    entry = time_index.ENTRY
+    used = len(data.rstrip(b"\0"))
+    count = min(-(-used // entry.size), len(data) // entry.size)
+    entries = [
+        LatestTime(timestamp, segment.base_offset + relative)
+        for timestamp, relative in entry.iter_unpack(data[: count * entry.size])
+    ]
+    rises = all(
+        one.timestamp_ms < other.timestamp_ms and one.last_offset <= other.last_offset
+        for one, other in pairwise(entries)
+    )
+    return TimeHints(entries if rises else [])

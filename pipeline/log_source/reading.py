@@ -1,0 +1,86 @@
+"""Along the pieces of a slice: what is damaged fails or is told, and a torn end is nothing to worry about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import attrs
+
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.pipeline.log_source.hints import load_offset_hints
+from splashdam.pipeline.log_source.slices import LogSlice, Piece
+from splashdam.pipeline.log_source.walking import READ_BYTES, Chunk, Damage, Walk
+
+logger = logging.getLogger("splashdam.pipeline")
+
+_HEADERS_BYTES = 64 * 1024  # what is read at a time where batches are skipped, and a read costs little
+
+
+@attrs.frozen
+class ReadingRules:
+    """How to read.
+
+    Attributes:
+        fails: damage is an error; else it is told, and what comes behind it is read.
+        check_crcs: whether checksums are looked at.
+        headers_only: see `Walk`.
+        read_bytes: what one read brings.
+    """
+
+    fails: bool = True
+    check_crcs: bool = True
+    headers_only: bool = False
+    read_bytes: int = READ_BYTES
+
+
+class Part(NamedTuple):
+    """What was met, and where.
+
+    Attributes:
+        piece: of the slice.
+        file_name: for messages.
+        found: batches, or what is none.
+    """
+
+    piece: Piece
+    file_name: str
+    found: Chunk | Damage
+
+
+def parts_of(whole: LogSlice, rules: ReadingRules) -> Iterator[Part]:
+    """The batches of a slice, and the damage that does not fail.
+
+    Raises:
+        KafkaStorageError: a file cannot be read.
+        CorruptMessageError: there is damage, and it is to fail. The end of a log may be torn or zero: that is
+            what a crash leaves.
+    """
+    files, _ = whole.location.open()
+    for piece in whole.pieces:
+        with files.open(piece.segment.log_path) as file:
+            is_skipping = rules.headers_only and not rules.check_crcs and files.is_local
+            walk = Walk(
+                file,
+                load_offset_hints(files, piece.segment, file),
+                check_crcs=rules.check_crcs,
+                headers_only=rules.headers_only,
+                read_bytes=min(rules.read_bytes, _HEADERS_BYTES) if is_skipping else rules.read_bytes,
+            )
+            for found in walk.chunks(piece.start, piece.end, is_cut=piece.is_cut):
+                if isinstance(found, Damage):
+                    _tell(file.name, found, is_torn_end=piece.is_active and found.is_tail, fails=rules.fails)
+                yield Part(piece, file.name, found)
+
+
+def _tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
+    what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are no batch: {damage.reason}"
+    if damage.is_zeros:
+        logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
+    elif is_torn_end:
+        logger.warning("%s; taken for a torn end, which a broker would cut off", what)
+    elif fails:
+        raise CorruptMessageError(f"{what}. What to do: set onDamage to report, which reads what is sound")
+    else:
+        logger.warning("%s; left out", what)

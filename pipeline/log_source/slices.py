@@ -1,0 +1,137 @@
+"""What one task reads: pieces of segments, cut where the sparse index has a batch that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
+from splashdam.model.options import MAX_LONG
+from splashdam.model.values import TopicPartition
+from splashdam.pipeline.log_source.directories import PartitionLog, Segment
+from splashdam.pipeline.log_source.filesystems import Location, LogFiles
+from splashdam.pipeline.log_source.hints import load_offset_hints
+from splashdam.pipeline.log_source.transactions import Transactions
+
+
+@attrs.frozen
+class Piece:
+    """A part of one segment.
+
+    Attributes:
+        segment: which.
+        start: the position of its first batch.
+        end: the position behind its last.
+        is_cut: another batch was found at ``end``; else the segment ended there when it was listed.
+        is_active: the segment is the log's last, whose end may be torn.
+        least_offset: no batch in it ends before.
+    """
+
+    segment: Segment
+    start: int
+    end: int
+    is_cut: bool
+    is_active: bool
+    least_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is read."""
+        return self.end - self.start
+
+
+@attrs.frozen
+class LogSlice:
+    """What one task reads of one partition. It travels to Spark's workers.
+
+    Attributes:
+        where: the partition.
+        location: what its files are opened with.
+        pieces: in the order of their offsets.
+        first_offset: of the records to be read; the pieces may begin before.
+        end_offset: behind the last record to be read.
+        aborted: transactions whose records are in the pieces and do not count.
+    """
+
+    where: TopicPartition
+    location: Location
+    pieces: tuple[Piece, ...]
+    first_offset: int
+    end_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+
+def slices_of(
+    log: PartitionLog,
+    files: LogFiles,
+    first_offset: int,
+    end_offset: int,
+    *,
+    max_bytes: int,
+    transactions: Transactions | None = None,
+) -> Iterator[LogSlice]:
+    """The slices that hold each record of [``first_offset``, ``end_offset``) exactly once.
+
+    Args:
+        log: as it was listed.
+        files: where it lies.
+        first_offset: of the first record.
+        end_offset: behind the last one.
+        max_bytes: about so much is in a slice; small segments share one.
+        transactions: of the log, where aborted records are not read.
+
+    Raises:
+        KafkaStorageError: a segment or its index cannot be read.
+    """
+
+    def joined(pieces: list[Piece], next_offset: int) -> LogSlice:
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if transactions is not None:
+            # One that ended before must not be there: the producer's next one would count as aborted.
+            least = max(pieces[0].least_offset, first_offset)
+            aborted = transactions.between(least, min(next_offset, end_offset))
+        return LogSlice(log.where, log.location, tuple(pieces), first_offset, end_offset, aborted)
+
+    together: list[Piece] = []
+    for piece in _pieces(log, files, first_offset, end_offset, max_bytes):
+        if together and sum(each.size_bytes for each in together) + piece.size_bytes > max_bytes:
+            yield joined(together, piece.least_offset)
+            together = []
+        together.append(piece)
+    if together:
+        yield joined(together, MAX_LONG)
+
+
+def _pieces(
+    log: PartitionLog, files: LogFiles, first_offset: int, end_offset: int, max_bytes: int
+) -> Iterator[Piece]:
+    bases = [segment.base_offset for segment in log.segments]
+    for segment, next_base in zip(log.segments, [*bases[1:], MAX_LONG], strict=True):
+        if segment.base_offset >= end_offset:
+            return
+        if next_base <= first_offset or not segment.size_bytes:
+            continue
+        is_within = first_offset <= segment.base_offset and next_base <= end_offset
+        whole = Piece(segment, 0, segment.size_bytes, False, log.is_active(segment), segment.base_offset)
+        if is_within and segment.size_bytes <= max_bytes:
+            yield whole
+        else:
+            yield from _cut(whole, files, first_offset, end_offset, max_bytes)
+
+
+def _cut(
+    whole: Piece, files: LogFiles, first_offset: int, end_offset: int, max_bytes: int
+) -> Iterator[Piece]:
+    segment = whole.segment
+    with files.open(segment.log_path) as file:
+        hints = load_offset_hints(files, segment, file)
+        first, last = hints.at_or_before(first_offset), hints.behind(end_offset - 1)
+        if first is not None:
+            whole = attrs.evolve(whole, start=first.position, least_offset=first.last_offset)
+        if last is not None:
+            whole = attrs.evolve(whole, end=last, is_cut=True, is_active=False)
+        for cut in hints.cuts(whole.start, whole.end, max_bytes):
+            yield attrs.evolve(whole, end=cut.position, is_cut=True, is_active=False)
+            whole = attrs.evolve(whole, start=cut.position, least_offset=cut.last_offset)
+    yield whole

@@ -1,0 +1,132 @@
+"""Which transactions of a log were aborted and which are still open, told by its files alone.
+
+``.txnindex`` files list the aborted ones. What is open is told by the newest producer snapshot and the
+batches behind it: their headers are walked along, so that aborts that are not listed yet are found, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from splashdam.embedded_broker.storage import txn_index
+from splashdam.embedded_broker.storage.producer_snapshot import decode_snapshot
+from splashdam.embedded_broker.storage.segment import TXN_INDEX
+from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.options import MAX_LONG
+from splashdam.pipeline.log_source.directories import PartitionLog, Segment
+from splashdam.pipeline.log_source.filesystems import LogFiles
+from splashdam.pipeline.log_source.hints import load_offset_hints
+from splashdam.pipeline.log_source.walking import Chunk, Walk
+from splashdam.record.aborted import ABORT, COMMIT, control_type
+
+
+@attrs.frozen
+class Transactions:
+    """What a reader of committed records has to know of a log.
+
+    Attributes:
+        aborted: by the offsets of their markers.
+        last_stable_offset: from here on records are of transactions that are open, or behind one.
+    """
+
+    aborted: tuple[AbortedTransaction, ...] = ()
+    last_stable_offset: int = MAX_LONG
+
+    def between(self, first_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Those with records in [``first_offset``, ``end_offset``), or with their marker there."""
+        return tuple(
+            each
+            for each in self.aborted
+            if each.last_offset >= first_offset and each.first_offset < end_offset
+        )
+
+
+def transactions_of(log: PartitionLog, files: LogFiles) -> Transactions:
+    """The transactions of a log.
+
+    Raises:
+        KafkaStorageError: a file cannot be read.
+        CorruptMessageError: a marker is damaged.
+    """
+    listed = {each for segment in log.segments for each in _listed(files, segment)}
+    found = _Scan(log, files)
+    found.run()
+    known = {(each.producer_id, each.last_offset) for each in listed}
+    listed |= {each for each in found.aborted if (each.producer_id, each.last_offset) not in known}
+    return Transactions(
+        tuple(sorted(listed, key=lambda each: each.last_offset)),
+        min(found.open.values(), default=MAX_LONG),
+    )
+
+
+def _listed(files: LogFiles, segment: Segment) -> Iterator[AbortedTransaction]:
+    if not segment.others.get(TXN_INDEX):
+        return
+    data, entry = files.read(segment.stem + TXN_INDEX) or b"", txn_index.ENTRY
+    for version, *fields in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):
+        if version != txn_index.VERSION:
+            raise CorruptMessageError(
+                f"{files.shown(segment.stem + TXN_INDEX)} has an entry of version {version}, known is "
+                f"{txn_index.VERSION}; remove the file and let a broker start once, which makes it anew"
+            )
+        yield AbortedTransaction(*fields)
+
+
+class _Scan:
+    """From the newest snapshot that can be read, or from the beginning, to the end of the log."""
+
+    def __init__(self, log: PartitionLog, files: LogFiles) -> None:
+        self._log = log
+        self._files = files
+        self.open: dict[int, int] = {}
+        self.aborted: list[AbortedTransaction] = []
+
+    def run(self) -> None:
+        start = self._take_snapshot()
+        bases = [segment.base_offset for segment in self._log.segments]
+        for segment, next_base in zip(self._log.segments, [*bases[1:], MAX_LONG], strict=False):
+            if next_base > start and segment.size_bytes:
+                self._take_segment(segment, start)
+
+    def _take_snapshot(self) -> int:
+        """The offset of the newest snapshot, whose open transactions are taken."""
+        for offset in reversed(self._log.snapshots):
+            data = self._files.read(self._log.snapshot_path(offset))
+            try:
+                producers = decode_snapshot(data or b"")
+            except CorruptMessageError:
+                continue
+            self.open = {
+                each.producer_id: each.transaction_first_offset
+                for each in producers
+                if each.transaction_first_offset >= 0
+            }
+            return offset
+        return 0
+
+    def _take_segment(self, segment: Segment, start: int) -> None:
+        with self._files.open(segment.log_path) as file:
+            hints = load_offset_hints(self._files, segment, file)
+            first = hints.at_or_before(start)
+            walk = Walk(file, hints, check_crcs=False)
+            for chunk in walk.chunks(0 if first is None else first.position, segment.size_bytes):
+                if isinstance(chunk, Chunk):  # damage is for who reads the records
+                    self._take(chunk, start)
+
+    def _take(self, chunk: Chunk, start: int) -> None:
+        for at, header in chunk.batches:
+            if not header.is_transactional or header.last_offset < start:
+                continue
+            if not header.is_control:
+                self.open.setdefault(header.producer_id, header.base_offset)
+                continue
+            kind = control_type(chunk.data, at)
+            if kind not in (ABORT, COMMIT):
+                continue
+            first = self.open.pop(header.producer_id, None)
+            if kind == ABORT and first is not None:
+                stable = min(self.open.values(), default=header.next_offset)
+                self.aborted.append(AbortedTransaction(header.producer_id, first, header.last_offset, stable))
