@@ -166,7 +166,7 @@ class LogFile:
         wanted = max(0, min(count, self.end - position))
         try:
             self._file.seek(position)
-            data = memoryview(self._file.read_buffer(wanted))
+            data = memoryview(self._file.read_buffer(wanted)).cast("B")  # Arrow's bytes are signed
         except (OSError, ValueError) as error:
             raise KafkaStorageError(f"cannot read {self.name}: {error}") from error
         if len(data) < wanted:

@@ -7,7 +7,8 @@ batch that they name; where they are wrong more of the log is read, and nothing 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
@@ -33,16 +34,20 @@ class Hint(NamedTuple):
 
 
 class OffsetHints:
-    """The offset index of one segment.
+    """The offset index of one segment, loaded at its first use.
 
     Args:
-        hints: rising, by position and by offset.
+        load: makes the hints, rising by position and by offset.
         file: the segment's ``.log``.
     """
 
-    def __init__(self, hints: Iterable[Hint], file: LogFile) -> None:
-        self._hints = list(hints)
+    def __init__(self, load: Callable[[], Iterable[Hint]], file: LogFile) -> None:
+        self._load = load
         self._file = file
+
+    @cached_property
+    def _hints(self) -> list[Hint]:
+        return list(self._load())
 
     def at_or_before(self, offset: int) -> Hint | None:
         """Where to begin in order to meet ``offset``; None for the segment's beginning."""
@@ -99,17 +104,13 @@ def sound_batch_at(file: LogFile, position: int) -> BatchHeader | None:
 
 
 def load_offset_hints(files: LogFiles, segment: Segment, file: LogFile) -> OffsetHints:
-    """The hints of a segment; none where it has no index.
-
-    Raises:
-        KafkaStorageError: the index is there and cannot be read.
-    """
-    data = (files.read(segment.stem + INDEX) or b"") if segment.others.get(INDEX) else b""
-    return OffsetHints(_rising(data, segment), file)
+    """The hints of a segment; none where it has no index. Looking at them raises what reading it does."""
+    return OffsetHints(lambda: _rising(files, segment), file)
 
 
-def _rising(data: bytes, segment: Segment) -> Iterator[Hint]:
+def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
     """The entries up to the first that cannot be one; a preallocated file has zeros behind the last."""
+    data = (files.read(segment.stem + INDEX) or b"") if segment.others.get(INDEX) else b""
     entry = offset_index.ENTRY
     last = Hint(0, -1)
     for relative, position in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):

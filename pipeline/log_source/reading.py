@@ -15,7 +15,10 @@ from splashdam.pipeline.log_source.walking import READ_BYTES, Chunk, Damage, Wal
 
 logger = logging.getLogger("splashdam.pipeline")
 
-_HEADERS_BYTES = 64 * 1024  # what is read at a time where batches are skipped, and a read costs little
+WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
+"""The end of errors about damage."""
+
+_HEADERS_BYTES = 4096  # what is read at a time where batches are skipped and a read costs little
 
 
 @attrs.frozen
@@ -25,12 +28,14 @@ class ReadingRules:
     Attributes:
         fails: damage is an error; else it is told, and what comes behind it is read.
         check_crcs: whether checksums are looked at.
+        is_checked_later: whoever gets the batches looks at them; here it is done where an end may be torn.
         headers_only: see `Walk`.
         read_bytes: what one read brings.
     """
 
     fails: bool = True
     check_crcs: bool = True
+    is_checked_later: bool = False
     headers_only: bool = False
     read_bytes: int = READ_BYTES
 
@@ -64,7 +69,7 @@ def parts_of(whole: LogSlice, rules: ReadingRules) -> Iterator[Part]:
             walk = Walk(
                 file,
                 load_offset_hints(files, piece.segment, file),
-                check_crcs=rules.check_crcs,
+                check_crcs=rules.check_crcs and (piece.is_active or not rules.is_checked_later),
                 headers_only=rules.headers_only,
                 read_bytes=min(rules.read_bytes, _HEADERS_BYTES) if is_skipping else rules.read_bytes,
             )
@@ -81,6 +86,6 @@ def _tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
     elif is_torn_end:
         logger.warning("%s; taken for a torn end, which a broker would cut off", what)
     elif fails:
-        raise CorruptMessageError(f"{what}. What to do: set onDamage to report, which reads what is sound")
+        raise CorruptMessageError(f"{what}. {WHAT_TO_DO}")
     else:
         logger.warning("%s; left out", what)

@@ -9,7 +9,7 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.decoding import RecordDecoder
-from splashdam.pipeline.log_source.reading import ReadingRules, logger, parts_of
+from splashdam.pipeline.log_source.reading import WHAT_TO_DO, ReadingRules, logger, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.log_source.walking import Chunk
 from splashdam.pipeline.schema import Columns
@@ -17,6 +17,9 @@ from splashdam.record.batch import MAGIC, BatchHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+DECODER_CHECKS = ReadingRules(is_checked_later=True)
+"""The decoder looks at every checksum, so that this need not be done before."""
 
 NO_TIME = -1
 """Records without a timestamp count as from here."""
@@ -36,7 +39,7 @@ class RecordRules:
     columns: Columns
     read_committed: bool = False
     since_ms: int = NO_TIME
-    reading: ReadingRules = attrs.Factory(ReadingRules)
+    reading: ReadingRules = DECODER_CHECKS
 
 
 def read_records(whole: LogSlice, rules: RecordRules) -> Iterator[pa.RecordBatch]:
@@ -54,34 +57,44 @@ def read_records(whole: LogSlice, rules: RecordRules) -> Iterator[pa.RecordBatch
         end_offset=whole.end_offset,
         read_committed=rules.read_committed,
     )
-    aborted = whole.aborted
     for part in parts_of(whole, rules.reading):
         if not isinstance(part.found, Chunk):
             continue
-        for start, end in _runs(part.found, whole, rules):
+        for start, end, first_offset in _runs(part.found, whole, rules):
+            aborted = [each for each in whole.aborted if each.last_offset >= first_offset]
             try:
                 yield from decoder.feed(part.found.data[start:end], aborted)
             except CorruptMessageError as damage:
-                place = f"{part.file_name}, position {part.found.position + start}: {damage.message}"
+                position = _position_of(part.found, start, decoder.position)
+                what = f"{part.file_name}, position {position}: {damage.message}"
                 if rules.reading.fails:
-                    raise CorruptMessageError(place) from damage
-                logger.warning("%s; left out", place)
-            aborted = ()
+                    raise CorruptMessageError(f"{what}. {WHAT_TO_DO}") from damage.__cause__
+                logger.warning("%s; left out", what)
     yield from decoder.finish()
 
 
-def _runs(chunk: Chunk, whole: LogSlice, rules: RecordRules) -> Iterator[tuple[int, int]]:
-    """Where wanted batches lie one behind the other; one by one where a damaged one is to be left out."""
-    start, end = 0, 0
+def _position_of(chunk: Chunk, start: int, offset: int) -> int:
+    """Where the batch is that the decoder stopped at."""
+    behind = (at for at, header in chunk.batches if at >= start and header.next_offset > offset)
+    return chunk.position + next(behind, start)
+
+
+def _runs(chunk: Chunk, whole: LogSlice, rules: RecordRules) -> Iterator[tuple[int, int, int]]:
+    """Where wanted batches lie one behind the other, and the first offset there.
+
+    Where damage does not fail each batch is by itself, so that only the damaged one is left out.
+    """
+    start = end = first_offset = 0
     for at, header in chunk.batches:
-        if _is_wanted(header, whole, rules):
-            if end < at or not rules.reading.fails:
-                if start < end:
-                    yield start, end
-                start = at
-            end = at + header.size_bytes
+        if not _is_wanted(header, whole, rules):
+            continue
+        if end < at or start == end or not rules.reading.fails:
+            if start < end:
+                yield start, end, first_offset
+            start, first_offset = at, header.base_offset
+        end = at + header.size_bytes
     if start < end:
-        yield start, end
+        yield start, end, first_offset
 
 
 def _is_wanted(header: BatchHeader, whole: LogSlice, rules: RecordRules) -> bool:
