@@ -15,6 +15,7 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.pipeline.log_source.reading import ReadingRules
@@ -76,7 +77,7 @@ def records_in(
     committed: bool = False,
     fails: bool = True,
     read_bytes: int = 8 << 20,
-    since_ms: int = -1,
+    since_ms: int = ALL.first,
 ) -> list[Record]:
     """All records of slices, as the storage's readers give them."""
     reading = ReadingRules(fails=fails, read_bytes=read_bytes, is_checked_later=fails)

@@ -3,21 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.filters import EVERY_ROW, WantedRows
 from splashdam.pipeline.local_source.data_loss import DataLoss
-from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import OffsetRange
-from splashdam.pipeline.local_source.positions import AtOffsets, Offsets
-from splashdam.pipeline.local_source.resolving import NO_MATCH, earliest, latest_from, offsets_at, resolve
-from splashdam.pipeline.local_source.subscriptions import Cluster, missing
+from splashdam.pipeline.local_source.planning import OffsetRange, Splitting
+from splashdam.pipeline.local_source.positions import AtOffsets, Offsets, Position
+from splashdam.pipeline.local_source.resolving import (
+    NO_MATCH,
+    Patience,
+    earliest,
+    latest_from,
+    offsets_at,
+    resolve,
+)
+from splashdam.pipeline.local_source.subscriptions import Cluster, Subscription, missing
+
+
+class BatchOptions(Protocol):
+    """What planning a batch asks of options. Those of every source are such."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """Which topics or partitions."""
+        ...
+
+    @property
+    def start(self) -> Position:
+        """Where it begins."""
+        ...
+
+    @property
+    def start_option(self) -> str:
+        """The option that says so, for errors."""
+        ...
+
+    @property
+    def end(self) -> Position:
+        """Where it ends."""
+        ...
+
+    @property
+    def end_option(self) -> str:
+        """The option that says so."""
+        ...
+
+    @property
+    def latest_if_no_match(self) -> bool:
+        """A partition without a record as young as the starting timestamp begins at its end."""
+        ...
+
+    @property
+    def fail_on_data_loss(self) -> bool:
+        """Whether lost records fail the query."""
+        ...
+
+    @property
+    def patience(self) -> Patience:
+        """With ends that a broker does not know yet."""
+        ...
+
+    def splitting(self, cores: int | None) -> Splitting:
+        """How ranges become tasks."""
+        ...
 
 
 def batch_ranges(
-    options: SourceOptions, cluster: Cluster, wanted: WantedRows = EVERY_ROW, cores: int | None = None
+    options: BatchOptions, cluster: Cluster, wanted: WantedRows = EVERY_ROW, cores: int | None = None
 ) -> list[OffsetRange]:
     """The ranges that tasks read, which are none where nothing can match.
 
@@ -50,7 +105,7 @@ def batch_ranges(
     return options.splitting(cores).split(_since(ranges, cluster, wanted))
 
 
-def subscribed(options: SourceOptions, cluster: Cluster) -> list[TopicPartition]:
+def subscribed(options: BatchOptions, cluster: Cluster) -> list[TopicPartition]:
     """The partitions that a query reads.
 
     Raises:
@@ -63,7 +118,7 @@ def subscribed(options: SourceOptions, cluster: Cluster) -> list[TopicPartition]
     return partitions
 
 
-def _there(options: SourceOptions, ranges: Sequence[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
+def _there(options: BatchOptions, ranges: Sequence[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
     """The ranges without offsets that the log does not have; edges and times cannot name such."""
     loss = DataLoss(options.fail_on_data_loss)
     partitions = [each.where for each in ranges]

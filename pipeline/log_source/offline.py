@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
-from splashdam.model.broker_errors import UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import CorruptMessageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
@@ -17,6 +17,7 @@ from splashdam.pipeline.log_source.slices import LogSlice, slices_of
 from splashdam.pipeline.log_source.transactions import Transactions, transactions_of
 from splashdam.pipeline.log_source.walking import Chunk, Walk
 from splashdam.record.columns import decode_columns
+from splashdam.record.stored import parse_stored_header
 
 NO_MATCH = -1
 """The offset of a time after which there is no record, as brokers answer."""
@@ -70,7 +71,6 @@ class OfflineLogs:
 
         Raises:
             KafkaStorageError: a file cannot be read.
-            CorruptMessageError: a batch that has to be looked into is damaged.
         """
         logs = [self._logs[TopicPartition(topic, number)] for number in partitions]
         answers: dict[int, Callable[[PartitionLog], int]] = {EARLIEST: _start, LATEST: self._end}
@@ -145,7 +145,6 @@ def first_at(log: PartitionLog, timestamp_ms: int) -> int:
 
     Raises:
         KafkaStorageError: a file cannot be read.
-        CorruptMessageError: a batch that has to be looked into is damaged.
     """
     files = _files(log)
     for segment in log.segments:
@@ -193,14 +192,20 @@ def _first_in(walk: Walk, position: int, end: int, timestamp_ms: int, from_offse
         for at, header in chunk.batches:
             if header.max_timestamp < timestamp_ms or header.is_control:
                 continue
-            columns = decode_columns(
-                chunk.data[at : at + header.size_bytes],
-                first_offset=from_offset,
-                keys=False,
-                values=False,
-                headers=False,
-            )
-            for offset, each in zip(columns.offsets, columns.timestamps_ms, strict=True):
-                if each >= timestamp_ms:
-                    return offset
+            found = _first_in_batch(chunk.data[at : at + header.size_bytes], timestamp_ms, from_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_in_batch(batch: memoryview, timestamp_ms: int, from_offset: int) -> int | None:
+    """A batch that cannot be decoded counts as one record, with its largest timestamp, as in a broker."""
+    try:
+        columns = decode_columns(batch, first_offset=from_offset, keys=False, values=False, headers=False)
+    except CorruptMessageError:
+        header = parse_stored_header(batch)
+        return max(header.base_offset, from_offset) if header.last_offset >= from_offset else None
+    for offset, each in zip(columns.offsets, columns.timestamps_ms, strict=True):
+        if each >= timestamp_ms:
+            return offset
     return None

@@ -9,6 +9,7 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.decoding import RecordDecoder
+from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.reading import WHAT_TO_DO, ReadingRules, logger, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.log_source.walking import Chunk
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 DECODER_CHECKS = ReadingRules(is_checked_later=True)
 """The decoder looks at every checksum, so that this need not be done before."""
-
-NO_TIME = -1
-"""Records without a timestamp count as from here."""
 
 
 @attrs.frozen
@@ -38,7 +36,7 @@ class RecordRules:
 
     columns: Columns
     read_committed: bool = False
-    since_ms: int = NO_TIME
+    since_ms: int = ALL.first
     reading: ReadingRules = DECODER_CHECKS
 
 

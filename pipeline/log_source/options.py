@@ -1,0 +1,204 @@
+"""The options of ``kafka-log``: where the files are, and those of ``kafka-local`` that mean files, too."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.pipeline.local_source import options as local
+from splashdam.pipeline.local_source.planning import Splitting
+from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, Position
+from splashdam.pipeline.local_source.resolving import Patience
+from splashdam.pipeline.local_source.subscriptions import Subscription, TopicPattern
+from splashdam.pipeline.log_source.filesystems import Location, location_of
+from splashdam.pipeline.options import Option, OptionParser, Options, boolean, comma_list, one_of
+
+NAME: Final = "kafka-log"
+
+RECORDS, BATCHES = "records", "batches"
+REPORT = "report"
+STORAGE: Final = "storage."
+"""What the names of a filesystem's own settings begin with."""
+
+_SIZE = re.compile(r"([0-9]+)\s*(?:([kmg])(?:i?b)?|b)?", re.ASCII)
+_UNITS = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(given: str) -> int:
+    found = _SIZE.fullmatch(given.lower())
+    if found is None or not int(found[1]):
+        raise ValueError("must be a size such as 67108864, 64m or 1g")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _json_list(given: str) -> tuple[str, ...]:
+    found = json.loads(given)  # of its errors, ValueError is the base
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+        raise ValueError('must be a JSON list such as ["/data/a", "/data/b"]')
+    return tuple(found)
+
+
+_NOWHERE: tuple[str, ...] = ()
+PATH = Option("path", comma_list, _NOWHERE)
+PATHS = Option("paths", _json_list, _NOWHERE)
+"""What ``load(["…", "…"])`` makes of several."""
+MODE = Option("mode", one_of(RECORDS, BATCHES), RECORDS)
+MAX_PARTITION_BYTES = Option("maxPartitionBytes", _size, 64 << 20)
+ON_DAMAGE = Option("onDamage", one_of("fail", REPORT), "fail")
+CHECK_CRCS = Option("checkCrcs", boolean, True)
+
+_SUBSCRIPTIONS: tuple[Option[Any], ...] = (local.SUBSCRIBE, local.ASSIGN, local.SUBSCRIBE_PATTERN)
+_STARTS: tuple[Option[Any], ...] = (
+    local.STARTING_TIMESTAMP,
+    local.STARTING_BY_TIMESTAMP,
+    local.STARTING_OFFSETS,
+)
+_ENDS: tuple[Option[Any], ...] = (local.ENDING_TIMESTAMP, local.ENDING_BY_TIMESTAMP, local.ENDING_OFFSETS)
+_PARSER = OptionParser(
+    NAME,
+    (
+        PATH,
+        PATHS,
+        MODE,
+        MAX_PARTITION_BYTES,
+        ON_DAMAGE,
+        CHECK_CRCS,
+        *_SUBSCRIPTIONS,
+        *_STARTS,
+        local.NO_MATCH_STRATEGY,
+        *_ENDS,
+        local.FAIL_ON_DATA_LOSS,
+        local.INCLUDE_HEADERS,
+    ),
+)
+_ISOLATION = Option("kafka.isolation.level", one_of("read_uncommitted", "read_committed"), "read_uncommitted")
+_NO_PATIENCE = Patience(attempts=1)
+_EVERYTHING = TopicPattern(re.compile(".*"))
+
+
+@attrs.frozen(kw_only=True)
+class LogOptions:
+    """What a query reads, and how. Topics, start and end are as in ``kafka-local``.
+
+    Attributes:
+        locations: where the files are.
+        batches: whether a row is a batch; else it is a record.
+        max_bytes: about so many bytes of a log are one task.
+        fails: damage is an error; else it is told.
+        check_crcs: whether checksums are looked at where a row is a batch; records are always checked.
+        include_headers: whether there is a column for them.
+        read_committed: whether records of transactions count only where these were committed.
+        subscription: which topics or partitions.
+        start: where it begins.
+        start_option: the option that says so, for errors.
+        end: where it ends.
+        end_option: the option that says so.
+        latest_if_no_match: a partition without a record as young as the starting timestamp begins at its end.
+        fail_on_data_loss: whether offsets that are asked for and not there fail the query.
+        patience: files say the same each time.
+    """
+
+    locations: tuple[Location, ...]
+    batches: bool
+    max_bytes: int
+    fails: bool
+    check_crcs: bool
+    include_headers: bool
+    read_committed: bool
+    subscription: Subscription
+    start: Position
+    start_option: str
+    end: Position
+    end_option: str
+    latest_if_no_match: bool
+    fail_on_data_loss: bool
+    patience: Patience = _NO_PATIENCE
+
+    def splitting(self, _: int | None) -> Splitting:
+        """Ranges stay whole: they are cut by bytes."""
+        return Splitting()
+
+
+def log_options(given: Mapping[str, str]) -> LogOptions:
+    """Reads and checks the options of a query.
+
+    Args:
+        given: as ``DataSource.options`` has them.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown, missing, illegal, or contradicts another one.
+    """
+    settings = {name: text for name, text in given.items() if name.lower().startswith(STORAGE)}
+    options = _PARSER.parse({name: text for name, text in given.items() if name not in settings})
+    start, start_option = _first_given(options, _STARTS, AtEdge(EARLIEST))
+    end, end_option = _first_given(options, _ENDS, AtEdge(LATEST))
+    if _names_edge(start, LATEST):
+        raise KafkaConfigurationError(f"{NAME}: a batch query cannot start at the latest offset (-1)")
+    if _names_edge(end, EARLIEST):
+        raise KafkaConfigurationError(f"{NAME}: a batch query cannot end at the earliest offset (-2)")
+    batches = options[MODE] == BATCHES
+    return LogOptions(
+        locations=_locations(options, settings),
+        batches=batches,
+        max_bytes=options[MAX_PARTITION_BYTES],
+        fails=options[ON_DAMAGE] != REPORT,
+        check_crcs=options[CHECK_CRCS],
+        include_headers=options[local.INCLUDE_HEADERS],
+        read_committed=_reads_committed(options.kafka) and not batches,
+        subscription=_subscription(options),
+        start=start,
+        start_option=start_option,
+        end=end,
+        end_option=end_option,
+        latest_if_no_match=options[local.NO_MATCH_STRATEGY] == "latest",
+        fail_on_data_loss=options[local.FAIL_ON_DATA_LOSS],
+    )
+
+
+def _locations(options: Options, settings: Mapping[str, str]) -> tuple[Location, ...]:
+    paths = options[PATH] or options[PATHS]
+    if not paths:
+        raise KafkaConfigurationError(
+            f"{NAME}: option 'path' is missing: a data directory or that of a partition, with commas between "
+            "several. CREATE TABLE … USING loses options: create a temporary view instead"
+        )
+    storage = tuple(sorted((name[len(STORAGE) :], text) for name, text in settings.items()))
+    return tuple(location_of(path, storage) for path in paths)
+
+
+def _subscription(options: Options) -> Subscription:
+    given = [each for each in _SUBSCRIPTIONS if options.is_given(each)]
+    if len(given) > 1:
+        both = " and ".join(each.name for each in given)
+        raise KafkaConfigurationError(f"{NAME}: only one of {both} may be given; none reads all topics")
+    found: Subscription = options[given[0]] if given else _EVERYTHING
+    return found
+
+
+def _first_given(options: Options, which: tuple[Option[Any], ...], default: Position) -> tuple[Position, str]:
+    for each in which:
+        if options.is_given(each):
+            return options[each], each.name
+    return default, which[-1].name
+
+
+def _names_edge(position: Position, edge: int) -> bool:
+    if isinstance(position, AtOffsets):
+        return edge in position.offsets.values()
+    return position == AtEdge(edge)
+
+
+def _reads_committed(kafka: Mapping[str, str]) -> bool:
+    for name in kafka:
+        if name != "isolation.level":
+            raise KafkaConfigurationError(
+                f"{NAME}: option 'kafka.{name}' is a client's, and files are read without one; of kafka.* "
+                f"there is {_ISOLATION.name} alone"
+            )
+    return _ISOLATION.value_of(kafka.get("isolation.level", _ISOLATION.default)) == "read_committed"
