@@ -19,7 +19,7 @@ KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages sanitize view clean
+.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -87,6 +87,10 @@ bench-distance: setup  ## a broker 50 ms away, beside kafka-python and aiokafka:
 
 bench-stages: setup  ## where the time of one record goes
 	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)
+
+bench-pipeline: setup  ## Spark on topics and files, beside Spark's own Kafka connector: ten minutes; needs Java 17
+	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
+		SPARK_KAFKA_JARS="$$jars" $(BIN)/python benchmarks/pipeline.py --json $(BENCH_OUT)-pipeline.json --svg $(BENCH_OUT)-pipeline.svg $(BENCH_ARGS)
 
 sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanitizers
 	$(BIN)/python tools/sanitize.py

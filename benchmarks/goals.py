@@ -158,13 +158,13 @@ GOALS = (
 _STYLES = {"goal": "green", "floor": "yellow", "missed": "bold red"}
 
 
-def print_goals(results: Results, console: Console) -> None:
+def print_goals(results: Results, console: Console, goals: Sequence[Goal] = GOALS) -> None:
     """Floor, goal and what this run has; figures that it did not measure are left out."""
     made = Table(title="floors and goals", title_justify="left", title_style="bold")
     made.add_column("figure")
     for name in ("this run", "floor", "goal", ""):
         made.add_column(name, justify="right")
-    for each in GOALS:
+    for each in goals:
         found = each.measured(results)
         if not found:
             continue

@@ -25,11 +25,12 @@ def draw(document: Mapping[str, Any]) -> str:
     """The bars as SVG; scenarios that were not measured are left out."""
     results = Results(document["runs"])
     by_name = {each.name: each for each in (*SCENARIOS, *MACHINE_SCENARIOS)}
-    groups = [group for name in SHOWN if (group := _group(by_name[name], results)).bars]
+    groups = [made for name in SHOWN if (made := group(by_name[name], results)).bars]
     return chart(HEADING, groups, caption(document))
 
 
-def _group(scenario: Scenario, results: Results) -> Group:
+def group(scenario: Scenario, results: Results) -> Group:
+    """The bars of one scenario: the main figure of each contender that was measured."""
     figure = COLUMNS[scenario.kind][0]
     better = "shorter is better" if figure.smaller_is_better else "longer is better"
     bars = []
