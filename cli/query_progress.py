@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +13,12 @@ import click
 from splashdam.cli.streams import is_terminal
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from splashdam.pipeline.jobs.progress import BatchProgress
+
+LOOK_SECONDS = 0.3
+"""How often Spark is asked for its tasks."""
 
 
 @contextmanager
@@ -32,6 +38,41 @@ def query_progress() -> Iterator[Callable[[BatchProgress], None]]:
             status.update(progress_line(progress, rows))
 
         yield tell
+
+
+@contextmanager
+def task_progress(spark: SparkSession) -> Iterator[None]:
+    """How many tasks of Spark's jobs are done, while the block waits for them in this thread."""
+    if not is_terminal(sys.stderr):
+        yield
+        return
+    from rich.console import Console
+
+    over = threading.Event()
+    with Console(stderr=True).status("planning") as status:
+
+        def look() -> None:
+            while not over.wait(LOOK_SECONDS):
+                line = tasks_line(spark)
+                if line:
+                    status.update(line)
+
+        thread = threading.Thread(target=look, name="splashdam-task-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def tasks_line(spark: SparkSession) -> str:
+    """Done and all tasks of the stages that run; empty between two."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    done, tasks = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+    return f"{done:,} of {tasks:,} tasks" if tasks else ""
 
 
 def progress_line(progress: BatchProgress, rows: int) -> str:

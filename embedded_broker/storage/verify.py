@@ -6,7 +6,7 @@ What is damage and what is merely worth knowing: docs/format/verifying.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -118,10 +118,9 @@ def verify_partition(
     with storage_errors("list", directory):
         names = sorted(os.listdir(directory))
     totals.partitions += 1
-    bases = sorted(int(name[:20]) for name in names if _is_of_a_segment(name) and name.endswith(LOG))
-    yield from _strays(directory, names, set(bases))
+    yield from _strays(directory, names)
     next_offset = None
-    for base in bases:
+    for base in segment_bases(names):
         segment = SegmentVerifier(
             directory, base, names, next_offset=next_offset, contiguous=contiguous, on_bytes=on_bytes
         )
@@ -136,12 +135,30 @@ def verify_partition(
     yield from _small_files(directory, names)
 
 
+def verify_beside_segments(directory: str) -> Iterator[Finding]:
+    """Of one partition what is no segment: snapshots, small files, and what does not belong there.
+
+    Raises:
+        KafkaStorageError: the directory cannot be listed.
+    """
+    with storage_errors("list", directory):
+        names = sorted(os.listdir(directory))
+    yield from _strays(directory, names)
+    yield from _small_files(directory, names)
+
+
+def segment_bases(names: Iterable[str]) -> list[int]:
+    """The base offsets of the segments among the files of a partition, in their order."""
+    return sorted(int(name[:20]) for name in names if _is_of_a_segment(name) and name.endswith(LOG))
+
+
 def _is_of_a_segment(name: str) -> bool:
     digits, dot, _ = name.partition(".")
     return bool(dot) and len(digits) == 20 and digits.isascii() and digits.isdigit()
 
 
-def _strays(directory: str, names: list[str], bases: set[int]) -> Iterator[Finding]:
+def _strays(directory: str, names: list[str]) -> Iterator[Finding]:
+    bases = set(segment_bases(names))
     for name in names:
         path = os.path.join(directory, name)
         if name.endswith(_LEFTOVERS):

@@ -21,7 +21,7 @@ from splashdam.embedded_broker.storage.verify_indexes import (
 )
 from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
 from splashdam.record.batch import MAGIC
-from splashdam.record.reader import iter_records, scan_batch
+from splashdam.record.reader import RecordScan, iter_records, scan_batch
 
 
 class SegmentVerifier:
@@ -126,14 +126,26 @@ class SegmentVerifier:
     def _records(self, found: FoundBatch, data: memoryview) -> Iterator[Finding]:
         try:
             if found.header.magic == MAGIC:
-                scan_batch(data)
+                scan = scan_batch(data)
                 self.record_count += found.header.record_count
+                yield from self._max_timestamp(found, scan)
             else:
                 self.record_count += sum(1 for _ in iter_records(data))
         except BrokerResponseError as damage:
             yield self._error(found, damage.message)
         except UnsupportedCodecError as missing:
             yield note(self._log_path, f"records not looked at: {missing}", found.position)
+
+    def _max_timestamp(self, found: FoundBatch, scan: RecordScan) -> Iterator[Finding]:
+        """Retention and look-ups by time believe the header, and open no batch to see."""
+        header = found.header
+        lies = scan.max_timestamp_ms != header.max_timestamp
+        if lies and header.record_count and not header.is_log_append_time:
+            yield self._error(
+                found,
+                f"its header says that the largest timestamp is {header.max_timestamp}, "
+                f"and its records go up to {scan.max_timestamp_ms}",
+            )
 
     def _tail(self, tail: Tail) -> Iterator[Finding]:
         if tail.is_zeros:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 import shutil
-import struct
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from cleaning_kit import COMPACTED, clean, put, roll
+from damage_kit import DAMAGE, INDEX, LOG, Damage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_kit import NOW_MS, batch, open_log
@@ -34,9 +32,6 @@ from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 
-Damage: TypeAlias = Callable[[Path], object]
-LOG, INDEX, TIMES = (f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
@@ -53,12 +48,6 @@ def directory(tmp_path: Path) -> Path:
 def verified(directory: Path, *, contiguous: bool = False) -> tuple[list[Finding], Totals]:
     totals = Totals()
     return list(verify_partition(str(directory), totals, contiguous=contiguous)), totals
-
-
-def change(path: Path, at: int, data: bytes) -> None:
-    content = bytearray(path.read_bytes())
-    content[at : at + len(data)] = data
-    path.write_bytes(content)
 
 
 def test_a_log_of_ours_is_sound(directory: Path) -> None:
@@ -116,43 +105,6 @@ def test_what_compaction_has_done_is_told(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("rubbish")
     assert list(cleaning_notes([str(directory)])) == []
     assert [finding.level for finding in verify_root(str(tmp_path))] == [Level.ERROR]
-
-
-def changed(name: str, at: int, data: bytes) -> Damage:
-    return lambda path: change(path / name, at, data)
-
-
-def cut(name: str, count: int) -> Damage:
-    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:-count])
-
-
-def written(name: str, data: bytes) -> Damage:
-    return lambda path: (path / name).write_bytes(data)
-
-
-def lengthened(name: str, data: bytes) -> Damage:
-    return lambda path: (path / name).write_bytes((path / name).read_bytes() + data)
-
-
-EPOCHS, TXN = "leader-epoch-checkpoint", f"{0:020d}.txnindex"
-DAMAGE: dict[str, tuple[Damage, str]] = {
-    "a value changed": (changed(LOG, 150, b"\xff\x00\xff"), "its checksum is wrong"),
-    "a torn tail": (cut(LOG, 5), "are no batches: a batch of"),
-    "rubbish in the middle": (changed(LOG, 8, b"\xff" * 4), "are no batches: batch length -1"),
-    "an entry that leads nowhere": (changed(INDEX, 4, b"\0\0\0\7"), "no batch begins at byte 7"),
-    "an entry with another offset": (changed(INDEX, 0, b"\0\0\0\1"), "says offset 1, the batch"),
-    "entries that fall": (changed(INDEX, 8, b"\0\0\0\1\0\0\0\1"), "does not rise above"),
-    "an entry behind the end": (lengthened(INDEX, b"\x7f" * 8), "behind the last batch"),
-    "a torn entry": (cut(INDEX, 3), "was cut off"),
-    "another time": (changed(TIMES, 0, struct.pack(">q", NOW_MS - 9**9)), "whose largest"),
-    "an orphan": (written(f"{7:020d}.index", b""), "an orphan"),
-    "a strange name": (written("seven.log", b""), "Kafka would not load the log"),
-    "a damaged snapshot": (written(f"{0:020d}.snapshot", bytes(10)), "version 0"),
-    "damaged epochs": (written(EPOCHS, b"0\n1\n0 x\n"), "'0 x'"),
-    "falling epochs": (written(EPOCHS, b"0\n2\n1 5\n0 9\n"), "does not rise"),
-    "damaged metadata": (written("partition.metadata", b"version: 7"), "version '7'"),
-    "a damaged txnindex": (written(TXN, struct.pack(">hqqqq", 0, 1, 5, 3, 9)), "cannot be"),
-}
 
 
 @pytest.mark.parametrize(("damage", "text"), DAMAGE.values(), ids=DAMAGE)

@@ -1,0 +1,130 @@
+"""From the rows of ``kafka-log`` in ``mode=batches`` to the audit of what a worker reads."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from splashdam.embedded_broker.storage.findings import Level
+from splashdam.embedded_broker.storage.segment import LOG
+from splashdam.model.values import TopicPartition
+from splashdam.pipeline.audit.batch import AuditedBatch
+from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.pipeline.audit.stretch import Stretch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "segment",
+    "position",
+    "sizeInBytes",
+    "baseOffset",
+    "lastOffset",
+    "recordCount",
+    "compression",
+    "maxTimestamp",
+    "producerId",
+    "producerEpoch",
+    "baseSequence",
+    "isTransactional",
+    "isControl",
+    "controlType",
+    "crcValid",
+    "problem",
+)
+"""Those of the source that the audit looks at."""
+
+SCHEMA = "topic string, `partition` int, segment bigint, position bigint, audit binary"
+"""What a worker sends: where its part begins, and the audit of it, pickled."""
+
+_TORN = "torn end: "
+
+
+@attrs.frozen
+class Plan:
+    """What workers have to know besides their rows.
+
+    Attributes:
+        directories: of the partitions, as messages name them.
+        compacted_until: offsets below which compaction may have removed records.
+    """
+
+    directories: Mapping[TopicPartition, str]
+    compacted_until: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+
+    def path(self, where: TopicPartition, segment: int) -> str:
+        """Of a segment's ``.log``."""
+        return f"{self.directories[where]}/{segment:020d}{LOG}"
+
+
+def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Audits what one task reads, which is in the order of the log; a row for each partition in it."""
+    parts: dict[TopicPartition, tuple[int, int, Stretch]] = {}
+    for table in tables:
+        for row in _rows(table):
+            where, segment, position = TopicPartition(row[0], row[1]), row[2], row[3]
+            if where not in parts:
+                parts[where] = segment, position, Stretch(where, plan.compacted_until.get(where, 0))
+            _take(parts[where][2], plan.path(where, segment), row)
+    yield from _sent(parts)
+
+
+def received(rows: Iterable[tuple[Any, ...]]) -> list[Stretch]:
+    """What workers sent, in the order of the log."""
+    ordered = sorted(rows, key=lambda row: tuple(row[:4]))
+    return [pickle.loads(row[4]) for row in ordered]
+
+
+def _rows(table: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    import pyarrow as pa
+
+    columns = [table.column(name) for name in COLUMNS]
+    times = COLUMNS.index("maxTimestamp")
+    columns[times] = columns[times].cast(pa.int64())
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _take(stretch: Stretch, path: str, row: tuple[Any, ...]) -> None:
+    (_, _, _, position, size, base, last, count, codec, time_us, producer, epoch, sequence, *rest) = row
+    is_transactional, is_control, control_type, crc_ok, problem = rest
+    is_torn = problem is not None and problem.startswith(_TORN)
+    if base is None or is_torn or (problem is not None and crc_ok is not False):
+        text = f"{size:,} bytes are no batch: {(problem or '').removeprefix(_TORN)}"
+        stretch.note(AuditFinding(Kind.DAMAGE, Level.ERROR, stretch.where, path, position, None, text))
+        return
+    stretch.add(
+        AuditedBatch(
+            path=path,
+            position=position,
+            size_bytes=size,
+            base_offset=base,
+            last_offset=last,
+            record_count=-1 if count is None else count,
+            codec=codec,
+            max_timestamp_ms=-1 if time_us is None else time_us // 1000,
+            producer_id=-1 if producer is None else producer,
+            producer_epoch=-1 if epoch is None else epoch,
+            base_sequence=-1 if sequence is None else sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            crc_ok=crc_ok,
+            commits={"COMMIT": True, "ABORT": False}.get(control_type),
+        )
+    )
+
+
+def _sent(parts: Mapping[TopicPartition, tuple[int, int, Stretch]]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for where, (segment, position, stretch) in parts.items():
+        columns = (where.topic, where.partition, segment, position, pickle.dumps(stretch))
+        kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary())
+        names = ("topic", "partition", "segment", "position", "audit")
+        arrays = [pa.array([value], kind) for value, kind in zip(columns, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
