@@ -14,7 +14,12 @@ from urllib.parse import quote
 import attrs
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.broker_errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import (
+    InvalidProducerEpochError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from splashdam.model.errors import KafkaError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
@@ -155,6 +160,14 @@ class Decider:
             ProducerFencedError: a newer driver of this query decides now.
             KafkaError: nobody knows whether it counts; the next driver of the query will.
         """
+        try:
+            self._write(decision)
+        except (InvalidProducerEpochError, ProducerFencedError) as error:
+            raise ProducerFencedError(
+                f"query {self._query!r} runs twice: another driver decides now. Stop one of them"
+            ) from error
+
+    def _write(self, decision: Decision) -> None:
         with self._producer.transaction():
             written = self._producer.send(
                 self._topic, decision.encode(), key=self._query.encode(), partition=PARTITION
