@@ -26,4 +26,6 @@ def register(spark: SparkSession) -> None:
 
 def data_sources() -> list[type[DataSource]]:
     """All that this room adds to Spark."""
-    return []
+    from splashdam.pipeline.local_source.data_source import KafkaLocalDataSource
+
+    return [KafkaLocalDataSource]

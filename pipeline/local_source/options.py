@@ -9,9 +9,8 @@ from typing import Any, Final
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.values import IsolationLevel
 from splashdam.net.fetch_client import EARLIEST, LATEST
-from splashdam.pipeline.local_source.kafka_properties import client_properties
+from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.local_source.planning import Splitting
 from splashdam.pipeline.local_source.positions import (
     AtEdge,
@@ -54,7 +53,7 @@ MAX_RECORDS_PER_PARTITION = Option("maxRecordsPerPartition", integer(), None)
 FAIL_ON_DATA_LOSS = Option("failOnDataLoss", boolean, True)
 INCLUDE_HEADERS = Option("includeHeaders", boolean, False)
 GROUP_ID_PREFIX = Option("groupIdPrefix", text, None)
-POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(), 120_000)
+POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(), None)
 NUM_RETRIES = Option("fetchOffset.numRetries", integer(), 3)
 RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0), 10)
 INITIAL_OFFSETS_LOCATION = Option("initialOffsetsLocation", text, None)
@@ -111,11 +110,9 @@ class SourceOptions:
         max_records: see `Splitting`.
         fail_on_data_loss: whether lost records fail the query.
         include_headers: whether there is a column for them.
-        poll_timeout_ms: how long a task waits for records.
         patience: with ends that a broker does not know yet.
         initial_offsets_location: where a stream keeps its beginning.
-        isolation_level: whether records of transactions that are not committed are read.
-        kafka: the client's properties, by Kafka's names.
+        config: the cluster, and what is read of transactions.
     """
 
     subscription: Subscription
@@ -132,11 +129,9 @@ class SourceOptions:
     max_records: int | None
     fail_on_data_loss: bool
     include_headers: bool
-    poll_timeout_ms: int
     patience: Patience
     initial_offsets_location: str | None
-    isolation_level: IsolationLevel
-    kafka: Mapping[str, str]
+    config: ClusterConfig
 
     def splitting(self, cores: int | None) -> Splitting:
         """How ranges become tasks.
@@ -170,7 +165,6 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         _check_stream(options)
     else:
         _check_batch(options, start, end)
-    isolation_level, kafka = client_properties(options.kafka)
     for each in _WITHOUT_GROUPS:
         if options.is_given(each):
             logger.warning("%s has no effect: kafka-local reads without a consumer group", each.name)
@@ -189,12 +183,16 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         max_records=options[MAX_RECORDS_PER_PARTITION],
         fail_on_data_loss=options[FAIL_ON_DATA_LOSS],
         include_headers=options[INCLUDE_HEADERS],
-        poll_timeout_ms=options[POLL_TIMEOUT_MS],
         patience=Patience(options[NUM_RETRIES], options[RETRY_INTERVAL_MS]),
         initial_offsets_location=options[INITIAL_OFFSETS_LOCATION],
-        isolation_level=isolation_level,
-        kafka=kafka,
+        config=_config(options),
     )
+
+
+def _config(options: Options) -> ClusterConfig:
+    timeout_ms = options[POLL_TIMEOUT_MS]
+    patience = {} if timeout_ms is None else {"default.api.timeout.ms": str(timeout_ms)}
+    return ClusterConfig.from_options({**patience, **options.kafka})
 
 
 def _words(given: Mapping[str, str]) -> str:

@@ -6,7 +6,6 @@ import logging
 import pickle
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from local_source_kit import BOOTSTRAP, batch_options, stream_options
@@ -32,8 +31,7 @@ def test_defaults_are_those_of_sparks_connector() -> None:
     assert (batch.fail_on_data_loss, batch.include_headers, batch.latest_if_no_match) == (True, False, False)
     assert (stream.max_offsets, stream.min_offsets, stream.max_trigger_delay_ms) == (None, None, 900_000)
     assert (batch.patience.attempts, batch.patience.interval_ms) == (3, 10)
-    assert batch.poll_timeout_ms == 120_000
-    assert batch.isolation_level is IsolationLevel.READ_UNCOMMITTED
+    assert batch.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
 
 
 def test_trap_9_names_in_any_case() -> None:
@@ -56,7 +54,7 @@ def test_trap_11_options_that_were_lost() -> None:
     """Trap 11: CREATE TABLE … USING loses all of them; the message says so, and no default stands in."""
     with pytest.raises(KafkaConfigurationError, match="CREATE TABLE … USING loses options"):
         source_options({}, streaming=False)
-    with pytest.raises(KafkaConfigurationError, match=r"kafka.bootstrap.servers must be given"):
+    with pytest.raises(KafkaConfigurationError, match=r"kafka.bootstrap.servers is missing"):
         source_options({"subscribe": "t"}, streaming=False)
 
 
@@ -96,11 +94,11 @@ def test_subscriptions(given: dict[str, str], expected: object) -> None:
             {"kafka.auto.offset.reset": "latest"},
             "kafka.auto.offset.reset cannot be set: set the option startingOff",
         ),
-        ({"kafka.key.deserializer": "x"}, "keys come as bytes"),
-        ({"kafka.value.deserializer": "x"}, "values come as bytes"),
-        ({"kafka.enable.auto.commit": "true"}, "the checkpoint of the query keeps"),
-        ({"kafka.interceptor.classes": "x"}, "interceptors could change"),
-        ({"kafka.isolation.level": "committed"}, "must be read_committed or read_uncommitted"),
+        ({"kafka.key.deserializer": "x"}, "keys are read as bytes"),
+        ({"kafka.value.deserializer": "x"}, "values are read as bytes"),
+        ({"kafka.enable.auto.commit": "true"}, "no offsets are committed"),
+        ({"kafka.interceptor.classes": "x"}, "interceptors are not called"),
+        ({"kafka.isolation.level": "committed"}, "must be one of read_uncommitted, read_committed"),
     ],
 )
 def test_what_a_batch_refuses(given: dict[str, str], message: str) -> None:
@@ -144,16 +142,11 @@ def test_splitting() -> None:
 
 
 def test_properties_of_the_client() -> None:
-    """A consumer's own have no meaning here and no effect; the rest is the client's."""
-    given: dict[str, Any] = {
-        "kafka.isolation.level": "READ_COMMITTED",
-        "kafka.group.id": "g",
-        "kafka.max.poll.records": "10",
-        "kafka.security.protocol": "SSL",
-    }
-    options = batch_options(**given)
-    assert options.isolation_level is IsolationLevel.READ_COMMITTED
-    assert options.kafka == {"bootstrap.servers": "localhost:9092", "security.protocol": "SSL"}
+    """Go to the client; how long a task waits has two names."""
+    given = {"kafka.isolation.level": "READ_COMMITTED", "kafkaConsumer.pollTimeoutMs": "7000"}
+    config = batch_options(**given).config
+    assert config.isolation_level is IsolationLevel.READ_COMMITTED
+    assert config.fetch_settings(config.isolation_level).timeout_ms == 7000
 
 
 def test_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,104 @@
+"""What a task does: fetches a range of offsets, decodes it, and goes by the rule where records are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from splashdam.model.values import IsolationLevel, TopicPartition
+from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
+from splashdam.pipeline.local_source.data_loss import DataLoss
+from splashdam.pipeline.local_source.options import SourceOptions
+from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from splashdam.pipeline.decoding import RecordDecoder
+
+
+@attrs.frozen
+class Reading:
+    """How every task of a query reads; it travels to the workers, which connect by themselves.
+
+    Attributes:
+        config: the cluster, and what is read of transactions.
+        columns: what each record batch has.
+        loss: what happens where records are gone.
+    """
+
+    config: ClusterConfig
+    columns: Columns
+    loss: DataLoss
+
+    @classmethod
+    def of(cls, options: SourceOptions, columns: Columns) -> Reading:
+        """As a query's options say."""
+        return cls(options.config, columns, DataLoss(options.fail_on_data_loss))
+
+    def cluster(self) -> ClusterReader:
+        """This process's connections."""
+        return reader_for(self.config, self.config.isolation_level)
+
+    def read(self, whole: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range.
+
+        Raises:
+            DataLossError: some of them are gone, and the query is to fail then.
+            CorruptMessageError: a batch fails its checksum.
+        """
+        cluster = self.cluster()
+        first = whole.first
+        while first < whole.end:
+            decoder = self._decoder(whole, first)
+            try:
+                for fetched in cluster.read(whole.where, first, whole.end):
+                    yield from decoder.feed(fetched.batches, fetched.aborted)
+                if decoder.position < whole.end:  # a log that ends before, or a transaction that is open
+                    self.loss.report(
+                        f"{whole.where} cannot be read on from {decoder.position} to {whole.end}"
+                    )
+                first = whole.end
+            except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
+                first = self._after_loss(cluster, whole, decoder.position, error)
+            yield from decoder.finish()
+
+    def _decoder(self, whole: OffsetRange, first: int) -> RecordDecoder:
+        from splashdam.pipeline.decoding import RecordDecoder
+
+        return RecordDecoder(
+            whole.where,
+            self.columns,
+            first_offset=first,
+            end_offset=whole.end,
+            read_committed=self.config.isolation_level is IsolationLevel.READ_COMMITTED,
+        )
+
+    def _after_loss(
+        self, cluster: ClusterReader, whole: OffsetRange, position: int, failure: Exception
+    ) -> int:
+        """Where to read on."""
+        where = whole.where
+        if isinstance(failure, UnknownTopicOrPartitionError):
+            self.loss.report(
+                f"{where} is no longer there; offsets {position} to {whole.end - 1} were not read"
+            )
+            return whole.end
+        first, end = (_edge(cluster, where, edge) for edge in (EARLIEST, LATEST))
+        if position < first:
+            read_on = min(first, whole.end)
+            self.loss.report(f"{where} starts at {first}; offsets {position} to {read_on - 1} were not read")
+            return read_on
+        if position >= end:
+            self.loss.report(f"{where} ends at {end}; offsets {position} to {whole.end - 1} were not read")
+            return whole.end
+        raise failure  # the broker's answers contradict each other
+
+
+def _edge(cluster: ClusterReader, where: TopicPartition, edge: int) -> int:
+    return cluster.offsets(where.topic, [where.partition], edge)[where.partition]
