@@ -162,16 +162,19 @@ class FetchClient:
         """
 
         async def read(cluster: ClusterMetadata) -> list[FetchedPartition]:
-            return await self._fetch_once(cluster, topic, positions, _news)
+            return await self._fetch_once(cluster, topic, positions, self._settings, _news)
 
         return await self._persist(topic, f"records of {topic!r}", read)
 
-    async def fetch_batches(self, topic: str, positions: Mapping[int, int]) -> list[FetchedBatches]:
+    async def fetch_batches(
+        self, topic: str, positions: Mapping[int, int], *, max_partition_bytes: int | None = None
+    ) -> list[FetchedBatches]:
         """As `fetch`, with the batches as they stand in the log; nothing is unpacked, no checksum looked at.
 
         Args:
             topic: its name.
             positions: the offset to read next, by partition.
+            max_partition_bytes: instead of that of the settings.
 
         Returns:
             What the brokers say of each partition, news or not.
@@ -181,8 +184,12 @@ class FetchClient:
             CorruptMessageError: the header of a batch is damaged.
         """
 
+        limits = self._settings
+        if max_partition_bytes is not None:
+            limits = attrs.evolve(limits, max_partition_bytes=max_partition_bytes)
+
         async def read(cluster: ClusterMetadata) -> list[FetchedBatches]:
-            return await self._fetch_once(cluster, topic, positions, _as_they_are)
+            return await self._fetch_once(cluster, topic, positions, limits, _as_they_are)
 
         return await self._persist(topic, f"batches of {topic!r}", read)
 
@@ -247,7 +254,12 @@ class FetchClient:
         return found
 
     async def _fetch_once(
-        self, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int], read: Read[T]
+        self,
+        cluster: ClusterMetadata,
+        topic: str,
+        positions: Mapping[int, int],
+        limits: FetchSettings,
+        read: Read[T],
     ) -> list[T]:
         """One round: news of some leaders counts more than a failure of another; the next round meets it."""
         fetched: list[T] = []
@@ -256,7 +268,7 @@ class FetchClient:
         async def ask(node: Node, numbers: list[int]) -> None:
             try:
                 here = {number: positions[number] for number in numbers}
-                fetched.extend(read(await self._fetch_from(node, cluster, topic, here), here))
+                fetched.extend(read(await self._fetch_from(node, cluster, topic, here, limits), here))
             except KafkaError as error:
                 failures.append(error)
 
@@ -269,13 +281,18 @@ class FetchClient:
         return fetched
 
     async def _fetch_from(
-        self, node: Node, cluster: ClusterMetadata, topic: str, positions: Mapping[int, int]
+        self,
+        node: Node,
+        cluster: ClusterMetadata,
+        topic: str,
+        positions: Mapping[int, int],
+        limits: FetchSettings,
     ) -> list[FetchedBatches]:
         connection = await self._connections.to(node)
         topic_id = cluster.topics[topic].topic_id
         version = connection.version_for(FetchRequest)
-        request, version = fetch_request(topic, topic_id, positions, self._settings, version)
-        timeout_ms = self._settings.max_wait_ms + self._settings.request_timeout_ms
+        request, version = fetch_request(topic, topic_id, positions, limits, version)
+        timeout_ms = limits.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
         return read_fetch_response(response, topic, positions)
 

@@ -125,7 +125,7 @@ class RecordDecoder:
         while True:
             builder = self._builder = self._builder or self._new_builder()
             before = builder.record_count
-            is_whole = builder.add(batches, start)
+            is_whole = builder.add(batches, start, header)
             self._note_type(header, builder.record_count - before)
             if is_whole:
                 return

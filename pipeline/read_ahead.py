@@ -20,6 +20,10 @@ from splashdam.pipeline.trio_thread import TrioThread
 AHEAD = 2
 """Chunks that are fetched and not yet done with: the one that is decoded, and the one under way."""
 
+_GUESSED_BYTES = 1024
+"""What an offset may cost, as long as nothing is known."""
+_LEAST_BYTES = 64 * 1024
+
 
 class ReadAhead:
     """Fetches a range, chunk by chunk, no further ahead than there is room for.
@@ -47,6 +51,7 @@ class ReadAhead:
     ) -> None:
         self._loop, self._clients, self._settings, self._clock = loop, clients, settings, clock
         self._where, self._position, self._end_offset = where, first_offset, end_offset
+        self._bytes_per_offset: float = _GUESSED_BYTES
         self._room = trio.Semaphore(AHEAD)
         self._scope = trio.CancelScope()
         self._chunks: queue.SimpleQueue[FetchedBatches | BaseException | None] = queue.SimpleQueue()
@@ -84,6 +89,7 @@ class ReadAhead:
             fetched = await self._next(client)
             if fetched is None:
                 return
+            self._bytes_per_offset = len(fetched.batches) / (fetched.next_offset - self._position)
             self._position = fetched.next_offset
             self._chunks.put(fetched)
 
@@ -92,7 +98,9 @@ class ReadAhead:
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
             topic, partition = self._where
-            (fetched,) = await client.fetch_batches(topic, {partition: self._position})
+            (fetched,) = await client.fetch_batches(
+                topic, {partition: self._position}, max_partition_bytes=self._wanted_bytes()
+            )
             if fetched.next_offset > self._position:
                 return fetched
             if self._is_open(fetched):
@@ -103,6 +111,11 @@ class ReadAhead:
                     f" ms; asked for are those before {self._end_offset}, the high watermark is"
                     f" {fetched.high_watermark}"
                 )
+
+    def _wanted_bytes(self) -> int:
+        """No more than the rest of the range may take: what comes from behind it is thrown away."""
+        rest = self._bytes_per_offset * (self._end_offset - self._position)
+        return min(max(int(rest), _LEAST_BYTES), self._settings.max_partition_bytes)
 
     def _is_open(self, fetched: FetchedBatches) -> bool:
         committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED

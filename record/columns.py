@@ -189,10 +189,15 @@ class ColumnsBuilder:
         """Records taken so far."""
         return self._buffers.record_count
 
-    def add(self, data: Buffer, position: int = 0) -> bool:
+    def add(self, data: Buffer, position: int = 0, header: BatchHeader | None = None) -> bool:
         """Takes the wanted records of the batch that begins at ``position``, a control batch's marker too.
 
         Formats 0 and 1 are read as well, slowly. The checksum is not looked at (``stored_crc_ok``).
+
+        Args:
+            data: holds the whole batch.
+            position: where the batch begins.
+            header: the batch's, where the caller has parsed it already.
 
         Returns:
             Whether the batch is read to its end; False once there is no room for its next record, and
@@ -203,7 +208,7 @@ class ColumnsBuilder:
             UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
             IllegalStateError: the columns are finished.
         """
-        header = parse_stored_header(data, position)
+        header = header or parse_stored_header(data, position)
         if header.last_offset < self._first_offset or _begins_behind(header, self._last_offset):
             return True
         if header.magic == MAGIC:

@@ -17,6 +17,7 @@ from splashdam.pipeline.read_ahead import AHEAD, ReadAhead
 from splashdam.pipeline.trio_thread import TrioThread
 
 WHERE = TopicPartition("flights", 0)
+SIZE = 100_000
 
 
 class FakeClient:
@@ -24,15 +25,23 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.limits: list[int] = []
 
-    async def fetch_batches(self, topic: str, positions: Mapping[int, int]) -> list[FetchedBatches]:
+    async def fetch_batches(
+        self, topic: str, positions: Mapping[int, int], *, max_partition_bytes: int
+    ) -> list[FetchedBatches]:
         """The next record."""
         await trio.lowlevel.checkpoint()
         ((partition, offset),) = positions.items()
         self.asked.append(offset)
+        self.limits.append(max_partition_bytes)
         if offset == 9:
             raise ValueError("no more")
-        return [FetchedBatches(TopicPartition(topic, partition), memoryview(b""), [], offset + 1, 99, 99, 0)]
+        return [
+            FetchedBatches(
+                TopicPartition(topic, partition), memoryview(bytes(SIZE)), [], offset + 1, 99, 99, 0
+            )
+        ]
 
 
 @pytest.fixture
@@ -72,6 +81,16 @@ def test_memory_is_bounded(thread: TrioThread) -> None:
         thread.call(trio.testing.wait_all_tasks_blocked)
         assert len(client.asked) == min(taken + AHEAD - 1, 8)
     assert list(chunks) == []
+
+
+def test_short_ranges_ask_for_little(thread: TrioThread) -> None:
+    """As much as the rest of the range may take, by what came so far; never more than the settings allow."""
+    client = FakeClient()
+    list(reading(thread, client, 4))
+    assert client.limits == [65_536, 3 * SIZE, 2 * SIZE, SIZE]
+    client = FakeClient()
+    next(reading(thread, client, 2**40))
+    assert client.limits[0] == FetchSettings().max_partition_bytes
 
 
 def test_a_failure_comes_in_its_place(thread: TrioThread) -> None:
