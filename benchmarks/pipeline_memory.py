@@ -1,8 +1,8 @@
 """One large partition, and workers with little memory: ``python benchmarks/pipeline_memory.py --gib 4``.
 
 Reads the partition through `kafka-local` and `kafka-log` into nothing, with the address space of every Python
-worker limited to `--limit-mib` (Spark's ``spark.executor.pyspark.memory``, which is ``RLIMIT_AS``: whoever asks
-for more fails), and prints the largest resident memory that a worker has had.
+worker limited to `--limit-mib` (``spark.executor.pyspark.memory``, which is ``RLIMIT_AS``: whoever asks for
+more fails), and prints the largest resident memory that a worker has had.
 """
 
 from __future__ import annotations

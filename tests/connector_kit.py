@@ -87,13 +87,14 @@ class Stream:
         counts = [each["numInputRows"] for each in query.recentProgress]
         return [count for count in counts if count]
 
-    def run_into(self, word: str, topic: str) -> None:
+    def run_into(self, word: str, topic: str, **options: str) -> None:
         """Writes what there is to a topic, and ends."""
         frame = self._source({}).select("key", "value")
         query = (
             frame.writeStream.format(word)
             .option("kafka.bootstrap.servers", self._options["kafka.bootstrap.servers"])
             .option("topic", topic)
+            .options(**options)
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
             .start()

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from kafka_jars import VERSIONS, KafkaBroker, classpath
+from spark_fixture import spark
+
+__all__ = ["broker", "spark", "version"]
 
 
 @pytest.fixture(params=VERSIONS)
