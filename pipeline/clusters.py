@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from splashdam.client.connecting import TrackedConnect
+from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.net.clock import SystemClock
@@ -26,7 +27,7 @@ __all__ = ["EARLIEST", "LATEST", "ClusterConfig", "ClusterReader", "reader_for"]
 
 T = TypeVar("T")
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+_INTERNAL_TOPICS = INTERNAL_TOPICS | {"__share_group_state"}
 """Kafka's own, which no pattern of topics means."""
 
 
@@ -68,7 +69,7 @@ class ClusterReader:
         Raises:
             CannotConnectError: nobody listens at any address.
         """
-        return [name for name in self._ask(list_topics) if name not in INTERNAL_TOPICS]
+        return [name for name in self._ask(list_topics) if name not in _INTERNAL_TOPICS]
 
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers, ascending.
@@ -127,6 +128,11 @@ class ClusterReader:
         )
         yield from ahead.chunks()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return self._loop.is_closed
+
     def close(self) -> None:
         """Ends connections and thread; calls that wait raise ``IllegalStateError``."""
         self._loop.close()
@@ -150,16 +156,17 @@ _readers: dict[tuple[int, ClusterConfig, IsolationLevel], ClusterReader] = {}
 def reader_for(config: ClusterConfig, isolation_level: IsolationLevel) -> ClusterReader:
     """The reader of this process for a cluster: made once, kept for the tasks that follow.
 
-    A process that was forked gets one of its own.
+    A process that was forked gets one of its own, and so does who comes after one was closed.
 
     Raises:
         KafkaConfigurationError: a property has no sense, or a file is missing here.
     """
     key = os.getpid(), config, isolation_level
     with _lock:
-        if key not in _readers:
-            _readers[key] = ClusterReader(config, isolation_level)
-        return _readers[key]
+        reader = _readers.get(key)
+        if reader is None or reader.is_closed:
+            reader = _readers[key] = ClusterReader(config, isolation_level)
+        return reader
 
 
 @atexit.register

@@ -31,6 +31,11 @@ class TrioThread:
         self._thread.start()
         self._token, self.nursery = started.get()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended, or lives in another process."""
+        return self._pid != os.getpid() or not self._thread.is_alive()
+
     def call(self, task: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Runs a task in the loop and waits for what it returns, or raises what it raises.
 

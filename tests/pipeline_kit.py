@@ -68,8 +68,9 @@ class PartitionLog:
             self._open.setdefault(producer_id, []).extend(each.offset for each in found)
         self.next_offset += len(records)
 
-    def append_message(self, message: bytes) -> None:
-        """One entry of format 0 or 1, which holds one message."""
+    def append_message(self, message: bytes, count: int = 1) -> None:
+        """One entry of format 0 or 1; a wrapper holds several messages and has the last one's offset."""
+        self.next_offset += count - 1
         start = self._store(bytearray(message))
         magic, attributes = self.data[start + 16], self.data[start + 17]
         kind = -1 if magic == 0 else attributes >> 3 & 1

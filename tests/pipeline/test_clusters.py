@@ -205,4 +205,6 @@ def test_a_fork_gets_a_fresh_reader(kafka_broker: EmbeddedBroker) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert offsets_read(reader, where, 0, 10)[1] == 10
     reader.close()
-    reader_for(config, COMMITTED).close()
+    assert reader_for(config, UNCOMMITTED) is not reader
+    for level in (COMMITTED, UNCOMMITTED):
+        reader_for(config, level).close()

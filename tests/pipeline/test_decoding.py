@@ -15,7 +15,7 @@ from pipeline_kit import WHERE, PartitionLog, Row, rows_of
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.pipeline.schema import HEADERS, Columns, all_columns
-from splashdam.record.compression import Codec
+from splashdam.record.compression import Codec, Compression, compress
 
 pa = pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 decoding = pytest.importorskip("splashdam.pipeline.decoding", reason="needs splashdam[spark]")
@@ -29,11 +29,17 @@ RECORDS = st.lists(st.tuples(TIMES, BLOB, BLOB, PAIRS), min_size=1, max_size=8)
 PRODUCERS = st.sampled_from((-1, -1, 7, 8))
 
 
-def message(magic: int, attributes: int, value: bytes) -> bytes:
+def message(magic: int, attributes: int, value: bytes, offset: int = 0) -> bytes:
     """An entry of format 0 or 1."""
     time = struct.pack(">q", 5000) if magic else b""
     body = struct.pack(">bb", magic, attributes) + time + struct.pack(">ii", -1, len(value)) + value
-    return struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapper(count: int, attributes: int) -> bytes:
+    """An entry of format 1 that holds several."""
+    inner = b"".join(message(1, 0, b"inner", offset) for offset in range(count))
+    return message(1, attributes | Codec.GZIP, compress(inner, Compression(Codec.GZIP)))
 
 
 @st.composite
@@ -42,7 +48,7 @@ def logs(draw: st.DrawFn) -> PartitionLog:
     log = PartitionLog()
     log.skip(draw(st.integers(0, 5)))
     for _ in range(draw(st.integers(0, 8))):
-        kind = draw(st.sampled_from(("batch", "batch", "batch", "end", "hole", "message")))
+        kind = draw(st.sampled_from(("batch", "batch", "batch", "end", "hole", "message", "set")))
         if kind == "batch":
             append_time_ms = draw(st.none() | TIMES)
             codec, producer_id = draw(st.sampled_from(Codec)), draw(PRODUCERS)
@@ -51,6 +57,9 @@ def logs(draw: st.DrawFn) -> PartitionLog:
             log.end(draw(st.sampled_from((7, 8))), commit=draw(st.booleans()))
         elif kind == "hole":
             log.skip(draw(st.integers(1, 4)))
+        elif kind == "set":
+            count = draw(st.integers(2, 4))
+            log.append_message(wrapper(count, draw(st.sampled_from((0, 8)))), count)
         else:
             magic = draw(st.integers(0, 1))
             log.append_message(message(magic, draw(st.sampled_from((0, 8))) if magic else 0, b"old"))
