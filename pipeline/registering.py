@@ -27,5 +27,6 @@ def register(spark: SparkSession) -> None:
 def data_sources() -> list[type[DataSource]]:
     """All that this room adds to Spark."""
     from splashdam.pipeline.local_source.data_source import KafkaLocalDataSource
+    from splashdam.pipeline.log_source.data_source import KafkaLogDataSource
 
-    return [KafkaLocalDataSource]
+    return [KafkaLocalDataSource, KafkaLogDataSource]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,7 +24,13 @@ _SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _WITH_SETTINGS = {"s3": "S3FileSystem", "gs": "GcsFileSystem"}
 _OF_ARROW = frozenset({"file", "hdfs", "viewfs", "abfs", "abfss", *_WITH_SETTINGS})
 _SECONDS = frozenset({"connect_timeout", "request_timeout"})
+_USER = re.compile(r"//[^/@]*@")
 _MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+def _without_secrets(uri: str) -> str:
+    """Keys stand before an ``@``, or behind the question mark."""
+    return _USER.sub("//", uri.partition("?")[0])
 
 
 @attrs.frozen
@@ -35,7 +42,7 @@ class Location:
         settings: what Arrow's or fsspec's filesystem is made with, by names: ``endpoint_override``, …
     """
 
-    uri: str
+    uri: str = attrs.field(repr=_without_secrets)
     settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)  # keys may be among them
 
     def open(self) -> tuple[LogFiles, str]:
@@ -85,7 +92,7 @@ class LogFiles:
     def shown(self, path: str) -> str:
         """A path as the user would write it."""
         below = path.removeprefix(self._root)
-        return self._uri.partition("?")[0].rstrip("/") + below if below != path else path
+        return _without_secrets(self._uri).rstrip("/") + below if below != path else path
 
     def list(self, path: str) -> list[Entry]:
         """What is in a directory, by name.
@@ -179,8 +186,7 @@ def _opened(_: int, uri: str, settings: tuple[tuple[str, str], ...]) -> tuple[pa
     try:
         filesystem, path = _open(uri, {name: _value(name, text) for name, text in settings})
     except (OSError, ValueError, TypeError, ImportError) as error:
-        shown = uri.partition("?")[0]  # behind it there may be secrets
-        raise KafkaConfigurationError(f"cannot open {shown}: {error}") from error
+        raise KafkaConfigurationError(f"cannot open {_without_secrets(uri)}: {error}") from error
     return filesystem, path.rstrip("/") or path
 
 

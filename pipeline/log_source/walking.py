@@ -148,15 +148,24 @@ class Walk:
         return _Stop(size) if at + size > len(data) and not may_lack else None
 
     def _damage(self, position: int, end: int, reason: str, due: int, *, is_cut: bool) -> Damage:
+        header = _header(self.file, position)
         if is_zeros(self.file, position):
             return Damage(position, self.file.end - position, reason, True, True, None)
-        behind = self.hints.after(position, end)
-        if behind is None:
-            behind = find_batch(self.file, position + 1, end, due)
+        behind = self._behind(position, end, header, due)
         if behind is None and is_cut:
             behind = end
         stop = self.file.end if behind is None else behind
-        return Damage(position, stop - position, reason, behind is None, False, _header(self.file, position))
+        return Damage(position, stop - position, reason, behind is None, False, header)
+
+    def _behind(self, position: int, end: int, header: BatchHeader | None, due: int) -> int | None:
+        """Where the next batch is: where the damaged one says that it ends, else wherever one is found."""
+        if header is not None and position + header.size_bytes < end:
+            found = sound_batch_at(self.file, position + header.size_bytes)
+            if found is not None and found.base_offset >= due:
+                return position + header.size_bytes
+        known = self.hints.after(position, end)
+        nearer = find_batch(self.file, position + 1, end if known is None else known, due)
+        return known if nearer is None else nearer
 
 
 def _header(file: LogFile, position: int) -> BatchHeader | None:

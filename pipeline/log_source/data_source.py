@@ -1,0 +1,114 @@
+"""``kafka-log`` as Spark knows it: slices are planned once, tasks read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.filters import EVERY_ROW, WantedRows, wanted_rows
+from splashdam.pipeline.local_source.batch_planning import batch_ranges
+from splashdam.pipeline.local_source.data_source import filters_come
+from splashdam.pipeline.log_source.batches import batch_columns, batch_ddl, read_batches
+from splashdam.pipeline.log_source.offline import OfflineLogs
+from splashdam.pipeline.log_source.options import NAME, LogOptions, log_options
+from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.records import RecordRules, read_records
+from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.pipeline.schema import Columns, all_columns, columns_of, ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+
+class KafkaLogDataSource(DataSource):
+    """Segment files as rows: records, or with ``mode=batches`` record batches, without any broker.
+
+    Columns and options are those of ``kafka-local``, with ``path`` for a cluster's address; docs/pipeline.md.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for ``spark.read.format``."""
+        return NAME
+
+    def schema(self) -> str:
+        """All columns of the mode, with ``headers`` where ``includeHeaders`` says so."""
+        options = log_options(self.options)
+        return batch_ddl() if options.batches else ddl(all_columns(options.include_headers))
+
+    def reader(self, schema: StructType) -> LogReader:
+        """Reads a batch.
+
+        Args:
+            schema: the columns that are read; ``DataFrameReader.schema`` may name fewer than there are.
+
+        Raises:
+            KafkaConfigurationError: an option or a column is wrong.
+        """
+        options = log_options(self.options)
+        columns = batch_columns(schema) if options.batches else columns_of(schema, options.include_headers)
+        return (FilteringLogReader if filters_come() else LogReader)(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """There is none.
+
+        Raises:
+            KafkaConfigurationError: always.
+        """
+        raise KafkaConfigurationError(
+            f"{NAME} reads files as they are and has no stream: read with kafka-local, which follows a topic"
+        )
+
+
+class LogReader(DataSourceReader):
+    """Reads without looking at filters, which Spark applies.
+
+    Args:
+        options: of the query.
+        columns: those that are read; with ``mode=batches`` their names.
+    """
+
+    def __init__(self, options: LogOptions, columns: Columns | tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._wanted: WantedRows = EVERY_ROW
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each slice. Lists the directories, and changes nothing."""
+        options = self._options
+        logs = OfflineLogs(options.locations, read_committed=options.read_committed)
+        return [
+            InputPartition(each)
+            for whole in batch_ranges(options, logs, self._wanted)
+            for each in logs.slices(whole.where, whole.first, whole.end, max_bytes=options.max_bytes)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice; none of Spark's own partition, which stands for an empty list."""
+        if partition.value is None:
+            return iter(())
+        whole: LogSlice = partition.value
+        options, columns = self._options, self._columns
+        if not isinstance(columns, Columns):
+            headers_only = not options.check_crcs
+            return read_batches(
+                whole, columns, ReadingRules(options.fails, options.check_crcs, headers_only=headers_only)
+            )
+        reading = ReadingRules(options.fails, is_checked_later=options.fails)
+        since_ms = self._wanted.timestamps_ms.first
+        return read_records(whole, RecordRules(columns, options.read_committed, since_ms, reading))
+
+
+class FilteringLogReader(LogReader):
+    """Leaves out what cannot pass the filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Notes the filters, and returns them all: Spark applies them again, since what is left out is whole
+        batches."""
+        self._wanted = wanted_rows(filters)
+        return filters
