@@ -1,0 +1,163 @@
+"""Topics into a table, each record exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.pipeline.jobs.progress import OnProgress, follow
+from splashdam.pipeline.local_source.options import includes_headers
+from splashdam.pipeline.schema import all_columns
+from splashdam.pipeline.tables.opening import open_table
+from splashdam.pipeline.tables.streaming import (
+    CommittedBatch,
+    OnCommit,
+    files_into_table,
+    into_table,
+    table_schema,
+)
+from splashdam.pipeline.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+"""Makes other rows of a stream's rows, with Spark's functions: filters, columns that are parsed or left
+out."""
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """The table that records go to.
+
+    Attributes:
+        table_format: ``parquet``, ``delta`` or ``iceberg``.
+        place: a folder, or an address in object storage.
+        partition_by: columns whose values choose the folder; ``date`` is the day of ``timestamp`` in UTC.
+        options: see `splashdam.pipeline.tables.open_table`.
+    """
+
+    table_format: str
+    place: str | os.PathLike[str]
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+    def open(self, schema: object) -> Table:
+        """The table for rows of an Arrow schema; made, or given the columns that are new."""
+        return open_table(
+            self.table_format, self.place, schema=schema, partition_by=self.partition_by, options=self.options
+        )
+
+
+@attrs.define
+class IngestReport:
+    """What an ingest did since it was started.
+
+    Attributes:
+        batches: micro-batches that are new in the table.
+        records: records that are new in the table.
+        files: files that are new in the table.
+        batches_found: micro-batches that were in the table already: the last run ended between the table's
+            commit and Spark's.
+    """
+
+    batches: int = 0
+    records: int = 0
+    files: int = 0
+    batches_found: int = 0
+
+    def add(self, batch: CommittedBatch) -> None:
+        """Counts one."""
+        self.batches += batch.file_count > 0
+        self.records += batch.record_count
+        self.files += batch.file_count
+        self.batches_found += batch.was_there
+
+
+def ingest(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    target: Target,
+    *,
+    checkpoint: str | os.PathLike[str],
+    transform: Transform | None = None,
+    trigger_seconds: float | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> IngestReport:
+    """Brings records of topics into a table, until all that were there are in it, or for ever.
+
+    Started again with the same checkpoint it goes on where it was, wherever it was killed: the table's own
+    log says which micro-batches it has.
+
+    Args:
+        spark: the session.
+        source: options of ``kafka-local``; it begins at the earliest offsets unless told otherwise.
+        target: the table.
+        checkpoint: where Spark keeps how far the query is; it belongs to this table.
+        transform: makes rows of other columns; without it the table has Kafka's columns, and is filled
+            faster.
+        trigger_seconds: how often to look for new records, 0 for without a pause; None to take what is there
+            now and return.
+        on_progress: is told of each micro-batch.
+
+    Raises:
+        KafkaConfigurationError: an option is wrong, or the table has other columns or partitions.
+        StreamingQueryException: a micro-batch failed; start again to repeat it.
+    """
+    report = IngestReport()
+    query = start_ingest(
+        spark,
+        source,
+        target,
+        checkpoint=checkpoint,
+        transform=transform,
+        trigger_seconds=trigger_seconds,
+        on_commit=report.add,
+    )
+    follow(query, on_progress)
+    return report
+
+
+def start_ingest(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    target: Target,
+    *,
+    checkpoint: str | os.PathLike[str],
+    transform: Transform | None = None,
+    trigger_seconds: float | None = None,
+    on_commit: OnCommit | None = None,
+) -> StreamingQuery:
+    """As ``ingest``, without waiting.
+
+    Args:
+        on_commit: is told of each micro-batch once it is in the table, in a thread of its own.
+    """
+    place = os.fspath(checkpoint)
+    options = {"startingOffsets": "earliest", "initialOffsetsLocation": f"{place}/initial-offsets", **source}
+    if transform is None:
+        writer = _files(spark, options, target, on_commit)
+    else:
+        rows = transform(spark.readStream.format("kafka-local").options(**options).load())
+        writer = into_table(rows, target.open(table_schema(rows)), on_commit)
+    writer = writer.option("checkpointLocation", place)
+    if trigger_seconds is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{trigger_seconds} seconds").start()
+
+
+def _files(
+    spark: SparkSession, options: Mapping[str, str], target: Target, on_commit: OnCommit | None
+) -> DataStreamWriter:
+    from splashdam.pipeline.jobs.ingest_source import FORMAT, IngestSource
+    from splashdam.pipeline.tables.files_sink import WRITING, writing_to_text
+
+    table = target.open(all_columns(includes_headers(options)).arrow)
+    spark.dataSource.register(IngestSource)
+    given = {**options, WRITING: writing_to_text(table.writing())}
+    return files_into_table(spark.readStream.format(FORMAT).options(**given).load(), table, on_commit)

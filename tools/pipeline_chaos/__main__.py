@@ -1,0 +1,156 @@
+"""Kills a running ingest again and again, at random points, while records keep coming; then counts.
+
+One driver process ingests a topic into a Parquet, a Delta and an Iceberg table at once. Killed are Python workers
+in the middle of their tasks, the driver at any time, and the driver between the commit to one of the tables and
+Spark's own. In the end each table has each record of the log exactly once. Status 1 if not. Needs Linux (/proc)
+and Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline_chaos.checking import compare, read_log
+from pipeline_chaos.driver import TOPIC
+from pipeline_chaos.driving import Driver, DriverStuck
+from pipeline_chaos.sending import PARTITIONS, Sender
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from splashdam import EmbeddedBroker
+from splashdam.pipeline.java import JavaMissingError, need_java
+from splashdam.pipeline.tables import FORMATS
+from splashdam.testing.topics import create_topic
+
+KINDS = ("worker", "driver", "commit")
+CANNOT_RUN = 2
+
+
+class Run:
+    """One run, from an empty folder to the verdict."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, servers: str, console: Console) -> None:
+        self._options = options
+        self._folder = folder
+        self._servers = servers
+        self._console = console
+        self._dice = random.Random(options.seed)
+        self._driver = Driver(servers, folder)
+        self._sender = Sender(servers, options.rate)
+
+    def run(self) -> int:
+        """Everything, in order; the status of the command."""
+        self._sender.start()
+        try:
+            with self._bar() as bar:
+                task = bar.add_task("kills", total=self._options.kills)
+                for number, (kind, table_format) in enumerate(self._plan(), 1):
+                    self._say(number, self._kill(kind, table_format))
+                    bar.advance(task)
+            self._sender.stop()
+            self._finish()
+        except DriverStuck as stuck:
+            self._console.print(f"violated: {stuck}", markup=False)
+            return 1
+        finally:
+            self._sender.stop()
+            self._driver.destroy()
+        return self._verdict()
+
+    def _bar(self) -> Progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        return Progress(*columns, console=self._console)
+
+    def _plan(self) -> list[tuple[str, str]]:
+        """Each kind and each format in turn, so that none is left out; the dice say which comes first."""
+        kinds, formats = list(KINDS), list(FORMATS)
+        self._dice.shuffle(kinds)
+        self._dice.shuffle(formats)
+        turns = range(self._options.kills)
+        return [(kinds[turn % 3], formats[(turn + turn // 3) % 3]) for turn in turns]
+
+    def _say(self, number: int, what: str) -> None:
+        self._console.print(f"kill {number}: {what}, {self._sender.sent:,} records sent", highlight=False)
+
+    def _kill(self, kind: str, table_format: str) -> str:
+        if not self._driver.is_running:
+            self._driver.start()
+        self._driver.wait_for_commit(table_format)
+        time.sleep(self._dice.uniform(0, self._options.pause))
+        if kind == "worker":
+            return self._kill_worker(table_format)
+        if kind == "commit":
+            self._driver.die_after_commit(table_format)
+            return f"the driver between the commit to {table_format} and Spark's"
+        self._driver.kill()
+        return f"the driver, somewhere behind a commit to {table_format}"
+
+    def _kill_worker(self, table_format: str) -> str:
+        while not (workers := self._driver.workers()):
+            self._driver.wait_for_commit()
+        victim = self._dice.choice(workers)
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        try:
+            self._driver.wait_for_commit(table_format)
+        except DriverStuck:
+            # A worker that plans for Spark fails its query; whoever runs a driver starts it again.
+            if self._driver.is_running:
+                raise
+            self._driver.wait_for_end()
+            return f"worker {victim}, and the driver ended of it"
+        return f"worker {victim}, and {table_format} went on"
+
+    def _finish(self) -> None:
+        if self._driver.is_running:
+            self._driver.kill()
+        self._driver.start("finish")
+        status = self._driver.wait_for_end()
+        if status:
+            raise DriverStuck(f"the last driver ended with status {status}: {self._driver.last_words()}")
+
+    def _verdict(self) -> int:
+        log = read_log(self._servers, PARTITIONS)
+        verdicts = {each: compare(each, self._folder / each, log) for each in FORMATS}
+        for table_format, verdict in verdicts.items():
+            if not verdict.is_good:
+                self._console.print(f"violated: {table_format}: {verdict}", markup=False)
+        gaps, twice = (sum(getattr(each, name) for each in verdicts.values()) for name in ("gaps", "duplicates"))
+        is_good = all(verdict.is_good for verdict in verdicts.values()) and len(log) == self._sender.sent
+        word = "verified" if is_good else "violated"
+        print(f"{word}: {len(log)} records, {gaps} gaps, {twice} duplicates after {self._options.kills} kills")
+        return int(not is_good)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline_chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20, help="in all (20)")
+    parser.add_argument("--seed", type=int, default=0, help="of the dice; time is not repeated (0)")
+    parser.add_argument("--rate", type=int, default=2000, help="records per second (2000)")
+    parser.add_argument("--pause", type=float, default=1.5, help="most seconds from a commit to a kill (1.5)")
+    options = parser.parse_args()
+    if not Path("/proc/self/stat").exists():
+        parser.error("this needs Linux: it finds processes in /proc")
+    try:
+        need_java()
+    except JavaMissingError as missing:
+        print(missing)
+        return CANNOT_RUN
+    # The processes started here import this package from where this one did.
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    with tempfile.TemporaryDirectory(prefix="splashdam-chaos-", ignore_cleanup_errors=True) as folder:
+        with EmbeddedBroker(Path(folder) / "data", port=0) as broker:
+            create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
+            return Run(options, Path(folder), broker.bootstrap_servers, Console(stderr=True)).run()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

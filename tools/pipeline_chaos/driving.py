@@ -1,0 +1,141 @@
+"""The driver from outside: started, listened to, killed, waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_START_SECONDS = 120
+_END_SECONDS = 60
+_STEP_SECONDS = 0.05
+
+
+class DriverStuck(Exception):
+    """It did not do in time what it does every time; the text has what it wrote last."""
+
+
+class Driver:
+    """Processes one after the other, each with the sessions's JVM and workers.
+
+    Args:
+        servers: of the cluster.
+        folder: of tables, checkpoints and the drivers' log.
+    """
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder
+        self._log = folder / "driver.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._commits: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, how: str = "stream") -> None:
+        """Begins; ``how`` is ``finish`` for one that ends by itself."""
+        command = [sys.executable, "-m", "pipeline_chaos.driver", self._servers, str(self._folder), how]
+        self._commits = queue.SimpleQueue()
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # by its number all children are found again
+            )
+        threading.Thread(target=self._listen, args=(self._process, self._commits), daemon=True).start()
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[str], commits: queue.SimpleQueue[dict[str, Any]]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            commits.put(json.loads(line))
+
+    def wait_for_commit(self, table_format: str | None = None) -> dict[str, Any]:
+        """The next commit to a table, or to this one.
+
+        Raises:
+            DriverStuck: it does not come, or the driver ended.
+        """
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                commit = self._commits.get(timeout=_STEP_SECONDS)
+            except queue.Empty:
+                if not self.is_running:
+                    break
+                continue
+            if table_format in (None, commit["format"]):
+                return commit
+        raise DriverStuck(f"no commit to {table_format or 'any table'}: {self.last_words()}")
+
+    def die_after_commit(self, table_format: str) -> None:
+        """Has it end between the next commit to this table and Spark's; returns when it has."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"die {table_format}\n")
+        self._process.stdin.flush()
+        self.wait_for_end()
+
+    def kill(self) -> None:
+        """SIGKILL of the driver alone: its JVM and workers have to notice."""
+        if self._process is not None and self.is_running:
+            self._process.send_signal(signal.SIGKILL)
+        self.wait_for_end()
+
+    def workers(self) -> list[int]:
+        """Process numbers of the Python workers that run tasks."""
+        daemons = {pid for pid, _, words in self._children() if "pyspark.daemon" in words}
+        return sorted(pid for pid, parent, _ in self._children() if parent in daemons)
+
+    def wait_for_end(self) -> int:
+        """Its status, once it and all that it had started are gone."""
+        assert self._process is not None
+        status = self._process.wait(_START_SECONDS + _END_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        deadline = time.monotonic() + _END_SECONDS
+        while children := [pid for pid, _, _ in self._children()]:
+            if time.monotonic() > deadline:
+                raise DriverStuck(f"processes {children} outlive the driver")
+            time.sleep(_STEP_SECONDS)
+        return status
+
+    def _children(self) -> Iterator[tuple[int, int, str]]:
+        """Number, parent and command line of all processes of the driver's session that are alive."""
+        assert self._process is not None
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                words = (entry / "cmdline").read_text()
+            except OSError:  # has ended by now
+                continue
+            if int(session) == self._process.pid and state != "Z":
+                yield int(entry.name), int(parent), words
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+
+    def destroy(self) -> None:
+        """Ends it and all of its children, whatever state they are in."""
+        if self._process is not None:
+            for pid, _, _ in self._children():
+                os.kill(pid, signal.SIGKILL)
+            self._process.wait()
