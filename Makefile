@@ -14,12 +14,13 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 SEED ?= 0
+KILLS ?= 20
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 # Spark's own Kafka connector for `make spark-connector`: the installed Spark's, or the newest that is published.
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -69,6 +70,9 @@ storm: setup  ## MINUTES of sending to three brokers that are killed, moved and 
 
 fuzz: setup  ## MINUTES of hostile requests of every API against brokers in memory
 	$(BIN)/python tests/fuzz_broker.py --minutes $(MINUTES)
+
+pipeline-chaos: setup  ## KILLS of workers and drivers while topics are ingested into tables; then every record is counted
+	PYTHONPATH=tools $(BIN)/python -m pipeline_chaos --kills $(KILLS) --seed $(SEED)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from splashdam.pipeline.jobs.progress import OnProgress, follow
+from splashdam.pipeline.jobs.progress import BatchProgress, OnProgress, follow
 from splashdam.pipeline.local_source.options import includes_headers
 from splashdam.pipeline.schema import all_columns
 from splashdam.pipeline.tables.opening import open_table
@@ -110,6 +110,15 @@ def ingest(
         StreamingQueryException: a micro-batch failed; start again to repeat it.
     """
     report = IngestReport()
+    records: dict[int, int] = {}
+
+    def count(batch: CommittedBatch) -> None:
+        report.add(batch)
+        records[batch.batch] = batch.record_count
+
+    def tell(progress: BatchProgress) -> None:
+        on_progress(_in_records(progress, records.pop(progress.batch, 0)))
+
     query = start_ingest(
         spark,
         source,
@@ -117,10 +126,16 @@ def ingest(
         checkpoint=checkpoint,
         transform=transform,
         trigger_seconds=trigger_seconds,
-        on_commit=report.add,
+        on_commit=count,
     )
-    follow(query, on_progress)
+    follow(query, tell)
     return report
+
+
+def _in_records(progress: BatchProgress, records: int) -> BatchProgress:
+    """Spark counts what the source yields, and that may be files."""
+    each = records / progress.rows if progress.rows else 0
+    return attrs.evolve(progress, rows=records, rows_per_second=progress.rows_per_second * each)
 
 
 def start_ingest(
@@ -155,9 +170,10 @@ def _files(
     spark: SparkSession, options: Mapping[str, str], target: Target, on_commit: OnCommit | None
 ) -> DataStreamWriter:
     from splashdam.pipeline.jobs.ingest_source import FORMAT, IngestSource
-    from splashdam.pipeline.tables.files_sink import WRITING, writing_to_text
+    from splashdam.pipeline.option_values import to_text
+    from splashdam.pipeline.tables.files_sink import WRITING
 
     table = target.open(all_columns(includes_headers(options)).arrow)
     spark.dataSource.register(IngestSource)
-    given = {**options, WRITING: writing_to_text(table.writing())}
+    given = {**options, WRITING: to_text(table.writing())}
     return files_into_table(spark.readStream.format(FORMAT).options(**given).load(), table, on_commit)

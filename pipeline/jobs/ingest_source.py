@@ -14,9 +14,10 @@ from pyspark.sql.datasource import DataSource, InputPartition
 
 from splashdam.pipeline.local_source.options import SourceOptions, source_options
 from splashdam.pipeline.local_source.stream_reader import StreamReader
+from splashdam.pipeline.option_values import from_text
 from splashdam.pipeline.schema import all_columns
 from splashdam.pipeline.tables.data_files import FILES_DDL, files_to_arrow
-from splashdam.pipeline.tables.files_sink import WRITING, writing_from_text
+from splashdam.pipeline.tables.files_sink import WRITING
 from splashdam.pipeline.tables.writing import Writing, write_files
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class IngestSource(DataSource):
 
     def streamReader(self, schema: StructType) -> IngestReader:
         given = {name: value for name, value in self.options.items() if name.lower() != WRITING}
-        return IngestReader(source_options(given, streaming=True), writing_from_text(self.options[WRITING]))
+        return IngestReader(source_options(given, streaming=True), from_text(self.options[WRITING]))
 
 
 class IngestReader(StreamReader):

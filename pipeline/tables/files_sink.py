@@ -5,10 +5,8 @@ Spark's ``mapInArrow`` would do the same, and asks for pandas.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import pickle
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ import attrs
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from splashdam.model.errors import IllegalArgumentError
+from splashdam.pipeline.option_values import from_text, to_text
 from splashdam.pipeline.tables.data_files import DataFile, files_from_rows
 from splashdam.pipeline.tables.writing import Writing, write_files
 
@@ -30,17 +29,6 @@ FORMAT = "splashdam-files"
 WRITING = "secret.writing"
 """Keys of object storage may be in it, and Spark hides options whose names say so."""
 HAND_OVER = "handOver"
-
-
-def writing_to_text(writing: Writing) -> str:
-    """As the value of an option."""
-    return base64.b64encode(pickle.dumps(writing)).decode()
-
-
-def writing_from_text(text: str) -> Writing:
-    """What ``writing_to_text`` made."""
-    writing: Writing = pickle.loads(base64.b64decode(text))
-    return writing
 
 
 @attrs.frozen
@@ -60,7 +48,7 @@ class FilesSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
         if overwrite:
             raise IllegalArgumentError(f"{FORMAT} appends")
-        return FilesWriter(writing_from_text(self.options[WRITING]), self.options[HAND_OVER])
+        return FilesWriter(from_text(self.options[WRITING]), self.options[HAND_OVER])
 
 
 @attrs.frozen
@@ -96,7 +84,7 @@ def write_rows(rows: DataFrame, writing: Writing) -> list[DataFile]:
     """
     descriptor, hand_over = tempfile.mkstemp(prefix="splashdam-files-", suffix=".json")
     os.close(descriptor)
-    options = {WRITING: writing_to_text(writing), HAND_OVER: hand_over}
+    options = {WRITING: to_text(writing), HAND_OVER: hand_over}
     try:
         rows.write.format(FORMAT).options(**options).mode("append").save()
         with open(hand_over, encoding="utf-8") as file:

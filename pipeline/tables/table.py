@@ -160,9 +160,13 @@ class Table(ABC):
         Args:
             columns: which; all of them by default.
         """
-        wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         for part in self.parts():
-            yield from read_part(self.location, part, wanted)
+            yield from self.iter_part(part, columns)
+
+    def iter_part(self, part: TablePart, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one of its files; ``columns`` as of ``iter_rows``."""
+        wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        yield from read_part(self.location, part, wanted)
 
 
 def _is_ours(path: str) -> bool:

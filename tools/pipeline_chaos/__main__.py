@@ -1,9 +1,9 @@
 """Kills a running ingest again and again, at random points, while records keep coming; then counts.
 
-One driver process ingests a topic into a Parquet, a Delta and an Iceberg table at once. Killed are Python workers
-in the middle of their tasks, the driver at any time, and the driver between the commit to one of the tables and
-Spark's own. In the end each table has each record of the log exactly once. Status 1 if not. Needs Linux (/proc)
-and Java.
+One driver process ingests a topic into a Parquet, a Delta and an Iceberg table at once. Killed are Python
+workers in the middle of their tasks, the driver at any time, and the driver between the commit to one of the
+tables and Spark's own. In the end each table has each record of the log exactly once. Status 1 if not. Needs
+Linux (/proc) and Java.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 from pipeline_chaos.checking import compare, read_log
 from pipeline_chaos.driver import TOPIC
 from pipeline_chaos.driving import Driver, DriverStuck
 from pipeline_chaos.sending import PARTITIONS, Sender
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from splashdam import EmbeddedBroker
 from splashdam.pipeline.java import JavaMissingError, need_java
 from splashdam.pipeline.tables import FORMATS
@@ -122,10 +122,14 @@ class Run:
         for table_format, verdict in verdicts.items():
             if not verdict.is_good:
                 self._console.print(f"violated: {table_format}: {verdict}", markup=False)
-        gaps, twice = (sum(getattr(each, name) for each in verdicts.values()) for name in ("gaps", "duplicates"))
+        gaps, twice = (
+            sum(getattr(each, name) for each in verdicts.values()) for name in ("gaps", "duplicates")
+        )
         is_good = all(verdict.is_good for verdict in verdicts.values()) and len(log) == self._sender.sent
         word = "verified" if is_good else "violated"
-        print(f"{word}: {len(log)} records, {gaps} gaps, {twice} duplicates after {self._options.kills} kills")
+        print(
+            f"{word}: {len(log)} records, {gaps} gaps, {twice} duplicates after {self._options.kills} kills"
+        )
         return int(not is_good)
 
 
@@ -146,10 +150,12 @@ def main() -> int:
         return CANNOT_RUN
     # The processes started here import this package from where this one did.
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-    with tempfile.TemporaryDirectory(prefix="splashdam-chaos-", ignore_cleanup_errors=True) as folder:
-        with EmbeddedBroker(Path(folder) / "data", port=0) as broker:
-            create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
-            return Run(options, Path(folder), broker.bootstrap_servers, Console(stderr=True)).run()
+    with (
+        tempfile.TemporaryDirectory(prefix="splashdam-chaos-", ignore_cleanup_errors=True) as folder,
+        EmbeddedBroker(Path(folder) / "data", port=0) as broker,
+    ):
+        create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        return Run(options, Path(folder), broker.bootstrap_servers, Console(stderr=True)).run()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 from kafka import KafkaConsumer, TopicPartition
-from pipeline_chaos.driver import TOPIC
 
+from pipeline_chaos.driver import TOPIC
 from splashdam.pipeline.tables import existing_table
 
 Records = Mapping[tuple[int, int], bytes]
@@ -40,7 +40,9 @@ class Verdict:
 def read_log(servers: str, partitions: int) -> Records:
     """All records of the topic, read by kafka-python."""
     found: dict[tuple[int, int], bytes] = {}
-    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False
+    )
     wanted = [TopicPartition(TOPIC, number) for number in range(partitions)]
     consumer.assign(wanted)
     ends = consumer.end_offsets(wanted)

@@ -1,7 +1,7 @@
 """The process that is killed: one Spark session, and an ingest into a table of each format.
 
-It prints a line of JSON for each micro-batch that is in a table. The line ``die FORMAT`` on its standard input
-makes it end by SIGKILL after the next commit to that table, before Spark hears of it.
+It prints a line of JSON for each micro-batch that is in a table. The line ``die FORMAT`` on its standard
+input makes it end by SIGKILL after the next commit to that table, before Spark hears of it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 from pipeline_chaos.driver import TOPIC
-
 from splashdam import KafkaProducer
 
 PARTITIONS = 3
@@ -45,7 +44,10 @@ class Sender:
             while True:
                 for number in range(self.sent, self.sent + self._per_turn):
                     producer.send(
-                        TOPIC, b"record %d" % number, key=b"%d" % (number % 100), partition=number % PARTITIONS
+                        TOPIC,
+                        b"record %d" % number,
+                        key=b"%d" % (number % 100),
+                        partition=number % PARTITIONS,
                     )
                 self.sent += self._per_turn
                 if self._ended.wait(_PAUSE_SECONDS):
