@@ -91,8 +91,10 @@ class RecordDecoder:
             for start, header in iter_stored_headers(batches):
                 if self.position >= self._end_offset:
                     return
-                if self._is_wanted(batches, start, header, transactions):
-                    yield from self._take(batches, start, header)
+                if self._is_wanted(batches, start, header, transactions) and not self._add(
+                    batches, start, header
+                ):
+                    yield from self._go_on(batches, start, header)
                 self._pass_over(header)
         except CorruptMessageError as error:
             raise CorruptMessageError(f"{self._where}: {error.message}") from error.__cause__
@@ -121,19 +123,23 @@ class RecordDecoder:
             return False
         return transactions.of_data(header) is None and header.next_offset > self.position
 
-    def _take(self, batches: Buffer, start: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
-        while True:
-            builder = self._builder = self._builder or self._new_builder()
-            before = builder.record_count
-            is_whole = builder.add(batches, start, header)
-            self._note_type(header, builder.record_count - before)
-            if is_whole:
-                return
-            self.position = builder.next_offset
-            yield self._emit(builder)
-            if header.magic == MAGIC and header.codec is not Codec.NONE:
-                batches, start = _unpacked(batches, start, header), 0
-                header = parse_header(batches)
+    def _add(self, batches: Buffer, start: int, header: BatchHeader) -> bool:
+        """Takes a batch in; False where it is not in as a whole, since the record batch is full."""
+        builder = self._builder = self._builder or self._new_builder()
+        before = builder.record_count
+        is_whole = builder.add(batches, start, header)
+        self._note_type(header, builder.record_count - before)
+        self.position = max(self.position, builder.next_offset)
+        return is_whole
+
+    def _go_on(self, batches: Buffer, start: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        """What a batch fills beyond the record batch that it has completed."""
+        if header.magic == MAGIC and header.codec is not Codec.NONE:
+            batches, start = _unpacked(batches, start, header), 0
+            header = parse_header(batches)
+        yield from self.finish()
+        while not self._add(batches, start, header):
+            yield from self.finish()
 
     def _pass_over(self, header: BatchHeader) -> None:
         self.position = max(self.position, min(header.next_offset, self._end_offset))

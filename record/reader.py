@@ -13,8 +13,8 @@ from itertools import islice
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
-from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from splashdam.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, decompress
 from splashdam.record.damage import Damage, DamagedError, Field, damaged
 from splashdam.record.kernel import decode_records, scan_records
 from splashdam.record.legacy import is_legacy, iter_entry_records
@@ -173,7 +173,9 @@ def unpack_records(
             f"{len(data) - position} are there"
         )
     body = memoryview(data)[start:end]
-    return body if header.codec is Codec.NONE else decompress(header.codec, body, max_bytes=max_bytes)
+    if not header.attributes & CODEC_MASK:  # the usual case, without making an enum of it
+        return body
+    return decompress(header.codec, body, max_bytes=max_bytes)
 
 
 def _records(header: BatchHeader, records: Buffer, at_once: int) -> Iterator[list[Record]]:
