@@ -1,0 +1,77 @@
+"""``splashdam pipeline audit``: output, status and page; what finds the errors is tested elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from make_golden import GOLDEN
+
+pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
+from audit_kit import audited
+
+from splashdam.cli import spark as on_spark
+from splashdam.cli.commands import splashdam
+from splashdam.pipeline.audit import run as auditing
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session is started, and what workers do is done here."""
+
+    @contextmanager
+    def session(**_: Any) -> Iterator[None]:
+        yield None
+
+    def audit(_spark: None, path: str, *, compacted: tuple[str, ...], **_: Any) -> Any:
+        return audited(Path(path), compacted=compacted)
+
+    monkeypatch.setattr(on_spark, "session", session)
+    monkeypatch.setattr(auditing, "audit", audit)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(splashdam, ["pipeline", "audit", *arguments])
+
+
+def test_a_sound_directory(tmp_path: Path) -> None:
+    """Notes, a summary, the page; status 0."""
+    result = run(str(GOLDEN / "kafka-4.3.1"), "--report", str(tmp_path / "audit.html"))
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0].startswith("note: transaction: ")
+    assert lines[-1] == "0 errors: 648 records, 0 gaps, 0 duplicates"
+    assert "transactions    2 committed, 1 aborted, 1 open" in lines
+    assert (tmp_path / "audit.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_damaged_one(tmp_path: Path) -> None:
+    """Errors with file, byte and offset; status 1. --quiet leaves out the notes."""
+    shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")
+    (tmp_path / "data" / "codecs-0" / f"{100:020d}.log").unlink()
+    result = run("--quiet", str(tmp_path / "data"))
+    assert result.exit_code == 1
+    behind = tmp_path / "data" / "codecs-0" / f"{150:020d}.log"
+    assert f"error: gap: {behind}, byte 0: offset 150: no offsets from 100 to 149" in result.output
+    assert "note: " not in result.output
+    assert ", 1 gap, 0 duplicates" in result.output.splitlines()[-1]
+
+
+def test_compacted_topics_are_named(tmp_path: Path) -> None:
+    """Where no checkpoint tells of them."""
+    shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")
+    (tmp_path / "data" / "cleaner-offset-checkpoint").unlink()
+    assert run(str(tmp_path / "data")).exit_code == 1
+    assert run(str(tmp_path / "data"), "--compacted", "compacted").exit_code == 0
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    """One message, status 1; a setting of storage without a value is wrong usage."""
+    result = run(str(tmp_path))
+    assert (result.exit_code, "neither a data directory" in result.output) == (1, True)
+    assert run(str(tmp_path), "--storage", "region").exit_code == 2
