@@ -9,7 +9,7 @@ from contextlib import suppress
 import trio
 
 from splashdam.model.broker_errors import OffsetOutOfRangeError
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalStateError, ProtocolError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.fetch_client import FetchClient, FetchSettings
@@ -97,10 +97,7 @@ class ReadAhead:
         """What comes next; None where what comes next is a transaction that is still open."""
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
-            topic, partition = self._where
-            (fetched,) = await client.fetch_batches(
-                topic, {partition: self._position}, max_partition_bytes=self._wanted_bytes()
-            )
+            fetched = await self._fetch(client)
             if fetched.next_offset > self._position:
                 return fetched
             if self._is_open(fetched):
@@ -111,6 +108,14 @@ class ReadAhead:
                     f" ms; asked for are those before {self._end_offset}, the high watermark is"
                     f" {fetched.high_watermark}"
                 )
+
+    async def _fetch(self, client: FetchClient) -> FetchedBatches:
+        topic, partition = self._where
+        for fetched in await client.fetch_batches(
+            topic, {partition: self._position}, max_partition_bytes=self._wanted_bytes()
+        ):
+            return fetched
+        raise ProtocolError(f"FetchResponse: asked about {self._where}, it does not name it")
 
     def _wanted_bytes(self) -> int:
         """No more than the rest of the range may take: what comes from behind it is thrown away."""
