@@ -20,7 +20,7 @@ KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo test kafka contract spark-connector kerberos simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+.PHONY: setup demo test kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -58,6 +58,10 @@ kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT K
 	@command -v krb5-config > /dev/null || { echo "apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev"; exit 1; }
 	@$(PIP) install "gssapi>=1.8" $(LOGGED)
 	$(BIN)/python -m pytest -m kerberos -rs
+
+s3: setup  ## the tests with an object store; installs moto's server
+	@$(PIP) install "moto[server]>=5" $(LOGGED)
+	$(BIN)/python -m pytest -m s3 -rs
 
 simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
 	$(BIN)/python -m splashdam.testing.simulator --seeds $(SEEDS) --first $(FIRST)
