@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, AtTimestamp
 from splashdam.pipeline.local_source.subscriptions import Topics
+from splashdam.pipeline.log_source.batches import batch_ddl
 from splashdam.pipeline.log_source.filesystems import Location
-from splashdam.pipeline.log_source.options import log_options
+from splashdam.pipeline.log_source.options import (
+    CHECK_CRCS,
+    MAX_PARTITION_BYTES,
+    MODE,
+    ON_DAMAGE,
+    PATH,
+    log_options,
+)
 
 
 def test_a_path_is_enough() -> None:
@@ -90,3 +100,12 @@ def test_what_is_wrong_is_named(given: dict[str, str], message: str) -> None:
     """With the nearest name, the choices, or what to do."""
     with pytest.raises(KafkaConfigurationError, match=message):
         log_options(given)
+
+
+def test_every_option_and_column_is_documented() -> None:
+    """docs/pipeline.md has them in its tables."""
+    page = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text()
+    section = page.partition("## The source `kafka-log`")[2].partition("\n## ")[0]
+    known = [PATH, MODE, MAX_PARTITION_BYTES, ON_DAMAGE, CHECK_CRCS]
+    names = [each.name for each in known] + [part.split("`")[1] for part in batch_ddl().split(", ")]
+    assert [name for name in names if f"`{name}`" not in section] == []
