@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,11 +98,12 @@ def test_slices_cover_every_file(files: list[tuple[int, int, int]], width: int) 
 
 
 def test_the_stream_goes_step_by_step(tmp_path: Path) -> None:
-    """One step for each micro-batch; at the end there is nothing new."""
+    """Trap 15: one step for each micro-batch, also for a reader that was pickled; then nothing new."""
     table = new_table("parquet", tmp_path)
     part = TablePart("x")
     plan = [(Slice("t", 0, 0, 10, (part,)), Slice("t", 1, 0, 10, (part,))), (Slice("t", 0, 10, 20, (part,)),)]
     reader = ReplayReader(Reading(table.location, Columns(("value",))), plan_to_json(plan))
+    reader = pickle.loads(pickle.dumps(reader))
     offsets, limit = [reader.initialOffset()], reader.getDefaultReadLimit()
     for _ in range(3):
         offsets.append(reader.latestOffset(offsets[-1], limit))
