@@ -1,0 +1,134 @@
+"""``decode``: values by schema. Good rows go to a table or a topic, bad ones where nobody has to lose them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
+from splashdam.pipeline.jobs.dead_letters import DETAIL, REASON, dead_letters
+from splashdam.pipeline.jobs.outputs import Output, TopicOutput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from splashdam.pipeline.values.verdicts import ValueFormat
+
+_VERDICT = "__verdict"
+
+
+@attrs.define
+class DecodeReport:
+    """What a run of ``decode`` did; a batch that was finished by an earlier run counts here, too.
+
+    Attributes:
+        batches: with rows in them.
+        records: all that were read.
+        decoded: those whose values were good, tombstones among them.
+        rejected: the others, by reason; see ``values.verdicts.Reason``.
+    """
+
+    batches: int = 0
+    records: int = 0
+    decoded: int = 0
+    rejected: dict[str, int] = attrs.field(factory=dict)
+
+    def add(self, counts: Mapping[str | None, int]) -> int:
+        """Counts a batch: rows by reason, None for the good ones. Returns its rows."""
+        rows = sum(counts.values())
+        self.batches += rows > 0
+        self.records += rows
+        for reason, count in counts.items():
+            if reason is None:
+                self.decoded += count
+            else:
+                self.rejected[reason] = self.rejected.get(reason, 0) + count
+        return rows
+
+
+def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
+    """Adds ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
+
+    ``decoded`` is a struct of the schema's fields. A null value, a tombstone, is good, and ``decoded`` is null.
+
+    Raises:
+        KafkaConfigurationError: there is no such column, or the schema has a type that values cannot fill.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import ArrowUDFType
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if dict(rows.dtypes).get("value") != "binary":
+        raise KafkaConfigurationError("decode needs a column 'value' of type binary, as Kafka's sources have it")
+    form.open()  # refuses here what every worker would refuse
+    verdict = pa.struct([("decoded", form.type), (REASON, pa.string()), (DETAIL, pa.string())])
+
+    def judge(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        decoder = form.open()
+        for column in values:
+            found = decoder.decode(column)
+            yield pa.StructArray.from_arrays(
+                [found.values, found.reasons, found.details], fields=list(verdict)
+            )
+
+    kind = from_arrow_schema(pa.schema([("verdict", verdict)]), prefer_timestamp_ntz=True)["verdict"].dataType
+    # called deterministic, it would be asked again for every column taken out of its struct
+    asked = F.arrow_udf(judge, kind, ArrowUDFType.SCALAR_ITER).asNondeterministic()
+    judged = rows.withColumn(_VERDICT, asked("value"))
+    return judged.select(*rows.columns, f"{_VERDICT}.*")
+
+
+def decode(
+    source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running
+) -> DecodeReport:
+    """Decodes the values of a DataFrame with Kafka's columns, and writes every row to one of two places.
+
+    To a table goes a good row with ``value`` as a struct of its fields, and a bad one as it was, with ``reason``
+    and ``detail``; to a topic a good record as it was, and a bad one as ``dead_letters`` makes it. Both outputs
+    know the batch, so that one that is repeated, because the driver died, doubles nothing in either.
+
+    Args:
+        source: batch or stream, with a binary ``value``; with ``key``, ``headers``, ``topic``, ``partition``,
+            ``offset`` and ``timestamp`` as far as dead letters should tell of them.
+        form: how values are written.
+        good: where good rows go.
+        bad: where bad rows go.
+        running: checkpoint, name, and how often.
+
+    Raises:
+        KafkaConfigurationError: the schema or a column does not fit, or a stream has no checkpoint.
+        KafkaError: an output's.
+    """
+    report = DecodeReport()
+    judged = with_verdicts(source, form)
+
+    def step(batch: Batch) -> int:
+        with held(batch.rows) as rows:
+            counts = {row[REASON]: row["count"] for row in rows.groupBy(REASON).count().collect()}
+            if None in counts:
+                right = rows.where(f"{REASON} IS NULL")
+                good.write(_as_read(right, good), f"{batch.query}-decoded", batch.number)
+            if counts.keys() - {None}:
+                wrong = rows.where(f"{REASON} IS NOT NULL").drop("decoded")
+                sent = dead_letters(wrong, batch.query) if isinstance(bad, TopicOutput) else wrong
+                bad.write(sent, f"{batch.query}-rejected", batch.number)
+            return report.add(counts)
+
+    run_batches(judged, step, running)
+    return report
+
+
+def _as_read(rows: DataFrame, output: Output) -> DataFrame:
+    """For a topic the bytes as they came, for a table the fields in their place."""
+    from pyspark.sql import functions as F
+
+    plain = rows.drop(REASON, DETAIL)
+    if isinstance(output, TopicOutput):
+        return plain.drop("decoded")
+    columns = [F.col("decoded").alias("value") if name == "value" else F.col(name) for name in plain.columns]
+    return plain.select(*(column for column, name in zip(columns, plain.columns, strict=True) if name != "decoded"))

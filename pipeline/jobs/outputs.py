@@ -1,0 +1,89 @@
+"""Where the rows of a batch go: a table or a topic, each batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from splashdam.pipeline.tables.files_sink import FilesSink, write_rows
+from splashdam.pipeline.tables.opening import open_table
+from splashdam.pipeline.tables.streaming import table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EXACTLY_ONCE = "exactly_once"
+
+
+class Output(Protocol):
+    """Takes the rows of a batch; the second time it gets the same batch, nothing changes."""
+
+    def write(self, rows: DataFrame, query: str, batch: int) -> None:
+        """Writes and commits.
+
+        Args:
+            rows: of the batch.
+            query: whose; outputs of one query that share a place have to be told apart by it.
+            batch: its number.
+        """
+
+
+@attrs.frozen
+class TableOutput:
+    """A table, made with the first batch if it is not there.
+
+    Attributes:
+        table_format: ``parquet``, ``delta`` or ``iceberg``.
+        place: a folder, or an address in object storage.
+        partition_by: columns whose values are folders.
+        options: of the storage and the catalog.
+    """
+
+    table_format: str
+    place: str
+    partition_by: Sequence[str] = ()
+    options: Mapping[str, str] = attrs.field(factory=dict)
+
+    def write(self, rows: DataFrame, query: str, batch: int) -> None:
+        """See ``Output``.
+
+        Raises:
+            KafkaConfigurationError: the table is there with other columns or partitions.
+            TableConflictError: others change the table all the time.
+        """
+        schema = table_schema(rows)
+        table = open_table(
+            self.table_format, self.place, schema=schema, partition_by=self.partition_by, options=self.options
+        )
+        try:
+            if not table.is_committed(query, batch):
+                rows.sparkSession.dataSource.register(FilesSink)
+                table.commit(query, batch, write_rows(rows, table.writing()))
+        finally:
+            table.close()
+
+
+@attrs.frozen
+class TopicOutput:
+    """A topic, through the sink of ``kafka-local``.
+
+    Attributes:
+        topic: its name.
+        kafka: options of the sink, ``kafka.bootstrap.servers`` among them.
+        delivery: the sink's guarantee. With ``dedup`` a repeated batch is sent again, and dropped by who reads
+            with `drop_duplicates`; with ``at_least_once`` it stays twice.
+    """
+
+    topic: str
+    kafka: Mapping[str, str]
+    delivery: str = EXACTLY_ONCE
+
+    def write(self, rows: DataFrame, query: str, batch: int) -> None:
+        """See ``Output``; the sink's columns are sent, ``partition`` is not."""
+        sent = [name for name in ("key", "value", "headers", "timestamp") if name in rows.columns]
+        writer = rows.select(*sent).write.format("kafka-local").mode("append").options(**self.kafka)
+        writer.options(
+            topic=self.topic, delivery=self.delivery, queryName=query, batchId=str(batch)
+        ).save()
