@@ -33,8 +33,8 @@ class Batch:
 
 
 Step = Callable[[Batch], int]
-"""Does one turn and returns its rows. It is called again for a batch that it did not finish, or finished while
-the driver died, so all its effects must be such that the second time changes nothing."""
+"""Does one turn and returns its rows. It is called again for a batch that it did not finish, or finished
+while the driver died, so all its effects must be such that the second time changes nothing."""
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ def run_batches(source: DataFrame, step: Step, running: Running) -> StreamTotals
     failures: list[Exception] = []
 
     def turn(rows: DataFrame, number: int) -> None:
-        with _kept(failures):
+        with _kept(failures, number):
             step(Batch(_query_of(rows), number, rows))
 
     writer = _triggered(source.writeStream.foreachBatch(turn), running.interval_ms)
@@ -108,12 +108,12 @@ def _query_of(rows: DataFrame) -> str:
 
 
 @contextmanager
-def _kept(failures: list[Exception]) -> Iterator[None]:
+def _kept(failures: list[Exception], number: int) -> Iterator[None]:
     """Keeps what a turn raises, which Spark hands on as text alone."""
     from splashdam.pipeline.tables.streaming import short_failures
 
     try:
-        with short_failures():
+        with short_failures(number):
             yield
     except Exception as error:
         failures.append(error)

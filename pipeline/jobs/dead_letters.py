@@ -1,8 +1,8 @@
 """Records that could not be read, as records of a dead-letter topic.
 
 Key, value, headers and timestamp are the original's. Behind its headers stand those that Kafka Connect adds
-(``errors.deadletterqueue.context.headers.enable``), texts all of them, so that tools for its dead letters read
-ours; what Connect has no name for begins with ``splashdam.errors.``.
+(``errors.deadletterqueue.context.headers.enable``), texts all of them, so that tools for its dead letters
+read ours; what Connect has no name for begins with ``splashdam.errors.``.
 """
 
 from __future__ import annotations

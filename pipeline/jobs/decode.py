@@ -1,9 +1,9 @@
-"""``decode``: values by schema. Good rows go to a table or a topic, bad ones where nobody has to lose them."""
+"""``decode``: values by schema. Good rows go to a table or a topic, bad ones beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -53,18 +53,19 @@ class DecodeReport:
 def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
     """Adds ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
 
-    ``decoded`` is a struct of the schema's fields. A null value, a tombstone, is good, and ``decoded`` is null.
+    ``decoded`` is a struct of the schema's fields. A null value, a tombstone, is good, and ``decoded`` null.
 
     Raises:
         KafkaConfigurationError: there is no such column, or the schema has a type that values cannot fill.
     """
     import pyarrow as pa
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import ArrowUDFType
+    from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if dict(rows.dtypes).get("value") != "binary":
-        raise KafkaConfigurationError("decode needs a column 'value' of type binary, as Kafka's sources have it")
+        raise KafkaConfigurationError(
+            "decode needs a column 'value' of type binary, as Kafka's sources have it"
+        )
     form.open()  # refuses here what every worker would refuse
     verdict = pa.struct([("decoded", form.type), (REASON, pa.string()), (DETAIL, pa.string())])
 
@@ -76,21 +77,24 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
                 [found.values, found.reasons, found.details], fields=list(verdict)
             )
 
-    kind = from_arrow_schema(pa.schema([("verdict", verdict)]), prefer_timestamp_ntz=True)["verdict"].dataType
+    # what kind of function it is Spark sees by its hints, which must be no texts here
+    judge.__annotations__ = {"values": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    kind: Any = from_arrow_schema(pa.schema([("verdict", verdict)]), prefer_timestamp_ntz=True)[
+        "verdict"
+    ].dataType
     # called deterministic, it would be asked again for every column taken out of its struct
-    asked = F.arrow_udf(judge, kind, ArrowUDFType.SCALAR_ITER).asNondeterministic()
+    function: Any = arrow_udf  # typed for functions whose hints it reads, which a type checker cannot
+    asked = function(judge, kind).asNondeterministic()
     judged = rows.withColumn(_VERDICT, asked("value"))
     return judged.select(*rows.columns, f"{_VERDICT}.*")
 
 
-def decode(
-    source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running
-) -> DecodeReport:
+def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running) -> DecodeReport:
     """Decodes the values of a DataFrame with Kafka's columns, and writes every row to one of two places.
 
-    To a table goes a good row with ``value`` as a struct of its fields, and a bad one as it was, with ``reason``
-    and ``detail``; to a topic a good record as it was, and a bad one as ``dead_letters`` makes it. Both outputs
-    know the batch, so that one that is repeated, because the driver died, doubles nothing in either.
+    To a table goes a good row with ``value`` as a struct of its fields, and a bad one as it was, with
+    ``reason`` and ``detail``; to a topic a good record as it was, and a bad one as ``dead_letters`` makes it.
+    Both outputs know the batch, so that one that is repeated, because the driver died, doubles nothing.
 
     Args:
         source: batch or stream, with a binary ``value``; with ``key``, ``headers``, ``topic``, ``partition``,
@@ -131,4 +135,6 @@ def _as_read(rows: DataFrame, output: Output) -> DataFrame:
     if isinstance(output, TopicOutput):
         return plain.drop("decoded")
     columns = [F.col("decoded").alias("value") if name == "value" else F.col(name) for name in plain.columns]
-    return plain.select(*(column for column, name in zip(columns, plain.columns, strict=True) if name != "decoded"))
+    return plain.select(
+        *(column for column, name in zip(columns, plain.columns, strict=True) if name != "decoded")
+    )

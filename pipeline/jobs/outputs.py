@@ -72,8 +72,8 @@ class TopicOutput:
     Attributes:
         topic: its name.
         kafka: options of the sink, ``kafka.bootstrap.servers`` among them.
-        delivery: the sink's guarantee. With ``dedup`` a repeated batch is sent again, and dropped by who reads
-            with `drop_duplicates`; with ``at_least_once`` it stays twice.
+        delivery: the sink's guarantee. With ``dedup`` a repeated batch is sent again, and dropped by
+            who reads with `drop_duplicates`; with ``at_least_once`` it stays twice.
     """
 
     topic: str
@@ -84,6 +84,4 @@ class TopicOutput:
         """See ``Output``; the sink's columns are sent, ``partition`` is not."""
         sent = [name for name in ("key", "value", "headers", "timestamp") if name in rows.columns]
         writer = rows.select(*sent).write.format("kafka-local").mode("append").options(**self.kafka)
-        writer.options(
-            topic=self.topic, delivery=self.delivery, queryName=query, batchId=str(batch)
-        ).save()
+        writer.options(topic=self.topic, delivery=self.delivery, queryName=query, batchId=str(batch)).save()

@@ -46,23 +46,23 @@ class DeltaTable(Table):
         Raises:
             TableMissingError: it is not.
         """
-        module = _deltalake()
+        module = deltalake_module()
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return cls(location, module.DeltaTable(location.uri, storage_options=_storage_options(location)))
+            return cls(location, module.DeltaTable(location.uri, storage_options=delta_options(location)))
         except TableNotFoundError as error:
             raise TableMissingError(f"{location.uri} holds no Delta table") from error
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
         """A new one; where it exists by now, that one."""
-        table = _deltalake().DeltaTable.create(
+        table = deltalake_module().DeltaTable.create(
             location.uri,
             schema=schema,
             partition_by=list(partition_by),
             mode="ignore",
-            storage_options=_storage_options(location),
+            storage_options=delta_options(location),
         )
         return cls(location, table)
 
@@ -106,7 +106,7 @@ class DeltaTable(Table):
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """A change of the schema in Delta's log."""
-        added = _deltalake().Schema.from_arrow(pa.schema(fields)).fields
+        added = deltalake_module().Schema.from_arrow(pa.schema(fields)).fields
         self._table.alter.add_columns(added)
         self._table.update_incremental()
 
@@ -152,7 +152,8 @@ def _added(files: Sequence[DataFile]) -> list[Any]:
     ]
 
 
-def _storage_options(location: Location) -> dict[str, str]:
+def delta_options(location: Location) -> dict[str, str]:
+    """A location's options by the names that Delta has for them."""
     given = dict(location.options)
     options = {theirs: given[name] for name, theirs in S3_TO_DELTA.items() if name in given}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
@@ -160,7 +161,12 @@ def _storage_options(location: Location) -> dict[str, str]:
     return options
 
 
-def _deltalake() -> Any:
+def deltalake_module() -> Any:
+    """The package.
+
+    Raises:
+        KafkaConfigurationError: it is not installed.
+    """
     try:
         import deltalake
     except ImportError as error:

@@ -109,14 +109,14 @@ def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> Com
         raise IllegalStateError("a micro-batch is committed inside foreachBatch: here is no streaming query")
     if table.is_committed(query, batch):
         return CommittedBatch(query, batch, was_there=True)
-    with _short_failures(batch):
+    with short_failures(batch):
         files = write(rows)
     table.commit(query, batch, files)
     return CommittedBatch(query, batch, sum(file.record_count for file in files), len(files))
 
 
 @contextmanager
-def _short_failures(batch: int) -> Iterator[None]:
+def short_failures(batch: int) -> Iterator[None]:
     """Spark looks for an interrupt in what a batch raises, with an expression that overflows on long texts.
 
     The query's thread then dies without a word, as if the query had ended well.

@@ -1,0 +1,142 @@
+"""``latest``: the newest value of each key, as log compaction would leave it.
+
+A key belongs to its partition, as it does for the broker: offsets of different partitions do not compare, so
+a key that was written to two of them, perhaps because the topic got more, has two rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
+from splashdam.pipeline.jobs.outputs import Output
+from splashdam.pipeline.jobs.upserts import UpsertTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEYS = ("topic", "partition", "key")
+_NEEDED = (*KEYS, "offset", "value")
+_NEWEST = "__newest"
+
+
+@attrs.define
+class LatestReport:
+    """What a run of ``latest`` did; a batch that was finished by an earlier run counts here, too.
+
+    Attributes:
+        batches: with rows in them.
+        records: all that were read.
+        without_key: those that are left out, as a compacted topic does not take them.
+        keys: newest rows of all batches that were written; with a stream a key counts once in each batch.
+        tombstones: newest rows of all batches that were null: their keys are deleted.
+    """
+
+    batches: int = 0
+    records: int = 0
+    without_key: int = 0
+    keys: int = 0
+    tombstones: int = 0
+
+
+def newest(rows: DataFrame) -> DataFrame:
+    """The row with the highest offset of each topic, partition and key, tombstones too; of a batch DataFrame.
+
+    Args:
+        rows: with ``topic``, ``partition``, ``offset``, ``key`` and ``value``; other columns come along. Rows
+            without a key are left out.
+
+    Raises:
+        KafkaConfigurationError: a column is missing.
+    """
+    from pyspark.sql import functions as F
+
+    missing = [name for name in _NEEDED if name not in rows.columns]
+    if missing:
+        raise KafkaConfigurationError(f"latest needs column {missing[0]!r}, as Kafka's sources have it")
+    others = [F.col(name) for name in rows.columns if name not in KEYS]
+    keyed = rows.where("key IS NOT NULL").groupBy(*KEYS)
+    found = keyed.agg(F.max_by(F.struct(*others), F.col("offset")).alias(_NEWEST))
+    columns = [name if name in KEYS else f"{_NEWEST}.{name}" for name in rows.columns]
+    return found.select(*columns)
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """The newest row of each key, without keys whose newest value is null; of a batch DataFrame.
+
+    Raises:
+        KafkaConfigurationError: see ``newest``.
+    """
+    return newest(rows).where("value IS NOT NULL")
+
+
+def latest_into(source: DataFrame, output: Output, running: Running) -> LatestReport:
+    """Writes what ``latest`` makes of a batch DataFrame.
+
+    Raises:
+        KafkaConfigurationError: a column is missing, or it is a stream, whose keys change: see
+            ``latest_into_delta``.
+        KafkaError: the output's.
+    """
+    if source.isStreaming:
+        raise KafkaConfigurationError("newest values of a stream replace others: they need a Delta table")
+    report = LatestReport()
+
+    def step(batch: Batch) -> int:
+        with held(newest(batch.rows)) as rows:
+            count = _count(batch.rows, rows, report)
+            output.write(rows.where("value IS NOT NULL"), f"{batch.query}-latest", batch.number)
+        return count
+
+    run_batches(source, step, running)
+    return report
+
+
+def latest_into_delta(
+    source: DataFrame, place: str, running: Running, options: Mapping[str, str] | None = None
+) -> LatestReport:
+    """Keeps a Delta table at the newest value of each key, each micro-batch in one commit.
+
+    The newest rows of a batch, one for each of its keys, pass through the driver: where there are too many
+    for its memory, read fewer records at a time (``maxOffsetsPerTrigger``).
+
+    Args:
+        source: batch or stream; see ``newest`` for its columns.
+        place: of the table: a folder, or an address in object storage.
+        running: checkpoint, name, and how often.
+        options: of the storage.
+
+    Raises:
+        KafkaConfigurationError: a column is missing, a stream has no checkpoint, or deltalake is not there.
+        TableConflictError: others change the table all the time.
+    """
+    report = LatestReport()
+    table = UpsertTable(place, KEYS, "offset", "source.value IS NULL", options or {})
+
+    def step(batch: Batch) -> int:
+        from splashdam.pipeline.tables.streaming import table_schema
+
+        with held(newest(batch.rows)) as rows:
+            count = _count(batch.rows, rows, report)
+            table.merge(rows.toArrow().cast(table_schema(rows)), f"{batch.query}-latest", batch.number)
+        return count
+
+    run_batches(source, step, running)
+    return report
+
+
+def _count(rows: DataFrame, found: DataFrame, report: LatestReport) -> int:
+    read = rows.selectExpr("count(*) AS records", "count_if(key IS NULL) AS without_key").first()
+    kept = found.selectExpr("count(*) AS keys", "count_if(value IS NULL) AS tombstones").first()
+    assert read is not None, "an aggregate has one row"
+    assert kept is not None, "an aggregate has one row"
+    report.batches += read["records"] > 0
+    report.records += read["records"]
+    report.without_key += read["without_key"]
+    report.keys += kept["keys"] - kept["tombstones"]
+    report.tombstones += kept["tombstones"]
+    return int(read["records"])

@@ -1,0 +1,202 @@
+"""``window``: aggregates over event time, and a side table for the rows that come too late.
+
+Spark's own stateful aggregation drops late rows and says how many, never which. So the windows are kept here:
+each micro-batch makes parts of aggregates, which are put together with those of the windows that are open,
+and a window that the watermark has passed is written once and forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
+from splashdam.pipeline.jobs.outputs import Output
+from splashdam.pipeline.jobs.window_rows import (
+    MISSED,
+    START_US,
+    TIME_US,
+    WINDOWS,
+    WindowQuery,
+    merged,
+    parts,
+    placed,
+    results,
+    side_rows,
+)
+from splashdam.pipeline.jobs.window_state import WindowState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+@attrs.define
+class WindowReport:
+    """What a run of ``window`` did; a batch that was finished by an earlier run is not counted again.
+
+    Attributes:
+        batches: with rows in them.
+        records: all that were read.
+        late: those that a window was closed for.
+        without_time: those without an event time.
+        windows: rows of the result, one for each window and key, that were written.
+        watermark_us: microseconds since the epoch, behind the last batch; None before the first event time.
+    """
+
+    batches: int = 0
+    records: int = 0
+    late: int = 0
+    without_time: int = 0
+    windows: int = 0
+    watermark_us: int | None = None
+
+
+def window(
+    source: DataFrame,
+    query: WindowQuery,
+    output: Output,
+    side: Output,
+    running: Running,
+    *,
+    close_all: bool = False,
+) -> WindowReport:
+    """Aggregates rows by windows of their event time.
+
+    Batch by batch: a row belongs to each window that its event time is in. Windows that end at or before the
+    watermark that the batches before have left are closed: a row of such a window is late, and goes to the
+    side table with the windows it is missing in; in its other windows it counts. Behind the batch the
+    watermark is the youngest event time so far less the delay, and never goes back; windows that end at or
+    before it are written and closed. So each row and window meet once: in the result, or in the side table. A
+    row without an event time goes to the side table. Outputs and state know the batch, so that one that is
+    repeated, because the driver died, changes nothing.
+
+    Of a batch DataFrame all windows are written, and no row is late.
+
+    Args:
+        source: batch or stream; any columns.
+        query: what is computed.
+        output: where closed windows go: ``window_start``, ``window_end``, keys and aggregates.
+        side: where late rows go: as they were, with ``reason`` and ``missed_windows``.
+        running: checkpoint, name, and how often. The open windows stand beside the checkpoint.
+        close_all: whether, when the stream has ended, the windows that are open are written, too. Without it
+            they are when time goes on, which needs younger rows. A row of them that still comes is late.
+
+    Raises:
+        IllegalStateError: the checkpoint is of another query.
+        KafkaConfigurationError: a stream has no checkpoint.
+        KafkaError: an output's.
+    """
+    job = _Job(query, output, side)
+    if not source.isStreaming:
+        run_batches(source, job.only, running)
+        return job.report
+    state = None
+    if running.checkpoint is not None:
+        state = job.state = WindowState(source.sparkSession, running.checkpoint, query.shape)
+        job.schema_of(source)
+    run_batches(source, job.step, running)
+    if close_all and state is not None and state.last() >= 0:
+        job.close_all(state.last())
+    return job.report
+
+
+class _Job:
+    """One run."""
+
+    def __init__(self, query: WindowQuery, output: Output, side: Output) -> None:
+        self._query = query
+        self._output = output
+        self._side = side
+        self.state: WindowState | None = None
+        self._parts: DataFrame | None = None
+        self.report = WindowReport()
+
+    def schema_of(self, source: DataFrame) -> None:
+        """Learns the columns of parts, and that all expressions are right, before the stream starts."""
+        empty = source.sparkSession.createDataFrame([], source.schema)
+        self._parts = parts(placed(empty, self._query, None), self._query)
+
+    def only(self, batch: Batch) -> int:
+        """All there is: no row is late, and all windows end."""
+        with held(placed(batch.rows, self._query, None)) as rows:
+            count = self._count(rows)
+            self._write_side(rows, count, batch)
+            self._write(merged(parts(rows, self._query), self._query), batch.query, batch.number)
+        return int(count["records"])
+
+    def step(self, batch: Batch) -> int:
+        """One micro-batch."""
+        state = self._state()
+        if state.finished(batch.number) is not None:
+            return 0  # the driver died between our word and Spark's
+        if batch.number > 0 and state.is_closing(batch.number - 1):
+            self.close_all(batch.number - 1)
+        before = state.watermark_before_us(batch.number)
+        with held(placed(batch.rows, self._query, before)) as rows:
+            count = self._count(rows)
+            after = _later(before, count["youngest_us"], self._query.delay_ms)
+            self._write_side(rows, count, batch)
+            made = parts(rows, self._query)
+            opened = state.open_windows(batch.number - 1, made.schema)
+            with held(merged(made.unionByName(opened), self._query)) as windows:
+                end = f"{START_US} + {self._query.size_ms * 1000}L"
+                if after is not None:
+                    self._write(windows.where(f"{end} <= {after}L"), batch.query, batch.number)
+                state.keep(batch.number, windows if after is None else windows.where(f"{end} > {after}L"))
+        state.finish(batch.number, after, batch.query)
+        self.report.watermark_us = after
+        return int(count["records"])
+
+    def close_all(self, batch: int) -> None:
+        """Writes the windows that are open behind a batch; done at most once, however often it is begun."""
+        state = self._state()
+        done = state.finished(batch)
+        assert done is not None, "only a finished batch is followed by this"
+        assert self._parts is not None, "learnt at the start"
+        with held(state.open_windows(batch, self._parts.schema)) as windows:
+            latest = windows.agg({START_US: "max"}).first()
+            if latest is None or latest[0] is None:
+                return
+            state.begin_closing(batch)
+            self._write(windows, f"{done.query}-closed", batch)
+        until = latest[0] + self._query.size_ms * 1000
+        state.end_closing(batch, until)
+        self.report.watermark_us = until
+
+    def _state(self) -> WindowState:
+        assert self.state is not None, "a stream has one"
+        return self.state
+
+    def _count(self, rows: DataFrame) -> Row:
+        found = rows.selectExpr(
+            "count(*) AS records",
+            f"max({TIME_US}) AS youngest_us",
+            f"count_if({TIME_US} IS NULL) AS without_time",
+            f"count_if(size({MISSED}) > 0) AS late",
+            f"count_if(size({WINDOWS}) > size({MISSED})) AS on_time",
+        ).first()
+        assert found is not None, "an aggregate has one row"
+        self.report.batches += found["records"] > 0
+        self.report.records += found["records"]
+        self.report.late += found["late"]
+        self.report.without_time += found["without_time"]
+        return found
+
+    def _write_side(self, rows: DataFrame, count: Row, batch: Batch) -> None:
+        if count["late"] or count["without_time"]:
+            self._side.write(side_rows(rows), f"{batch.query}-late", batch.number)
+
+    def _write(self, windows: DataFrame, query: str, batch: int) -> None:
+        count = windows.count()
+        if count:
+            self._output.write(results(windows, self._query), query, batch)
+            self.report.windows += count
+
+
+def _later(before_us: int | None, youngest_us: int | None, delay_ms: int) -> int | None:
+    """The watermark behind a batch."""
+    if youngest_us is None:
+        return before_us
+    now = youngest_us - delay_ms * 1000
+    return now if before_us is None else max(before_us, now)
