@@ -28,7 +28,7 @@ from splashdam.pipeline.jobs.window_rows import (
 from splashdam.pipeline.jobs.window_state import WindowState
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 @attrs.define
@@ -97,7 +97,7 @@ def window(
         job.schema_of(source)
     run_batches(source, job.step, running)
     if close_all and state is not None and state.last() >= 0:
-        job.close_all(state.last())
+        job.close_all(state.last(), source.sparkSession)
     return job.report
 
 
@@ -131,14 +131,14 @@ class _Job:
         if state.finished(batch.number) is not None:
             return 0  # the driver died between our word and Spark's
         if batch.number > 0 and state.is_closing(batch.number - 1):
-            self.close_all(batch.number - 1)
+            self.close_all(batch.number - 1, batch.rows.sparkSession)
         before = state.watermark_before_us(batch.number)
         with held(placed(batch.rows, self._query, before)) as rows:
             count = self._count(rows)
             after = _later(before, count["youngest_us"], self._query.delay_ms)
             self._write_side(rows, count, batch)
             made = parts(rows, self._query)
-            opened = state.open_windows(batch.number - 1, made.schema)
+            opened = state.open_windows(batch.number - 1, made.schema, made.sparkSession)
             with held(merged(made.unionByName(opened), self._query)) as windows:
                 end = f"{START_US} + {self._query.size_ms * 1000}L"
                 if after is not None:
@@ -148,13 +148,13 @@ class _Job:
         self.report.watermark_us = after
         return int(count["records"])
 
-    def close_all(self, batch: int) -> None:
+    def close_all(self, batch: int, spark: SparkSession) -> None:
         """Writes the windows that are open behind a batch; done at most once, however often it is begun."""
         state = self._state()
         done = state.finished(batch)
         assert done is not None, "only a finished batch is followed by this"
         assert self._parts is not None, "learnt at the start"
-        with held(state.open_windows(batch, self._parts.schema)) as windows:
+        with held(state.open_windows(batch, self._parts.schema, spark)) as windows:
             latest = windows.agg({START_US: "max"}).first()
             if latest is None or latest[0] is None:
                 return

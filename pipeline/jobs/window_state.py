@@ -49,7 +49,6 @@ class WindowState:
     """
 
     def __init__(self, spark: SparkSession, checkpoint: str, shape: str) -> None:
-        self._spark = spark
         self._folder = HadoopFolder(spark, f"{checkpoint}/{FOLDER}")
         self._shape = shape
 
@@ -92,12 +91,18 @@ class WindowState:
             )
         return found.watermark_us
 
-    def open_windows(self, batch: int, schema: StructType) -> DataFrame:
-        """What was open behind a batch; nothing behind -1, nor where all windows were closed."""
+    def open_windows(self, batch: int, schema: StructType, spark: SparkSession) -> DataFrame:
+        """What was open behind a batch; nothing behind -1, nor where all windows were closed.
+
+        Args:
+            batch: its number.
+            schema: of the parts.
+            spark: the session to read with: a micro-batch has one of its own.
+        """
         names = self._folder.names()
         if f"state-{batch}" not in names or f"{batch}.closed" in names:
-            return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(self._folder.address(f"state-{batch}"))
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(self._folder.address(f"state-{batch}"))
 
     def keep(self, batch: int, windows: DataFrame) -> None:
         """Writes the open windows behind a batch, over what an attempt may have left."""

@@ -50,7 +50,7 @@ def test_compaction(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """A table that follows a stream ends as that of a batch; partitions do not mix, rows without key stay out."""
+    """A table that follows a stream ends as a batch does; partitions do not mix, null keys stay out."""
     pytest.importorskip("deltalake", reason="needs splashdam[delta]")
     from splashdam.pipeline.tables.opening import existing_table
 

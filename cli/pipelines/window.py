@@ -1,0 +1,119 @@
+"""``splashdam pipeline window``: aggregates over event time, with a table for rows that come late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.kafka_streams import TopicStream, topic_stream, value_format, value_options
+from splashdam.cli.query_progress import print_summary, query_progress
+from splashdam.cli.spark import kafka_options, on_spark
+from splashdam.cli.table_options import table_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from splashdam.pipeline.jobs.window import WindowReport
+
+
+@click.command(short_help="Event-time windows with a watermark; late rows to a table of their own.")
+@topic_stream
+@kafka_options
+@on_spark
+@click.option("--size", metavar="DURATION", required=True, help="How long a window is: 90s, 5m, 1h, 1d.")
+@click.option("--slide", metavar="DURATION", help="How far apart windows begin. Default: --size.")
+@click.option(
+    "--delay",
+    metavar="DURATION",
+    default="0s",
+    show_default=True,
+    help="How far a row may lie behind the youngest one of the batches before.",
+)
+@click.option(
+    "--time", "time", metavar="EXPRESSION", default="timestamp", show_default=True, help="The event time."
+)
+@click.option(
+    "--by", "keys", metavar="[NAME=]EXPRESSION", multiple=True, help="What to group by. Repeatable."
+)
+@click.option(
+    "--compute",
+    "aggregates",
+    metavar="[NAME=]FUNCTION(EXPRESSION)",
+    multiple=True,
+    default=["count"],
+    help="count, sum, avg, min or max. Repeatable. Default: count.",
+)
+@click.option("--table", metavar="TABLE", required=True, help="Where closed windows go.")
+@click.option("--late-table", metavar="TABLE", required=True, help="Where late rows go.")
+@click.option(
+    "--close-all", is_flag=True, help="At the end, close the windows that are open: no younger row will."
+)
+@value_options(is_required=False)
+@table_options
+def window(
+    spark: SparkSession,
+    *,
+    stream: TopicStream,
+    kafka: Mapping[str, str],
+    size: str,
+    slide: str | None,
+    delay: str,
+    time: str,
+    keys: Sequence[str],
+    aggregates: Sequence[str],
+    table: str,
+    late_table: str,
+    close_all: bool,
+    schema: Path | None,
+    schema_ids: Sequence[str],
+    framing: str,
+    refuse_unknown: bool,
+    table_format: str,
+    storage: Mapping[str, str],
+) -> None:
+    """Aggregate the records of topics by windows of their event time.
+
+    With --schema, the fields of values are decoded.FIELD in expressions; a row whose value is bad has none of
+    them. Each row counts once, wherever the command is killed: in its window, or in the table of late rows.
+    """
+    from splashdam.pipeline.jobs.aggregates import parse_aggregate, parse_duration_ms, parse_key
+    from splashdam.pipeline.jobs.decode import with_verdicts
+    from splashdam.pipeline.jobs.outputs import TableOutput
+    from splashdam.pipeline.jobs.window import window as run
+    from splashdam.pipeline.jobs.window_rows import WindowQuery
+
+    query = WindowQuery(
+        time=time,
+        size_ms=parse_duration_ms(size),
+        delay_ms=parse_duration_ms(delay),
+        slide_ms=None if slide is None else parse_duration_ms(slide),
+        keys=tuple(map(parse_key, keys)),
+        aggregates=tuple(map(parse_aggregate, aggregates)),
+    )
+    source = stream.load(spark, kafka)
+    if schema is not None:
+        form = value_format(schema, schema_ids, framing, refuse_unknown)
+        source = with_verdicts(source, form).drop("detail").withColumnRenamed("reason", "rejected")
+    output, side = (TableOutput(table_format, place, options=storage) for place in (table, late_table))
+    with query_progress() as on_progress:
+        report = run(source, query, output, side, stream.running(on_progress), close_all=close_all)
+    _summarize(report)
+
+
+def _summarize(report: WindowReport) -> None:
+    behind = report.watermark_us
+    watermark = "none yet" if behind is None else datetime.fromtimestamp(behind // 1_000_000, UTC).isoformat()
+    print_summary(
+        [
+            ("micro-batches", report.batches),
+            ("records", report.records),
+            ("late", report.late),
+            ("without time", report.without_time),
+            ("windows", report.windows),
+            ("watermark", watermark),
+        ]
+    )
