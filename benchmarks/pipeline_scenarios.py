@@ -86,6 +86,17 @@ def to_files(word: str) -> Call:
     return run
 
 
+def ingested(lab: Laboratory, topic: Topic) -> Seconds:
+    """The pipeline of this name, into a table of Parquet files: tasks write what they fetch."""
+    from splashdam.pipeline.jobs.ingest import Target, ingest
+
+    source = {"kafka.bootstrap.servers": lab.broker.servers, "subscribe": topic.name}
+    target = Target(table_format="parquet", place=lab.scratch / "table")
+    seconds = timed(lambda: ingest(lab.spark, source, target, checkpoint=lab.scratch / "checkpoint"))
+    check(rows_of(lab.scratch / "table"), topic.records)
+    return seconds
+
+
 def into_topic(word: str, **options: str) -> Call:
     """Rows that Spark makes, into a topic."""
 
@@ -162,6 +173,7 @@ CALLS: dict[str, Call] = {
     "log to nothing": to_nothing(LOG),
     "local to nothing": to_nothing(LOCAL),
     "theirs to nothing": to_nothing(THEIRS),
+    "ingested": ingested,
     "local to files": to_files(LOCAL),
     "theirs to files": to_files(THEIRS),
     "into a topic": into_topic(LOCAL),
@@ -183,6 +195,7 @@ DECODE = _ours("decoder", "decode")
 LOG_READ = _ours("kafka-log", "log to nothing")
 LOCAL_READ = _ours("kafka-local", "local to nothing")
 THEIR_READ = _theirs("Spark's kafka", "theirs to nothing")
+INGEST = _ours("splashdam pipeline ingest", "ingested")
 LOCAL_FILES = _ours("kafka-local", "local to files")
 THEIR_FILES = _theirs("Spark's kafka", "theirs to files")
 WRITE = _ours("kafka-local", "into a topic")
@@ -200,6 +213,6 @@ def _sized(name: str, title: str, contenders: tuple[Contender, ...], note: str =
 SCENARIOS = (
     *_sized("decode", "decoding alone", (DECODE,), "one process on one core, no Spark; bytes in memory"),
     *_sized("read", "reading, all columns, into nothing", (LOCAL_READ, LOG_READ, THEIR_READ)),
-    *_sized("ingest", "a topic into Parquet, as a stream", (LOCAL_FILES, THEIR_FILES)),
+    *_sized("ingest", "a topic into Parquet, as a stream", (INGEST, LOCAL_FILES, THEIR_FILES)),
     *_sized("write", "a frame into a topic", (WRITE, WRITE_ONCE, THEIR_WRITE)),
 )
