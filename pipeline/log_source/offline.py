@@ -16,8 +16,8 @@ from splashdam.pipeline.log_source.hints import OffsetHints, TimeHints, load_off
 from splashdam.pipeline.log_source.slices import LogSlice, slices_of
 from splashdam.pipeline.log_source.transactions import Transactions, transactions_of
 from splashdam.pipeline.log_source.walking import Chunk, Walk
+from splashdam.record.batch import BatchHeader
 from splashdam.record.columns import decode_columns
-from splashdam.record.stored import parse_stored_header
 
 NO_MATCH = -1
 """The offset of a time after which there is no record, as brokers answer."""
@@ -190,21 +190,26 @@ def _first_in(walk: Walk, position: int, end: int, timestamp_ms: int, from_offse
         if not isinstance(chunk, Chunk):
             continue  # who reads the records is told
         for at, header in chunk.batches:
-            if header.max_timestamp < timestamp_ms or header.is_control:
+            if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
                 continue
-            found = _first_in_batch(chunk.data[at : at + header.size_bytes], timestamp_ms, from_offset)
+            batch = chunk.data[at : at + header.size_bytes]
+            found: int | None = max(header.base_offset, from_offset)
+            # A marker is found by its time as any record is: brokers answer so, too.
+            if not header.is_control:
+                found = _first_in_batch(batch, timestamp_ms, from_offset, header)
             if found is not None:
                 return found
     return None
 
 
-def _first_in_batch(batch: memoryview, timestamp_ms: int, from_offset: int) -> int | None:
+def _first_in_batch(
+    batch: memoryview, timestamp_ms: int, from_offset: int, header: BatchHeader
+) -> int | None:
     """A batch that cannot be decoded counts as one record, with its largest timestamp, as in a broker."""
     try:
         columns = decode_columns(batch, first_offset=from_offset, keys=False, values=False, headers=False)
     except CorruptMessageError:
-        header = parse_stored_header(batch)
-        return max(header.base_offset, from_offset) if header.last_offset >= from_offset else None
+        return max(header.base_offset, from_offset)
     for offset, each in zip(columns.offsets, columns.timestamps_ms, strict=True):
         if each >= timestamp_ms:
             return offset
