@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-FORMATS = ("kafka", "kafka-local")
+LOCAL = "kafka-local"
+FORMATS = ("kafka", LOCAL)
 _COLUMNS = (
     "topic",
     "partition",
@@ -79,6 +80,8 @@ class Stream:
         self._word = word
         self._options = {"kafka.bootstrap.servers": servers, **options}
         self._files, self._checkpoint = home / "files", home / "checkpoint"
+        if word == LOCAL:  # Spark's own finds its checkpoint, ours is not told of it
+            self._options["initialOffsetsLocation"] = str(home / "initial")
 
     def run(self, **options: str) -> list[int]:
         """Reads what there is and ends; the records of each batch that had some."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from connector_kit import Stream, batch, rows, written
+from connector_kit import LOCAL, Stream, batch, rows, written
 from connector_queries import BATCH, EITHER, Query
 from connector_topics import PARTITIONS, Books, create, filled
 from kafka_jars import VERSIONS, KafkaBroker, kafka_broker
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
-LOCAL = "kafka-local"
 EARLIEST = {"startingOffsets": "earliest"}
 STREAMS = [each for each in EITHER if each.name in {"headers", "from times", "every codec", "committed"}]
 

@@ -80,7 +80,7 @@ def test_stream(spark: SparkSession, books: Books, topic: str, tmp_path: Path, w
 
 def test_partitions_of_keys(spark: SparkSession, books: Books, topic: str) -> None:
     """A key has one partition, whoever writes it."""
-    frame = spark.range(50).selectExpr("concat('key ', id) AS key", "CAST(id AS binary) AS value")
+    frame = spark.range(50).selectExpr("concat('key ', id) AS key", "CAST(id AS string) AS value")
     found = []
     for word in FORMATS:
         create(books.servers, {f"{topic}-{word}": 3})
