@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
@@ -15,6 +16,7 @@ from splashdam.embedded_broker.storage.checkpoints import (
     decode_lines,
     parse_entry,
 )
+from splashdam.embedded_broker.storage.leftovers import SWAP
 from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME as PARTITION_METADATA_NAME
 from splashdam.embedded_broker.storage.producer_snapshot import SNAPSHOT
 from splashdam.embedded_broker.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
@@ -27,6 +29,8 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.log_source.filesystems import Entry, Location, LogFiles
+
+logger = logging.getLogger("splashdam.pipeline")
 
 _DIGITS = 20
 _LISTED_AT_A_TIME = 16
@@ -94,7 +98,8 @@ def find_logs(locations: Iterable[Location], wanted: Callable[[TopicPartition], 
         wanted: which partitions to list.
 
     Raises:
-        KafkaStorageError: a location cannot be listed, or holds neither.
+        KafkaStorageError: a location cannot be listed, or holds neither; or a compaction stopped where files
+            are missing.
         KafkaConfigurationError: a partition lies in two of them.
     """
     found: dict[TopicPartition, PartitionLog] = {}
@@ -153,6 +158,7 @@ def _log(
     starts: Mapping[TopicPartition, int],
 ) -> PartitionLog:
     sizes = {entry.name: entry.size_bytes for entry in entries if not entry.is_directory}
+    _check_compaction(directory, sizes)
     segments = tuple(
         Segment(
             f"{directory}/{base:0{_DIGITS}d}",
@@ -169,6 +175,18 @@ def _log(
     first = segments[0].base_offset if segments else 0
     start = max(first, starts.get(where, 0))
     return PartitionLog(where, location, directory, segments, tuple(_numbers(sizes, SNAPSHOT)), start)
+
+
+def _check_compaction(directory: str, names: Collection[str]) -> None:
+    """A copy in ``.swap`` replaces segments that are removed one by one; the first has its own number."""
+    for base in _numbers(names, LOG + SWAP):
+        what = f"{directory} holds {base:0{_DIGITS}d}{LOG}{SWAP}, of a compaction that is not finished"
+        if f"{base:0{_DIGITS}d}{LOG}" not in names:
+            raise KafkaStorageError(
+                f"{what}, and the segments that it replaces are going. What to do: let a broker start once, "
+                "which finishes it, or read again where one is running"
+            )
+        logger.warning("%s; it is left out", what)
 
 
 def _numbers(names: Iterable[str], suffix: str) -> list[int]:

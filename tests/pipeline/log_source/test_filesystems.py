@@ -159,3 +159,11 @@ def test_log_dirs_are_read_together(tmp_path: Path) -> None:
     (tmp_path / "b" / "meta.properties").touch()
     logs = OfflineLogs([location_of(str(tmp_path / name)) for name in "ab"], read_committed=False)
     assert logs.topics() == ["a", "b"]
+
+
+def test_a_compaction_that_stopped_in_the_middle_is_refused(log: tuple[Path, list[Record]]) -> None:
+    """The segments that a copy replaces are gone already, and the copy has not its name yet."""
+    first = min((log[0] / "t-0").glob("*.log"))
+    first.rename(f"{first}.swap")
+    with pytest.raises(KafkaStorageError, match=r"0\.log\.swap.*let a broker start once"):
+        read(str(log[0]))
