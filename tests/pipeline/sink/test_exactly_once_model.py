@@ -157,6 +157,13 @@ class SparkMachine(RuleBasedStateMachine):
         elif is_told:
             self.writer.abort([None, *messages], self.batch)
 
+    @rule(is_stale=st.booleans())
+    def tasks_see(self, is_stale: bool) -> None:
+        """What is decided, or not yet: the driver looks again."""
+        self.monkeypatch.undo()
+        if is_stale:
+            self.monkeypatch.setattr(transactional, "_is_decided", lambda *_: False)
+
     @rule()
     def new_processes(self) -> None:
         """No worker knows the ids that others have used."""
