@@ -8,8 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError, UnsupportedVersionError
-from splashdam.model.errors import IllegalStateError, KafkaError
+import trio
+
+from splashdam.model.broker_errors import (
+    InvalidTxnStateError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.net.admin.transactions import (
     describe_transaction,
@@ -29,6 +36,9 @@ from splashdam.pipeline.sink.options import SinkOptions
 from splashdam.pipeline.sink.transactional import TaskOutcome
 
 logger = logging.getLogger("splashdam.pipeline")
+
+PATIENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.1
 
 
 class LostTransactionsError(KafkaError):
@@ -97,8 +107,17 @@ def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) ->
 
 
 async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision | None:
-    await ensure_topic(clients, options.marker_topic)
-    return await last_decision(clients, options.marker_topic, query)
+    """A topic that exists, but not yet or not now to the broker that is asked, is waited for: that there is
+    no decision is never concluded from that."""
+    topic = options.marker_topic
+    await ensure_topic(clients, topic)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        while True:
+            try:
+                return await last_decision(clients, topic, query)
+            except UnknownTopicOrPartitionError:
+                await trio.sleep(_PAUSE_SECONDS)
+    raise KafkaTimeoutError(f"topic {topic!r} exists, but its brokers do not know it: try again")
 
 
 async def _check_open(clients: Clients, prepared: Sequence[PreparedTransaction]) -> None:

@@ -18,7 +18,6 @@ from splashdam.model.broker_errors import (
     InvalidProducerEpochError,
     ProducerFencedError,
     TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
 )
 from splashdam.model.errors import KafkaError
 from splashdam.model.prepared import PreparedTransaction
@@ -94,14 +93,12 @@ async def last_decision(clients: Clients, topic: str, query: str) -> Decision | 
     """The last decision of a query, None where it has made none.
 
     Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
         KafkaError: the cluster did not answer, or the record is none.
     """
     where = TopicPartition(topic, PARTITION)
-    try:
-        first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
-        end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
-    except UnknownTopicOrPartitionError:
-        return None
+    first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
+    end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
     remembered = (await committed_offsets(clients.cluster, _decider(query))).get(where)
     position = first if remembered is None else max(first, remembered.offset)
     found: Decision | None = None

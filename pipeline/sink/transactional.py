@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from splashdam.client.producer import KafkaProducer
+from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.pipeline.sink.cluster import ask
 from splashdam.pipeline.sink.decisions import last_decision, transactions_prefix
@@ -72,7 +73,10 @@ def write_prepared(
 
 def _is_decided(options: SinkOptions, task: TaskIdentity) -> bool:
     """Whether this is the replay of a batch that counts. Only saves work: the driver looks again."""
-    found = ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
+    try:
+        found = ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
+    except UnknownTopicOrPartitionError:
+        return False
     return found is not None and found.batch >= task.batch
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import attrs
 import kafka
 import pytest
 
@@ -11,7 +14,7 @@ from pipeline_sink_kit import Tasks, options, read, rows, schema
 from prepared_scenarios import ask
 
 from splashdam import EmbeddedBroker
-from splashdam.model.broker_errors import ProducerFencedError
+from splashdam.model.broker_errors import ProducerFencedError, UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaError
 from splashdam.net.admin.groups import committed_offsets
 from splashdam.net.admin.topics import describe_topic
@@ -19,7 +22,7 @@ from splashdam.net.admin.transactions import fence_transactional_id, open_transa
 from splashdam.pipeline.sink import committing
 from splashdam.pipeline.sink.committing import LostTransactionsError
 from splashdam.pipeline.sink.decisions import Decider, Decision
-from splashdam.pipeline.sink.writers import StreamWriter, batch_writer, stream_writer
+from splashdam.pipeline.sink.writers import SinkMessage, StreamWriter, batch_writer, stream_writer
 
 MARKERS = "__splashdam_spark_commits"
 
@@ -176,6 +179,27 @@ def test_the_topic_of_decisions(kafka_broker: EmbeddedBroker, tasks: Tasks) -> N
     last = read(servers, MARKERS)[-1]
     remembered = ask(servers, lambda client: committed_offsets(client, "splashdam-spark-decision/q"))
     assert [each.offset for each in remembered.values()] == [last.offset]
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_moment(
+    kafka_broker: EmbeddedBroker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is waited for: a decision was taken for missing, and the batch written again."""
+    first = tasks.run(writer_of(kafka_broker), rows([b"1"]), query="q", batch=0)
+    writer_of(kafka_broker).commit([first], 0)
+    second = tasks.run(writer_of(kafka_broker), rows([b"1"]), query="q", batch=1)
+    again = SinkMessage(attrs.evolve(second.outcome, task=first.outcome.task))  # which saw no decision
+    present, asked = committing.last_decision, []
+
+    async def late(*arguments: Any) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            raise UnknownTopicOrPartitionError
+        return await present(*arguments)
+
+    monkeypatch.setattr(committing, "last_decision", late)
+    writer_of(kafka_broker).commit([again], 0)
+    assert values(kafka_broker) == [b"1"]
 
 
 def test_a_named_batch_job_is_written_once(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
