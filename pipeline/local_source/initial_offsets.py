@@ -80,13 +80,20 @@ class InitialOffsets:
 
 
 def _opened(location: str) -> tuple[FileSystem, str]:
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
-    uri = location if "://" in location else os.path.abspath(location)
+    if "://" not in location:
+        return LocalFileSystem(), os.path.abspath(location)
     try:
-        files, path = FileSystem.from_uri(uri)
-    except (ValueError, OSError) as error:
-        raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
+        files, path = FileSystem.from_uri(location)
+    except (ValueError, OSError):  # not one of Arrow's own
+        try:
+            from fsspec.core import url_to_fs
+
+            other, path = url_to_fs(location)
+        except (ImportError, ValueError) as error:
+            raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
+        files = PyFileSystem(FSSpecHandler(other))
     return files, path.rstrip("/")
 
 

@@ -46,9 +46,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: SourceOptions, columns: Columns, clock: Clock | None = None) -> None:
-        if options.initial_offsets_location is None and moves(
-            options.start, latest_if_no_match=options.latest_if_no_match
-        ):
+        self._moves = moves(options.start, latest_if_no_match=options.latest_if_no_match)
+        if self._moves and options.initial_offsets_location is None:
             raise KafkaConfigurationError(
                 "a stream that starts at the latest offsets needs a place to keep them: set the option"
                 " initialOffsetsLocation to a directory of this query's own, beside its checkpoint, or"
@@ -126,13 +125,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_initial(self) -> Offsets:
         options, cluster = self._options, self._reading.cluster()
-        return resolve(
+        found = resolve(
             options.start,
             subscribed(options, cluster),
             cluster,
             option=options.start_option,
             latest_if_no_match=options.latest_if_no_match,
         )
+        if self._moves and self._target is not None:
+            # With AvailableNow the ends are fixed first; the log may have grown since.
+            return {each: min(offset, self._target.get(each, offset)) for each, offset in found.items()}
+        return found
 
     def _find_latest(self, known: Offsets) -> Offsets:
         cluster = self._reading.cluster()

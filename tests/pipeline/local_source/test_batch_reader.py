@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 from local_source_kit import BOOTSTRAP, FakeCluster, batch_options, topic
@@ -19,7 +20,11 @@ spark = pytest.importorskip("pyspark.sql.datasource", reason="needs splashdam[sp
 from pyspark.sql.types import LongType, StructField, StructType  # noqa: E402
 
 from splashdam.pipeline.local_source.batch_reader import BatchReader, FilteringBatchReader  # noqa: E402
-from splashdam.pipeline.local_source.data_source import PUSHING_WORKER, KafkaLocalDataSource  # noqa: E402
+from splashdam.pipeline.local_source.data_source import (  # noqa: E402
+    PUSHING_WORKER,
+    KafkaLocalDataSource,
+    filters_come,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -58,6 +63,13 @@ def test_trap_3_a_reader_takes_filters_only_where_they_come(monkeypatch: pytest.
     assert BatchReader.pushFilters is spark.DataSourceReader.pushFilters
     monkeypatch.setitem(sys.modules, PUSHING_WORKER, sys)
     assert type(source().reader(schema)) is FilteringBatchReader
+
+
+def test_trap_3_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 3: with spark.python.use.daemon=false the process is the program itself."""
+    assert not filters_come()
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(PUSHING_WORKER, None), raising=False)
+    assert filters_come()
 
 
 def test_trap_8_an_empty_topic(cluster: FakeCluster) -> None:

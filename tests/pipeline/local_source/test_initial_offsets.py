@@ -26,6 +26,21 @@ def test_the_first_answer_stays(tmp_path: Path, scheme: str) -> None:
     assert [path.name for path in (tmp_path / "of/one/query").iterdir()] == ["initial-offsets.json"]
 
 
+def test_a_folder_with_any_name(tmp_path: Path) -> None:
+    """A path is no URI: blanks and signs are part of it."""
+    folder = tmp_path / "a b%20#c"
+    InitialOffsets(str(folder), READS).kept(lambda: OFFSETS)
+    assert (folder / "initial-offsets.json").exists()
+
+
+def test_object_storage() -> None:
+    """Any filesystem that fsspec knows; one in memory here."""
+    pytest.importorskip("fsspec", reason="needs fsspec")
+    location = "memory://queries/one"
+    assert InitialOffsets(location, READS).kept(lambda: OFFSETS) == OFFSETS
+    assert InitialOffsets(location, READS).kept(lambda: MOVED) == OFFSETS
+
+
 def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Its offsets would be the first one's."""
     InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)

@@ -147,6 +147,16 @@ def test_available_now_ends(cluster: FakeCluster) -> None:
     assert len(ends) == 4
 
 
+def test_the_beginning_is_not_behind_the_ends_of_available_now(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Spark has the ends fixed first: what came before the beginning was asked for is for the next run."""
+    stream = reader(startingOffsets="latest", initialOffsetsLocation=str(tmp_path))
+    stream.prepareForTriggerAvailableNow()
+    cluster.logs[T0].add(2)
+    begin = stream.initialOffset()
+    assert begin == stream.latestOffset(begin, ALL) == {"t": {"0": 5, "1": 3}}
+    assert stream.partitions(begin, begin) == []
+
+
 def test_partitions_come_and_topics_go(cluster: FakeCluster) -> None:
     """New ones are read from their first offset on; what is gone is an error, or left out."""
     stream = reader(subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
