@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import NamedTuple
 
 import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.pipeline.log_source.filesystems import LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints
 from splashdam.pipeline.log_source.slices import LogSlice, Piece
 from splashdam.pipeline.log_source.walking import READ_BYTES, Chunk, Damage, Walk
@@ -54,8 +57,10 @@ class Part(NamedTuple):
     found: Chunk | Damage
 
 
-def parts_of(whole: LogSlice, rules: ReadingRules) -> Iterator[Part]:
+def parts_of(whole: LogSlice, rules: ReadingRules) -> Generator[Part]:
     """The batches of a slice, and the damage that does not fail.
+
+    Where files are elsewhere than on this machine, the next part is read while the caller works on one.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -63,6 +68,22 @@ def parts_of(whole: LogSlice, rules: ReadingRules) -> Iterator[Part]:
             what a crash leaves.
     """
     files, _ = whole.location.open()
+    parts = _parts_of(files, whole, rules)
+    return parts if files.is_local else ahead(parts)
+
+
+def ahead(parts: Generator[Part]) -> Generator[Part]:
+    """The same, each part taken in another thread before it is asked for. Who stops early closes both."""
+    # Leaving waits for the thread before it closes what the thread may be in.
+    with closing(parts), ThreadPoolExecutor(1, "kafka-log-ahead") as thread:
+        coming = thread.submit(next, parts, None)
+        while (part := coming.result()) is not None:
+            coming = thread.submit(next, parts, None)
+            yield part
+            del part  # its memory is free while the next is waited for
+
+
+def _parts_of(files: LogFiles, whole: LogSlice, rules: ReadingRules) -> Generator[Part]:
     for piece in whole.pieces:
         with files.open(piece.segment.log_path) as file:
             is_skipping = rules.headers_only and not rules.check_crcs and files.is_local
