@@ -93,9 +93,7 @@ class Run:
         return f"the driver, somewhere behind a commit to {table_format}"
 
     def _kill_worker(self, table_format: str) -> str:
-        while not (workers := self._driver.workers()):
-            self._driver.wait_for_commit()
-        victim = self._dice.choice(workers)
+        victim = self._driver.wait_for_busy_worker()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
         try:

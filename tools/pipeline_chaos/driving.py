@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class DriverStuck(Exception):
 
 
 class Driver:
-    """Processes one after the other, each with the sessions's JVM and workers.
+    """Processes one after the other, each with the session's JVM and workers.
 
     Args:
         servers: of the cluster.
@@ -62,7 +63,8 @@ class Driver:
     def _listen(process: subprocess.Popen[str], commits: queue.SimpleQueue[dict[str, Any]]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            commits.put(json.loads(line))
+            if line.startswith("{"):  # a JVM may say something, too
+                commits.put(json.loads(line))
 
     def wait_for_commit(self, table_format: str | None = None) -> dict[str, Any]:
         """The next commit to a table, or to this one.
@@ -96,15 +98,42 @@ class Driver:
             self._process.send_signal(signal.SIGKILL)
         self.wait_for_end()
 
-    def workers(self) -> list[int]:
-        """Process numbers of the Python workers that run tasks."""
-        daemons = {pid for pid, _, words in self._children() if "pyspark.daemon" in words}
-        return sorted(pid for pid, parent, _ in self._children() if parent in daemons)
+    def wait_for_busy_worker(self) -> int:
+        """The process number of a Python worker that is in the middle of something.
+
+        Raises:
+            DriverStuck: none is for long.
+        """
+        deadline = time.monotonic() + _END_SECONDS
+        before = self._worker_ticks()
+        while time.monotonic() < deadline:
+            time.sleep(_STEP_SECONDS)
+            now = self._worker_ticks()
+            busy = [pid for pid, ticks in now.items() if ticks > before.get(pid, 0)]
+            if busy:
+                return max(busy, key=lambda pid: now[pid] - before.get(pid, 0))
+            before = now
+        raise DriverStuck(f"no worker does anything: {self.last_words()}")
+
+    def _worker_ticks(self) -> dict[int, int]:
+        """Processor time of the workers that Spark's Python daemon has forked for tasks."""
+        children = list(self._children())
+        daemons = {pid for pid, _, words in children if "pyspark.daemon" in words}
+        found = {}
+        for pid, parent, _ in children:
+            if parent in daemons:
+                with suppress(OSError):  # has ended by now
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                    found[pid] = int(fields[11]) + int(fields[12])
+        return found
 
     def wait_for_end(self) -> int:
         """Its status, once it and all that it had started are gone."""
         assert self._process is not None
-        status = self._process.wait(_START_SECONDS + _END_SECONDS)
+        try:
+            status = self._process.wait(_START_SECONDS + _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise DriverStuck(f"it does not end: {self.last_words()}") from None
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
