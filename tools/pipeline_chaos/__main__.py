@@ -31,6 +31,7 @@ from splashdam.testing.topics import create_topic
 
 KINDS = ("worker", "driver", "commit")
 CANNOT_RUN = 2
+_STARTS = 3
 
 
 class Run:
@@ -80,9 +81,7 @@ class Run:
         self._console.print(f"kill {number}: {what}, {self._sender.sent:,} records sent", highlight=False)
 
     def _kill(self, kind: str, table_format: str) -> str:
-        if not self._driver.is_running:
-            self._driver.start()
-        self._driver.wait_for_commit(table_format)
+        self._wait_for_commit(table_format)
         time.sleep(self._dice.uniform(0, self._options.pause))
         if kind == "worker":
             return self._kill_worker(table_format)
@@ -91,6 +90,22 @@ class Run:
             return f"the driver between the commit to {table_format} and Spark's"
         self._driver.kill()
         return f"the driver, somewhere behind a commit to {table_format}"
+
+    def _wait_for_commit(self, table_format: str) -> None:
+        """Starts the driver where it has to be; one that ends by itself is started again, as operators do."""
+        for _ in range(_STARTS):
+            if not self._driver.is_running:
+                self._driver.start()
+            try:
+                self._driver.wait_for_commit(table_format)
+            except DriverStuck:
+                if self._driver.is_running:
+                    raise
+                self._driver.wait_for_end()
+                self._console.print("the driver ended by itself, and is started again")
+            else:
+                return
+        raise DriverStuck(f"it ends by itself: {self._driver.last_words()}")
 
     def _kill_worker(self, table_format: str) -> str:
         victim = self._driver.wait_for_busy_worker()
@@ -109,10 +124,11 @@ class Run:
     def _finish(self) -> None:
         if self._driver.is_running:
             self._driver.kill()
-        self._driver.start("finish")
-        status = self._driver.wait_for_end()
-        if status:
-            raise DriverStuck(f"the last driver ended with status {status}: {self._driver.last_words()}")
+        for _ in range(_STARTS):
+            self._driver.start("finish")
+            if self._driver.wait_for_end() == 0:
+                return
+        raise DriverStuck(f"the last driver fails: {self._driver.last_words()}")
 
     def _verdict(self) -> int:
         log = read_log(self._servers, PARTITIONS)
