@@ -30,6 +30,7 @@ from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic
 
 KINDS = ("worker", "driver", "commit")
+"""The first is survived by the driver, which then need not be started again."""
 CANNOT_RUN = 2
 _STARTS = 3
 
@@ -70,12 +71,11 @@ class Run:
         return Progress(*columns, console=self._console)
 
     def _plan(self) -> list[tuple[str, str]]:
-        """Each kind and each format in turn, so that none is left out; the dice say which comes first."""
-        kinds, formats = list(KINDS), list(FORMATS)
-        self._dice.shuffle(kinds)
+        """Each kind and each format in turn, so that none is left out; the dice say which table comes first."""
+        formats = list(FORMATS)
         self._dice.shuffle(formats)
         turns = range(self._options.kills)
-        return [(kinds[turn % 3], formats[(turn + turn // 3) % 3]) for turn in turns]
+        return [(KINDS[turn % 3], formats[(turn + turn // 3) % 3]) for turn in turns]
 
     def _say(self, number: int, what: str) -> None:
         self._console.print(f"kill {number}: {what}, {self._sender.sent:,} records sent", highlight=False)

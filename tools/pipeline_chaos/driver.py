@@ -72,6 +72,8 @@ def main() -> int:
         while query.isActive and table_format not in doomed.told:
             query.awaitTermination(1)
         queries.append(query)
+    if how != "finish":
+        spark.streams.awaitAnyTermination()  # none ends unless it fails
     for query in queries:
         query.awaitTermination()
     spark.stop()
