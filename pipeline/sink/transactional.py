@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from collections.abc import Iterable, Iterator
@@ -96,6 +97,7 @@ class TransactionalIds:
         self._pid = -1
         self._process = ""
         self._used: dict[str, dict[str, int]] = {}
+        self._numbers = itertools.count()  # over all queries: one that was forgotten may come back
 
     def take(self, task: TaskIdentity) -> str:
         """An id for one attempt of a task."""
@@ -104,7 +106,7 @@ class TransactionalIds:
         used = self._used.pop(task.query, {})
         self._used = {task.query: used, **dict(list(self._used.items())[:_MOST_QUERIES])}
         free = (name for name, batch in used.items() if batch < task.batch)
-        name = next(free, f"{transactions_prefix(task.query)}{self._process}/{len(used)}")
+        name = next(free, "") or f"{transactions_prefix(task.query)}{self._process}/{next(self._numbers)}"
         used[name] = task.batch
         return name
 

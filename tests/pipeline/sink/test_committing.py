@@ -22,6 +22,8 @@ from splashdam.net.admin.transactions import fence_transactional_id, open_transa
 from splashdam.pipeline.sink import committing
 from splashdam.pipeline.sink.committing import LostTransactionsError
 from splashdam.pipeline.sink.decisions import Decider, Decision
+from splashdam.pipeline.sink.tasks import TaskIdentity
+from splashdam.pipeline.sink.transactional import TransactionalIds
 from splashdam.pipeline.sink.writers import SinkMessage, StreamWriter, batch_writer, stream_writer
 
 MARKERS = "__splashdam_spark_commits"
@@ -116,6 +118,16 @@ def test_ids_are_used_again_by_later_batches(kafka_broker: EmbeddedBroker, tasks
         ids.append(message.outcome.prepared.transactional_id)
     assert len(set(ids)) == 1
     assert values(kafka_broker) == [b"0", b"1", b"2"]
+
+
+def test_a_query_that_was_forgotten_comes_back() -> None:
+    """Its new ids are none of its old ones, whose transactions may be prepared."""
+    ids, task = TransactionalIds(), TaskIdentity("q", 3, 0)
+    taken = [ids.take(task)]
+    for number in range(100):
+        ids.take(TaskIdentity(f"q{number}", 0, 0))
+    taken += [ids.take(task), ids.take(task)]
+    assert len(set(taken)) == 3
 
 
 def test_lost_before_the_decision(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
