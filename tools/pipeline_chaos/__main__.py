@@ -71,7 +71,7 @@ class Run:
         return Progress(*columns, console=self._console)
 
     def _plan(self) -> list[tuple[str, str]]:
-        """Each kind and each format in turn, so that none is left out; the dice say which table comes first."""
+        """Each kind and each format in turn, so that none is left out; the dice say which table is first."""
         formats = list(FORMATS)
         self._dice.shuffle(formats)
         turns = range(self._options.kills)
