@@ -20,7 +20,8 @@ class ArrowBulk:
 
     Args:
         intake: of the producer.
-        topic, data, value, key, headers, partition, timestamp_ms: as ``send_arrow`` has them.
+        topic, data, value, key, headers, partition, timestamp_ms, may_be_empty: as
+            ``send_arrow`` has them.
 
     Attributes:
         bulk: takes the records.
@@ -41,6 +42,8 @@ class ArrowBulk:
         headers: Any,
         partition: Any,
         timestamp_ms: Any,
+        *,
+        may_be_empty: bool,
     ) -> None:
         _check_plain(intake)
         self._clock = intake.clock
@@ -63,6 +66,7 @@ class ArrowBulk:
                 _unless_column(headers),
                 keyed=self._source.has_keys,
                 placed=self._source.has_partitions,
+                may_be_empty=may_be_empty,
             )
             at_failure.pop_all()
 

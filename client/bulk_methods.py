@@ -80,6 +80,7 @@ class ManySends:
         headers: Any = None,
         partition: int | str | None = None,
         timestamp_ms: int | str | None = None,
+        may_be_empty: bool = False,
     ) -> BulkDelivery:
         """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
 
@@ -98,6 +99,7 @@ class ManySends:
                 or where the partitioner decides.
             timestamp_ms: of all of them; or the name of a column of timestamps, or of milliseconds as whole
                 numbers. Finer ones lose what is below a millisecond, nulls are the time of the call.
+            may_be_empty: whether a row with neither value nor key is a record, as in Kafka, or an error.
 
         Raises:
             BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
@@ -107,7 +109,8 @@ class ManySends:
         from splashdam.client.bulk_arrow import ArrowBulk
         from splashdam.client.bulk_sending import drive_bulk_in_thread
 
-        with ArrowBulk(self._core.intake, topic, data, value, key, headers, partition, timestamp_ms) as arrow:
+        parts = (value, key, headers, partition, timestamp_ms)
+        with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
@@ -157,8 +160,9 @@ class AsyncManySends:
         value: str = "value",
         key: str | None = "key",
         headers: Any = None,
-        partition: int | Iterable[int | None] | None = None,
-        timestamp_ms: int | Iterable[int | None] | None = None,
+        partition: int | str | None = None,
+        timestamp_ms: int | str | None = None,
+        may_be_empty: bool = False,
     ) -> BulkDelivery:
         """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
 
@@ -169,7 +173,8 @@ class AsyncManySends:
         from splashdam.client.bulk_arrow import ArrowBulk
         from splashdam.client.bulk_sending import drive_bulk_in_trio
 
-        with ArrowBulk(self._core.intake, topic, data, value, key, headers, partition, timestamp_ms) as arrow:
+        parts = (value, key, headers, partition, timestamp_ms)
+        with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)

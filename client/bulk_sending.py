@@ -39,6 +39,7 @@ class BulkSend:
         topic, partition, timestamp_ms, headers: as for ``send``, the same for all records.
         keyed: whether the records have keys.
         placed: whether they have partitions of their own.
+        may_be_empty: whether records with neither key nor value are taken.
 
     Raises:
         TypeError, ValueError: as ``send``.
@@ -55,6 +56,7 @@ class BulkSend:
         *,
         keyed: bool,
         placed: bool = False,
+        may_be_empty: bool = False,
     ) -> None:
         refuse = intake.refuse
         if refuse is not None:
@@ -67,6 +69,7 @@ class BulkSend:
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
         spread = self._partition is None and (keyed or placed or intake.partition is not None)
         self._places = BulkPlaces(spread=spread)
+        self._may_be_empty = may_be_empty
         self._rows = RowParts()
         self._records: BulkRecords | None = None
         self._first = 0
@@ -222,6 +225,7 @@ class BulkSend:
             self._partition if own.partitions is None else own.partitions[row],
             self._stamped_ms if own.timestamps is None else own.timestamps[row],
             more_follow=True,
+            may_be_empty=self._may_be_empty,
         )
         if type(result) is RecordFuture:
             self.settled(result)

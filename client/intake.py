@@ -175,18 +175,20 @@ class RecordIntake:
         *,
         more_follow: bool = False,
         intercepted: bool = False,
+        may_be_empty: bool = False,
     ) -> RecordFuture | Admission:
         """Brings the record into a batch of its partition, or answers an ``Admission`` to go on with.
 
         Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order. Who
-        knows that ``more_follow`` gets an ``Admission`` where a batch has to be opened, and says how much.
+        knows that ``more_follow`` gets an ``Admission`` where a batch has to be opened, and says how much. A
+        record that ``may_be_empty`` needs neither key nor value, as in Kafka.
         """
         refuse = self._refuse  # read once: another thread may begin a transaction
         if refuse is not None:
             raise refuse()
         if self._chain is not None and not intercepted:
             return self._intercept(self._chain, topic, value, key, headers, partition, timestamp_ms)
-        if value is None and key is None:
+        if value is None and key is None and not may_be_empty:
             raise ValueError("Need at least one: key or value")
         given = (key, value)
         pairs = [] if headers is None else header_pairs(headers)

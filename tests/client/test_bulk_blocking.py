@@ -102,6 +102,16 @@ def test_arrow_tables(tcp_cluster: Any) -> None:
     assert tcp_cluster.values("two", 1) == [b"a", None, b"c"] * 100
 
 
+def test_a_row_with_neither_value_nor_key(tcp_cluster: Any) -> None:
+    """Is a record where the call says so, between others and alone."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"value": [b"a", None, b"c"], "key": pa.array([None, None, b"k"], pa.binary())})
+    with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+        for data in (table, table[1:2]):
+            producer.send_arrow("one", data, may_be_empty=True).get(30)
+    assert tcp_cluster.values("one") == [b"a", None, b"c", None]
+
+
 def test_in_a_delivery_callback(tcp_cluster: Any, undelivered: Any) -> None:
     """It never waits there: what cannot go in at once goes in soon after, in order."""
     ends: list[Any] = []

@@ -61,6 +61,16 @@ def test_the_option_wins_and_seconds_are_numbers(kafka_broker: EmbeddedBroker, t
     assert (bytes(record.value), record.timestamp_ms) == (b"v", 1500)
 
 
+def test_a_row_with_neither_value_nor_key(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
+    """Spark's own sink writes it; ours failed the task."""
+    writer = batch_writer(schema("value binary"), options(kafka_broker.bootstrap_servers, topic="t"), False)
+    tasks.run(writer, [pa.record_batch({"value": pa.array([b"a", None], pa.binary())})])
+    assert [each.value and bytes(each.value) for each in read(kafka_broker.bootstrap_servers, "t")] == [
+        b"a",
+        None,
+    ]
+
+
 def test_a_row_without_topic(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
     """Is named, and fails the task."""
     writer = batch_writer(
