@@ -81,7 +81,7 @@ class LogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each slice. Lists the directories, and changes nothing."""
         options = self._options
-        logs = OfflineLogs(options.locations, read_committed=options.read_committed)
+        logs = OfflineLogs(options.locations, read_committed=options.read_committed, fails=options.fails)
         return [
             InputPartition(each)
             for whole in batch_ranges(options, logs, self._wanted)

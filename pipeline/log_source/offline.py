@@ -32,10 +32,12 @@ class OfflineLogs:
     Args:
         locations: data directories, or directories of partitions.
         read_committed: the end of a log is then where its first open transaction begins.
+        fails: damage that may hide what became of a transaction is an error.
     """
 
-    def __init__(self, locations: Iterable[Location], *, read_committed: bool) -> None:
+    def __init__(self, locations: Iterable[Location], *, read_committed: bool, fails: bool = True) -> None:
         self._locations = tuple(locations)
+        self._fails = fails
         self._read_committed = read_committed
         self._listed: dict[TopicPartition, PartitionLog] | None = None
         self._transactions: dict[TopicPartition, Transactions] = {}
@@ -96,7 +98,7 @@ class OfflineLogs:
         """
         found = self._transactions.get(log.where)
         if found is None:
-            found = self._transactions[log.where] = transactions_of(log, _files(log))
+            found = self._transactions[log.where] = transactions_of(log, _files(log), fails=self._fails)
         return found
 
     def _end(self, log: PartitionLog) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,16 +9,11 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.pipeline.log_source.damage import tell
 from splashdam.pipeline.log_source.filesystems import LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints
 from splashdam.pipeline.log_source.slices import LogSlice, Piece
 from splashdam.pipeline.log_source.walking import READ_BYTES, Chunk, Damage, Walk
-
-logger = logging.getLogger("splashdam.pipeline")
-
-WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
-"""The end of errors about damage."""
 
 _HEADERS_BYTES = 4096  # what is read at a time where batches are skipped and a read costs little
 
@@ -96,17 +90,5 @@ def _parts_of(files: LogFiles, whole: LogSlice, rules: ReadingRules) -> Generato
             )
             for found in walk.chunks(piece.start, piece.end, is_cut=piece.is_cut):
                 if isinstance(found, Damage):
-                    _tell(file.name, found, is_torn_end=piece.is_active and found.is_tail, fails=rules.fails)
+                    tell(file.name, found, is_torn_end=piece.is_active and found.is_tail, fails=rules.fails)
                 yield Part(piece, file.name, found)
-
-
-def _tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
-    what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are no batch: {damage.reason}"
-    if damage.is_zeros:
-        logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
-    elif is_torn_end:
-        logger.warning("%s; taken for a torn end, which a broker would cut off", what)
-    elif fails:
-        raise CorruptMessageError(f"{what}. {WHAT_TO_DO}")
-    else:
-        logger.warning("%s; left out", what)

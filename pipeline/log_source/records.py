@@ -10,7 +10,8 @@ import attrs
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.decoding import RecordDecoder
 from splashdam.pipeline.filters import ALL
-from splashdam.pipeline.log_source.reading import WHAT_TO_DO, ReadingRules, logger, parts_of
+from splashdam.pipeline.log_source.damage import WHAT_TO_DO, logger
+from splashdam.pipeline.log_source.reading import ReadingRules, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.log_source.walking import Chunk
 from splashdam.pipeline.schema import Columns

@@ -16,6 +16,7 @@ from splashdam.embedded_broker.storage.segment import TXN_INDEX
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.options import MAX_LONG
+from splashdam.pipeline.log_source.damage import tell
 from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints
@@ -44,15 +45,20 @@ class Transactions:
         )
 
 
-def transactions_of(log: PartitionLog, files: LogFiles) -> Transactions:
+def transactions_of(log: PartitionLog, files: LogFiles, *, fails: bool = True) -> Transactions:
     """The transactions of a log.
+
+    Args:
+        log: as it was listed.
+        files: where it lies.
+        fails: damage that may hide a marker is an error; else a transaction may count as open for ever.
 
     Raises:
         KafkaStorageError: a file cannot be read.
-        CorruptMessageError: a marker is damaged.
+        CorruptMessageError: there is such damage.
     """
     listed = {each for segment in log.segments for each in _listed(files, segment)}
-    found = _Scan(log, files)
+    found = _Scan(log, files, fails=fails)
     found.run()
     known = {(each.producer_id, each.last_offset) for each in listed}
     listed |= {each for each in found.aborted if (each.producer_id, each.last_offset) not in known}
@@ -78,7 +84,8 @@ def _listed(files: LogFiles, segment: Segment) -> Iterator[AbortedTransaction]:
 class _Scan:
     """From the newest snapshot that can be read, or from the beginning, to the end of the log."""
 
-    def __init__(self, log: PartitionLog, files: LogFiles) -> None:
+    def __init__(self, log: PartitionLog, files: LogFiles, *, fails: bool) -> None:
+        self._fails = fails
         self._log = log
         self._files = files
         self.open: dict[int, int] = {}
@@ -111,10 +118,13 @@ class _Scan:
         with self._files.open(segment.log_path) as file:
             hints = load_offset_hints(self._files, segment, file)
             first = hints.at_or_before(start)
-            walk = Walk(file, hints, check_crcs=False)
-            for chunk in walk.chunks(0 if first is None else first.position, segment.size_bytes):
-                if isinstance(chunk, Chunk):  # damage is for who reads the records
-                    self._take(chunk, start)
+            start_at = 0 if first is None else first.position
+            for found in Walk(file, hints).chunks(start_at, segment.size_bytes):
+                if isinstance(found, Chunk):
+                    self._take(found, start)
+                else:
+                    is_torn_end = self._log.is_active(segment) and found.is_tail
+                    tell(file.name, found, is_torn_end=is_torn_end, fails=self._fails)
 
     def _take(self, chunk: Chunk, start: int) -> None:
         for at, header in chunk.batches:

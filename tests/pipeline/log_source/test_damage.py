@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from log_kit import NOW_MS, batch
 from log_source_kit import SMALL, partition_on_disk, records_in, slices_in
-from log_workload import append_random
+from log_workload import append_random, append_transactions
 
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.hints import OffsetHints
@@ -225,3 +226,16 @@ def test_damage_says_what_can_be_said_of_its_batch(log: tuple[Path, list[Record]
         assert damage.header is not None
         assert (damage.header.base_offset, damage.size_bytes) == (offset, end - start)
         assert not damage.is_tail
+
+
+def test_a_damaged_marker_does_not_end_a_log_silently(tmp_path: Path) -> None:
+    """Its transaction would count as open, and everything behind it as not to be read."""
+    path = partition_on_disk(tmp_path, lambda log: append_transactions(log, 1, 30), LogSettings())
+    for each in (path / "t-0").glob("*.snapshot"):
+        each.unlink()
+    file = segments(path)[0]
+    headers = list(iter_stored_headers(file.read_bytes()))
+    marker = next(start for start, header in headers if header.is_control)
+    hit(file, marker + 70)
+    with pytest.raises(CorruptMessageError, match=rf"position {marker}: .*onDamage"):
+        slices_in(path, committed=True)
