@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from goals import Goal, ratio, value
 from goals import print_goals as print_table
-from pipeline_scenarios import LOCAL_FILES, LOCAL_READ, LOG_READ, THEIR_FILES, THEIR_READ, THEIR_WRITE, WRITE
+from pipeline_scenarios import INGEST, LOCAL_FILES, LOG_READ, THEIR_TUNED_FILES, THEIR_WRITE, WRITE
 from rich.console import Console
 
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 
 GOALS = (
     Goal("kafka-log, 100 B: records/s", value("read-100", LOG_READ, RATE), RATE, 1e6, 1.5e6),
+    Goal("ingest into Parquet, 100 B: records/s", value("ingest-100", INGEST, RATE), RATE, 0.5e6, 0.7e6),
     Goal(
-        "kafka-local into Parquet, 100 B: records/s",
-        value("ingest-100", LOCAL_FILES, RATE),
-        RATE,
-        0.5e6,
-        0.7e6,
-    ),
-    Goal(
-        "kafka-local into Parquet, 100 B, vs Spark's kafka",
-        ratio("ingest-100", LOCAL_FILES, THEIR_FILES),
+        "ingest into Parquet, 100 B, vs Spark's kafka",
+        ratio("ingest-100", INGEST, THEIR_TUNED_FILES),
         TIMES,
         1,
         1.5,
     ),
     Goal(
-        "kafka-local into Parquet, 1 KB, vs Spark's kafka",
-        ratio("ingest-1k", LOCAL_FILES, THEIR_FILES),
+        "ingest into Parquet, 1 KB, vs Spark's kafka",
+        ratio("ingest-1k", INGEST, THEIR_TUNED_FILES),
         TIMES,
         1,
         1.5,
     ),
-    Goal("kafka-local, 100 B, vs Spark's kafka", ratio("read-100", LOCAL_READ, THEIR_READ), TIMES, 1, 1.5),
+    Goal(
+        "kafka-local instead of kafka, into Parquet, 100 B",
+        ratio("ingest-100", LOCAL_FILES, THEIR_TUNED_FILES),
+        TIMES,
+        1,
+        1.5,
+    ),
     Goal(
         "a frame into a topic, 100 B, vs Spark's kafka", ratio("write-100", WRITE, THEIR_WRITE), TIMES, 1, 1.5
     ),
