@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pipeline_job_kit import DiedError, Mortal, Row, Source, table_rows
+from pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Source, table_rows
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
@@ -67,6 +68,43 @@ def test_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
         ("splashdam.errors.reason", b"not_json"),
     ]
     assert [header.key for header in second.headers] == [key for key, _ in found[1:]]
+
+
+RICH = JsonFormat(
+    pa.struct(
+        [
+            ("tags", pa.list_(pa.string())),
+            ("at", pa.timestamp("us", tz="UTC")),
+            ("local", pa.timestamp("us")),
+            ("day", pa.date32()),
+            ("counts", pa.map_(pa.string(), pa.int32())),
+            ("in", pa.struct([("x", pa.list_(pa.struct([("y", pa.float32())])))])),
+        ]
+    )
+)
+RICH_VALUE = (
+    b'{"tags":["a",null],"at":"2026-01-01T00:00:00Z","local":"2026-01-01T00:00:00","day":"2026-01-02",'
+    b'"counts":{"n":1},"in":{"x":[{"y":0.5}]}}'
+)
+
+
+@pytest.mark.spark
+def test_types(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type finds its way through Spark into a table."""
+    source = Source(tmp_path / "in")
+    source.add([Row(RICH_VALUE)])
+    good, bad = TableOutput("parquet", str(tmp_path / "good")), TableOutput("parquet", str(tmp_path / "bad"))
+    decode(source.batch(spark), RICH, good, bad, Running())
+    assert [row["value"] for row in table_rows(tmp_path / "good")] == [
+        {
+            "tags": ["a", None],
+            "at": EPOCH,
+            "local": EPOCH.replace(tzinfo=None),
+            "day": date(2026, 1, 2),
+            "counts": [("n", 1)],
+            "in": {"x": [{"y": 0.5}]},
+        }
+    ]
 
 
 @pytest.mark.spark

@@ -1,0 +1,47 @@
+"""What the commands on topic streams share: places, schema files, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+pytest.importorskip("pyspark", reason="needs splashdam[spark]")
+
+from splashdam.cli.kafka_streams import TopicStream, table_or_topic, value_format
+from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
+from splashdam.pipeline.values.json_values import JsonFormat
+
+KAFKA = {"kafka.bootstrap.servers": "localhost:9092", "kafka.isolation.level": "read_committed"}
+TABLES = {"table_format": "delta", "options": {}}
+
+
+def test_one_place() -> None:
+    """A table or a topic; the sink is not told how readers isolate."""
+    assert table_or_topic("./t", None, "--a and --b", TABLES, KAFKA) == TableOutput("delta", "./t")
+    topic = table_or_topic(None, "t", "--a and --b", TABLES, KAFKA)
+    assert topic == TopicOutput("t", {"kafka.bootstrap.servers": "localhost:9092"})
+    for table, name in ((None, None), ("./t", "t")):
+        with pytest.raises(click.UsageError, match="--a and --b"):
+            table_or_topic(table, name, "--a and --b", TABLES, KAFKA)
+
+
+def test_schemas(tmp_path: Path) -> None:
+    """The file says what values are; ids have files of their own."""
+    file = tmp_path / "a.json"
+    file.write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
+    form = value_format(file, [], "confluent", True)
+    assert isinstance(form, JsonFormat)
+    assert form.refuses_unknown
+    for text in ("x=a.avsc", "7", "7="):
+        with pytest.raises(click.UsageError, match="ID=FILE"):
+            value_format(file, [text], "confluent", False)
+
+
+def test_running() -> None:
+    """Seconds are milliseconds inside; without them a run takes what is there."""
+    stream = TopicStream("t", "./checkpoint", 0.5, None, "earliest")
+    running = stream.running(lambda _: None)
+    assert (running.checkpoint, running.interval_ms) == ("./checkpoint", 500)
+    assert TopicStream("t", "c", None, 5, "latest").running(lambda _: None).interval_ms is None
