@@ -97,6 +97,11 @@ class Mortal:
     inner: Any
     dies_at: int
 
+    @property
+    def takes_records(self) -> bool:
+        """As the real one."""
+        return bool(self.inner.takes_records)
+
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """Commits, then dies."""
         self.inner.write(rows, query, batch)

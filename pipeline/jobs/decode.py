@@ -10,7 +10,7 @@ import attrs
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.dead_letters import DETAIL, REASON, dead_letters
-from splashdam.pipeline.jobs.outputs import Output, TopicOutput
+from splashdam.pipeline.jobs.outputs import Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, runn
                 good.write(_as_read(right, good), f"{batch.query}-decoded", batch.number)
             if counts.keys() - {None}:
                 wrong = rows.where(f"{REASON} IS NOT NULL").drop("decoded")
-                sent = dead_letters(wrong, batch.query) if isinstance(bad, TopicOutput) else wrong
+                sent = dead_letters(wrong, batch.query) if bad.takes_records else wrong
                 bad.write(sent, f"{batch.query}-rejected", batch.number)
             return report.add(counts)
 
@@ -132,7 +132,7 @@ def _as_read(rows: DataFrame, output: Output) -> DataFrame:
     from pyspark.sql import functions as F
 
     plain = rows.drop(REASON, DETAIL)
-    if isinstance(output, TopicOutput):
+    if output.takes_records:
         return plain.drop("decoded")
     columns = [F.col("decoded").alias("value") if name == "value" else F.col(name) for name in plain.columns]
     return plain.select(

@@ -20,6 +20,10 @@ EXACTLY_ONCE = "exactly_once"
 class Output(Protocol):
     """Takes the rows of a batch; the second time it gets the same batch, nothing changes."""
 
+    @property
+    def takes_records(self) -> bool:
+        """Whether rows become records: bytes with headers, and no columns of one's own."""
+
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """Writes and commits.
 
@@ -45,6 +49,11 @@ class TableOutput:
     place: str
     partition_by: Sequence[str] = ()
     options: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def takes_records(self) -> bool:
+        """A table has any columns."""
+        return False
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """See ``Output``.
@@ -79,6 +88,11 @@ class TopicOutput:
     topic: str
     kafka: Mapping[str, str]
     delivery: str = EXACTLY_ONCE
+
+    @property
+    def takes_records(self) -> bool:
+        """That is what a topic holds."""
+        return True
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """See ``Output``; the sink's columns are sent, ``partition`` is not."""

@@ -24,7 +24,7 @@ class UpsertTable:
 
     Attributes:
         place: a folder, or an address in object storage.
-        keys: columns that tell one row from the other; null equals null.
+        keys: columns that tell one row from the other, and are never null.
         newer: a column that grows with each version of a row. A row is not replaced by an older one.
         gone: an SQL condition over ``source``, whose rows delete.
         options: of the storage.
@@ -71,7 +71,7 @@ class UpsertTable:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
-        same = " AND ".join(f"target.`{key}` IS NOT DISTINCT FROM source.`{key}`" for key in self.keys)
+        same = " AND ".join(f"target.`{key}` = source.`{key}`" for key in self.keys)
         newer = f"source.`{self.newer}` > target.`{self.newer}`"
         merging = delta.merge(
             rows,

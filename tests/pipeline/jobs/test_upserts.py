@@ -46,3 +46,19 @@ def test_batches(tmp_path: Path) -> None:
     assert not table.merge(rows(), "q", 3)
     assert table.merge(rows((b"b", 10, b"again")), "q", 4)
     assert content(place) == {**after, b"b": (10, b"again")}
+
+
+def test_keys_of_several_columns(tmp_path: Path) -> None:
+    """All of them tell rows apart."""
+    columns = ("topic", "partition", "key")
+    table = UpsertTable(str(tmp_path), columns, "offset", "source.value IS NULL")
+    schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *SCHEMA])
+
+    def named(*of: tuple[str, int, bytes, int, bytes | None]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in of], schema)
+
+    table.merge(named(("t", 0, b"a", 1, b"1"), ("t", 1, b"a", 1, b"2"), ("u", 0, b"a", 1, b"3")), "q", 0)
+    table.merge(named(("t", 0, b"a", 2, None), ("u", 0, b"a", 2, b"4")), "q", 1)
+    found = existing_table("delta", tmp_path)
+    kept = {tuple(row.values()) for batch in found.iter_rows() for row in batch.to_pylist()}
+    assert kept == {("t", 1, b"a", 1, b"2"), ("u", 0, b"a", 2, b"4")}
