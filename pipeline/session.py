@@ -38,9 +38,10 @@ def spark_session(
 
     Args:
         app_name: what Spark shows.
-        master: Spark's master URL; by default that of the environment (``spark-submit`` sets it), else
+        master: Spark's master URL; by default what ``spark-submit`` or ``PYSPARK_SUBMIT_ARGS`` says, else
             ``local[*]``. With ``local…`` the session listens on loopback alone and has no web page.
-        memory: the heap of the driver's JVM, where this call starts it; 450 MiB is Spark's least.
+        memory: the heap of the driver's JVM, where this call starts it; 450 MiB is Spark's least. Under
+            ``spark-submit`` it runs already, and ``--driver-memory`` counts.
         settings: more of Spark's settings, which win.
 
     Raises:
@@ -52,17 +53,33 @@ def spark_session(
     from splashdam.pipeline.java import need_java
     from splashdam.pipeline.registering import register
 
-    need_java()
+    if not is_submitted(os.environ):
+        need_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    master = master or os.environ.get("MASTER", "local[*]")
-    builder = SparkSession.builder.appName(app_name).master(master)
     given = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": memory,
         FILTER_PUSHDOWN: "true",
-        **(_LOCAL if master.startswith("local") else {}),
+        **settings_of_master(master, memory, os.environ),
         **(settings or {}),
     }
-    spark = builder.config(map=dict(given)).getOrCreate()
+    builder = SparkSession.builder.appName(app_name).config(map=given)
+    spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def is_submitted(environment: Mapping[str, str]) -> bool:
+    """Whether ``spark-submit`` has started this program: then its JVM runs already, with its settings."""
+    return "PYSPARK_GATEWAY_PORT" in environment
+
+
+def settings_of_master(master: str | None, memory: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What goes by where Spark runs; a setting given here would win over that of ``spark-submit``."""
+    if master is None:
+        if is_submitted(environment):
+            return {}
+        if "--master" in environment.get("PYSPARK_SUBMIT_ARGS", ""):
+            return {"spark.driver.memory": memory}
+        master = "local[*]"
+    local = _LOCAL if master.startswith("local") else {}
+    return {"spark.master": master, "spark.driver.memory": memory, **local}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from splashdam.pipeline.java import JavaMissingError, need_java
+from splashdam.pipeline.session import settings_of_master
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,3 +39,23 @@ def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaMissingError, match="is Java 8"):
         need_java()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "local[*]"),
+        ({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, None),
+        ({"PYSPARK_GATEWAY_PORT": "4711"}, None),
+    ],
+)
+def test_the_master_of_spark_submit_counts(environment: dict[str, str], expected: str | None) -> None:
+    """A master set beside ``--master`` would have won: what was sent to a cluster ran locally."""
+    assert settings_of_master(None, "1g", environment).get("spark.master") == expected
+
+
+def test_the_master_that_is_given_counts() -> None:
+    """And only a session on this machine keeps to loopback."""
+    given = settings_of_master("spark://there:7077", "1g", {"PYSPARK_GATEWAY_PORT": "4711"})
+    assert given == {"spark.master": "spark://there:7077", "spark.driver.memory": "1g"}
+    assert settings_of_master("local[2]", "1g", {})["spark.driver.host"] == "127.0.0.1"
