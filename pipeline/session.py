@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def spark_session(
     if not is_submitted(os.environ):
         need_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    given = {
+    given: dict[str, Any] = {
         "spark.sql.session.timeZone": "UTC",
         FILTER_PUSHDOWN: "true",
         **settings_of_master(master, memory, os.environ),
