@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.values.avro_schemas import parsed_file
@@ -13,9 +12,6 @@ from splashdam.pipeline.values.avro_values import AvroFormat, Framing
 from splashdam.pipeline.values.json_schemas import json_format
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.verdicts import ValueFormat
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 
 def read_format(
@@ -60,12 +56,14 @@ def ddl_format(ddl: str) -> JsonFormat:
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType as Struct
+    from pyspark.sql.types import StructType
 
     try:
-        schema = cast("StructType", Struct.fromDDL(ddl))
+        schema = StructType.fromDDL(ddl)
     except PySparkException as error:
         raise KafkaConfigurationError(f"{ddl.strip()!r} is no DDL of Spark's: {error}") from error
+    if not isinstance(schema, StructType):
+        raise KafkaConfigurationError(f"{ddl.strip()!r} names no columns: write NAME TYPE, NAME TYPE")
     return JsonFormat(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
 
 

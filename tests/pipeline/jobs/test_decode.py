@@ -18,6 +18,7 @@ from splashdam.pipeline.jobs.dead_letters import dead_letters
 from splashdam.pipeline.jobs.decode import DecodeReport, decode
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.values.json_values import JsonFormat
+from splashdam.pipeline.values.schema_files import ddl_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,17 @@ def test_types(spark: SparkSession, tmp_path: Path) -> None:
             "in": {"x": [{"y": 0.5}]},
         }
     ]
+
+
+@pytest.mark.spark
+def test_ddl(spark: SparkSession) -> None:
+    """Spark's own words for columns; NOT NULL is required."""
+    assert spark.version
+    assert ddl_format("id bigint NOT NULL, name string") == FORMAT
+    with pytest.raises(KafkaConfigurationError, match="no DDL"):
+        ddl_format("id bigin NOT NULL")
+    with pytest.raises(KafkaConfigurationError, match="no columns"):
+        ddl_format("bigint")
 
 
 @pytest.mark.spark

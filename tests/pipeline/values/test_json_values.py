@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import struct
 from typing import Any
 
@@ -328,6 +329,13 @@ def test_times_dates_bytes_and_maps() -> None:
     assert quick.decode(pa.array([good])).values[0].as_py() == {
         name: first[name] for name in ("at", "local", "day")
     }
+
+
+def test_formats_travel() -> None:
+    """Trap 15: to workers they go as they are, and are opened there."""
+    form = pickle.loads(pickle.dumps(JsonFormat(FIELDS, refuses_unknown=True)))
+    assert form == JsonFormat(FIELDS, refuses_unknown=True)
+    assert outcomes(form.open().decode(pa.array([b'{"id":1}']))) == expected([b'{"id":1}'])
 
 
 def test_types_that_json_does_not_fill() -> None:
