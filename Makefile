@@ -20,7 +20,7 @@ KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo test kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+.PHONY: setup demo pipeline test kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -38,6 +38,9 @@ demo: setup  ## stream 336,776 real flights through a local broker and verify ev
 
 test: setup  ## the whole suite
 	$(BIN)/python -m pytest
+
+pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
+	$(BIN)/python examples/flights_pipeline.py
 
 kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)

@@ -11,13 +11,11 @@ from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
 from splashdam.pipeline.audit.files import check_files, check_root, file_tasks
 from splashdam.pipeline.audit.findings import Kind
 from splashdam.pipeline.audit.report import AuditReport, report_of
-from splashdam.pipeline.audit.rows import COLUMNS, audit_batches, received
+from splashdam.pipeline.audit.rows import audit_slice, in_order
 from splashdam.pipeline.audit.run import plan_of
 from splashdam.pipeline.audit.stretch import Stretch
-from splashdam.pipeline.log_source.batches import read_batches
 from splashdam.pipeline.log_source.directories import find_logs
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.reading import ReadingRules
 from splashdam.pipeline.log_source.slices import slices_of
 
 WHERE = TopicPartition("t", 0)
@@ -70,14 +68,15 @@ def audited(path: Path, *, compacted: tuple[str, ...] = (), slice_bytes: int = 1
     """
     logs = find_logs([location_of(str(path))], lambda _: True)
     plan = plan_of(logs, compacted)
-    rows: list[tuple[Any, ...]] = []
-    for log in logs:
-        files, _ = log.location.open()
-        for piece in slices_of(log, files, log.log_start_offset, MAX_LONG, max_bytes=slice_bytes):
-            tables = read_batches(piece, COLUMNS, ReadingRules(fails=False, headers_only=True))
-            for sent in audit_batches(tables, plan):
-                rows += zip(*sent.to_pydict().values(), strict=True)
-    stretches = [Stretch(log.where, plan.compacted_until[log.where]) for log in logs] + received(rows)
+    parts = [
+        part
+        for log in logs
+        for piece in slices_of(
+            log, log.location.open()[0], log.log_start_offset, MAX_LONG, max_bytes=slice_bytes
+        )
+        for part in audit_slice(piece, plan)
+    ]
+    stretches = [Stretch(log.where, plan.compacted_until[log.where]) for log in logs] + in_order(parts)
     tasks = file_tasks(log.directory for log in logs)
     of_files = [finding for task in tasks for finding in check_files(task)]
     return report_of(str(path), stretches, check_root(str(path)) + of_files)

@@ -1,10 +1,9 @@
-"""From the rows of ``kafka-log`` in ``mode=batches`` to the audit of what a worker reads."""
+"""From the rows of ``kafka-log`` in ``mode=batches`` to the audit of what a worker reads, without Spark."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -14,6 +13,9 @@ from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.pipeline.audit.stretch import Stretch
+from splashdam.pipeline.log_source.batches import read_batches
+from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.slices import LogSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,9 +42,6 @@ COLUMNS = (
 )
 """Those of the source that the audit looks at."""
 
-SCHEMA = "topic string, `partition` int, segment bigint, position bigint, audit binary"
-"""What a worker sends: where its part begins, and the audit of it, pickled."""
-
 _TORN = "torn end: "
 
 
@@ -63,22 +62,47 @@ class Plan:
         return f"{self.directories[where]}/{segment:020d}{LOG}"
 
 
-def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Audits what one task reads, which is in the order of the log; a row for each partition in it."""
-    parts: dict[TopicPartition, tuple[int, int, Stretch]] = {}
+class Part(NamedTuple):
+    """What one task has audited of a partition.
+
+    Attributes:
+        where: the partition.
+        segment: base offset of the segment where the part begins.
+        position: of its first batch there.
+        stretch: the audit.
+    """
+
+    where: TopicPartition
+    segment: int
+    position: int
+    stretch: Stretch
+
+
+def audit_slice(whole: LogSlice, plan: Plan) -> list[Part]:
+    """Reads and audits a slice of a log.
+
+    Raises:
+        KafkaStorageError: a file cannot be read.
+    """
+    return audit_batches(read_batches(whole, COLUMNS, ReadingRules(fails=False, headers_only=True)), plan)
+
+
+def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> list[Part]:
+    """Audits batches in the order of the log; a part for each partition among them."""
+    parts: dict[TopicPartition, Part] = {}
     for table in tables:
         for row in _rows(table):
             where, segment, position = TopicPartition(row[0], row[1]), row[2], row[3]
             if where not in parts:
-                parts[where] = segment, position, Stretch(where, plan.compacted_until.get(where, 0))
-            _take(parts[where][2], plan.path(where, segment), row)
-    yield from _sent(parts)
+                stretch = Stretch(where, plan.compacted_until.get(where, 0))
+                parts[where] = Part(where, segment, position, stretch)
+            _take(parts[where].stretch, plan.path(where, segment), row)
+    return list(parts.values())
 
 
-def received(rows: Iterable[tuple[Any, ...]]) -> list[Stretch]:
-    """What workers sent, in the order of the log."""
-    ordered = sorted(rows, key=lambda row: tuple(row[:4]))
-    return [pickle.loads(row[4]) for row in ordered]
+def in_order(parts: Iterable[Part]) -> list[Stretch]:
+    """What workers found, in the order of the log."""
+    return [part.stretch for part in sorted(parts, key=lambda part: part[:3])]
 
 
 def _rows(table: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -117,14 +141,3 @@ def _take(stretch: Stretch, path: str, row: tuple[Any, ...]) -> None:
             commits={"COMMIT": True, "ABORT": False}.get(control_type),
         )
     )
-
-
-def _sent(parts: Mapping[TopicPartition, tuple[int, int, Stretch]]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    for where, (segment, position, stretch) in parts.items():
-        columns = (where.topic, where.partition, segment, position, pickle.dumps(stretch))
-        kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary())
-        names = ("topic", "partition", "segment", "position", "audit")
-        arrays = [pa.array([value], kind) for value, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=names)

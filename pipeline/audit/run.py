@@ -1,9 +1,9 @@
-"""The audit itself: Spark's workers read batches by ``kafka-log``, and the files of a disk beside it."""
+"""The audit itself: Spark's workers read batches as ``kafka-log`` does, and the files of a disk beside it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,23 @@ from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.files import FileTask, check_files, check_root, file_tasks
 from splashdam.pipeline.audit.findings import AuditFinding
 from splashdam.pipeline.audit.report import AuditReport, report_of
-from splashdam.pipeline.audit.rows import COLUMNS, SCHEMA, Plan, audit_batches, received
+from splashdam.pipeline.audit.rows import Plan, audit_slice, in_order
 from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, location_of
-from splashdam.pipeline.log_source.options import STORAGE
+from splashdam.pipeline.log_source.slices import LogSlice, slices_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ONLY_ON_DISK = (
     "not on a disk of this machine: the records within batches, indexes, snapshots and stray files were not "
     "looked at; `splashdam verify-log` on a copy does"
 )
 LEFT_OUT = "records within batches, indexes, snapshots and stray files were left out, as was asked for"
+
+SLICE_BYTES = 64 << 20
+"""About so much of a log is one task; a larger segment is cut where its index allows it."""
 
 _TASKS_PER_CORE = 4
 
@@ -49,7 +52,7 @@ def audit(
             ``cleaner-offset-checkpoint`` names.
         with_files: whether to look into batches and at the other files, which is most of the work. It is done
             on a disk alone.
-        storage: settings of object storage, as ``kafka-log`` takes them behind ``storage.``.
+        storage: settings of the filesystem, as ``kafka-log`` takes them behind ``storage.``.
 
     Raises:
         KafkaStorageError: it cannot be listed, or is neither.
@@ -59,12 +62,7 @@ def audit(
     logs = find_logs([location], lambda _: True)
     plan = plan_of(logs, compacted)
     stretches = [Stretch(log.where, plan.compacted_until.get(log.where, 0)) for log in logs]
-    if any(segment.size_bytes for log in logs for segment in log.segments):
-        stretches += received(
-            _read_batches(spark, location, logs)
-            .mapInArrow(partial(audit_batches, plan=plan), SCHEMA)
-            .collect()
-        )
+    stretches += _check_batches(spark, logs, plan)
     skipped, of_files = [], list[AuditFinding]()
     if not with_files:
         skipped.append(LEFT_OUT)
@@ -75,15 +73,24 @@ def audit(
     return report_of(path, stretches, of_files, skipped=skipped, seconds=time.monotonic() - started)
 
 
-def _read_batches(spark: SparkSession, location: Location, logs: Sequence[PartitionLog]) -> DataFrame:
-    """Headers alone; topics are named one by one, since Kafka's own are read only where they are named."""
-    options = {
-        "mode": "batches",
-        "onDamage": "report",
-        "subscribe": ",".join(sorted({log.where.topic for log in logs})),
-        **{f"{STORAGE}{name}": value for name, value in location.settings},
-    }
-    return spark.read.format("kafka-log").options(**options).load([location.uri]).select(*COLUMNS)
+def slices(logs: Iterable[PartitionLog]) -> Iterator[LogSlice]:
+    """All batches of the logs, in parts for workers.
+
+    Raises:
+        KafkaStorageError: an index cannot be read.
+    """
+    for log in logs:
+        files, _ = log.location.open()
+        yield from slices_of(log, files, log.log_start_offset, MAX_LONG, max_bytes=SLICE_BYTES)
+
+
+def _check_batches(spark: SparkSession, logs: Iterable[PartitionLog], plan: Plan) -> list[Stretch]:
+    """Workers read and audit in one go: batches would cross into Spark's JVM for nothing."""
+    pieces = list(slices(logs))
+    if not pieces:
+        return []
+    parts = spark.sparkContext.parallelize(pieces, len(pieces)).flatMap(partial(audit_slice, plan=plan))
+    return in_order(parts.collect())
 
 
 def plan_of(logs: Sequence[PartitionLog], compacted: Collection[str]) -> Plan:

@@ -10,10 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from splashdam.cli import spark as spark_commands
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import names, pipeline
 from splashdam.cli.query_progress import progress_line
 from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.progress import BatchProgress
 
 
@@ -35,6 +37,7 @@ def counting(spark: object) -> None:
 def test_every_pipeline_is_listed() -> None:
     """Each file of ``cli/pipelines`` is a command with a line of its own."""
     output = CliRunner().invoke(splashdam, ["pipeline", "--help"]).output
+    assert {"audit", "ingest", "replay"} <= set(names())
     for name in names():
         assert f"\n  {name} " in output
 
@@ -95,6 +98,51 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "Java 17 or later" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+class Failing:
+    """In place of a session that could be started: entering the block raises."""
+
+    def __init__(self, failure: BaseException) -> None:
+        self.failure = failure
+
+    def __call__(self, log: Path, *_: object) -> Failing:
+        log.write_text("said by a JVM")
+        return self
+
+    def __enter__(self) -> None:
+        raise self.failure
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+def test_failure_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line says why, the next where Spark's log is; status 1."""
+    errors = pytest.importorskip("pyspark.errors", reason="needs splashdam[spark]")
+    failure = errors.PySparkException("[STREAM_FAILED] x\nsplashdam.model.errors.KafkaError: no topic t\n")
+    monkeypatch.setattr(spark_commands, "_started", Failing(failure))
+    log = tmp_path / "spark.log"
+    result = CliRunner().invoke(counting, ["--spark-log", str(log)])
+    assert result.exit_code == 1
+    assert result.output == f"Error: no topic t\nSpark's log: {log}\n"
+    assert log.exists()
+
+
+def test_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ctrl-C is status 130, one word, and no log file."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(spark_commands, "_started", Failing(KeyboardInterrupt()))
+    result = CliRunner().invoke(counting)
+    assert (result.exit_code, result.output) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong setting is wrong usage, as in every command."""
+    monkeypatch.setattr(spark_commands, "_started", Failing(KafkaConfigurationError("no such table")))
+    result = CliRunner().invoke(counting)
+    assert (result.exit_code, "no such table" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize("text", ["spark.x", "master=yarn"])

@@ -38,6 +38,16 @@ SUITES = {"test_with_faults.py": "5 passed"}
 
 HELPERS = {"flights.py", "flights_check.py", "flights_data.py", "flights_report.py"}
 
+ON_SPARK = {
+    "stream_to_delta.py",
+    "flights_pipeline.py",
+    "flights_delays.py",
+    "flights_live.py",
+    "flights_picture.py",
+    "flights_table.py",
+}
+"""Run by tests/pipeline/test_example_programs.py, which has a session."""
+
 
 def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -53,7 +63,7 @@ def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 
 def test_every_example_is_run_here() -> None:
     """A new example needs a line in the table above."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | SUITES.keys() | HELPERS
+    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | SUITES.keys() | HELPERS | ON_SPARK
 
 
 @pytest.mark.parametrize("example", SHOWN)

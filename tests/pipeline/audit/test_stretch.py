@@ -7,13 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from audit_kit import batch, data, found, marker, stretch
+from audit_kit import WHERE, batch, data, found, marker, stretch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
+from splashdam.pipeline.audit.files import FileTask
 from splashdam.pipeline.audit.findings import Kind
 from splashdam.pipeline.audit.offsets import Hole
+from splashdam.pipeline.audit.rows import Plan
 from splashdam.pipeline.audit.stretch import KEPT_FINDINGS, Stretch
 
 TRANSACTIONAL: dict[str, Any] = {"is_transactional": True}
@@ -195,3 +197,12 @@ def test_a_lost_batch_is_found_however_it_is_cut(batches: list[AuditedBatch], ch
     assert {finding.kind for finding in joined(rest, cuts).findings} == {
         finding.kind for finding in stretch(*rest).findings
     }
+
+
+def test_what_travels_to_workers() -> None:
+    """Plans, pieces of work and findings survive the way there and back."""
+    plan = Plan({WHERE: "/data/t-0"}, {WHERE: 7})
+    (finding,) = stretch(batch(0), batch(2)).findings
+    for value in (plan, FileTask("/data/t-0", 5, 10), finding):
+        assert pickle.loads(pickle.dumps(value)) == value
+    assert plan.path(WHERE, 5) == "/data/t-0/00000000000000000005.log"
