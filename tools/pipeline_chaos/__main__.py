@@ -78,7 +78,9 @@ class Run:
         return [(KINDS[turn % 3], formats[(turn + turn // 3) % 3]) for turn in turns]
 
     def _say(self, number: int, what: str) -> None:
-        self._console.print(f"kill {number}: {what}, {self._sender.sent:,} records sent", highlight=False)
+        self._console.print(
+            f"kill {number}: {what}, {self._sender.sent:,} records sent", highlight=False, soft_wrap=True
+        )
 
     def _kill(self, kind: str, table_format: str) -> str:
         self._wait_for_commit(table_format)

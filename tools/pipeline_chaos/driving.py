@@ -134,14 +134,14 @@ class Driver:
             status = self._process.wait(_START_SECONDS + _END_SECONDS)
         except subprocess.TimeoutExpired:
             raise DriverStuck(f"it does not end: {self.last_words()}") from None
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
         deadline = time.monotonic() + _END_SECONDS
         while children := [pid for pid, _, _ in self._children()]:
             if time.monotonic() > deadline:
                 raise DriverStuck(f"processes {children} outlive the driver")
             time.sleep(_STEP_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):  # which the children had, too
+            assert pipe is not None
+            pipe.close()
         return status
 
     def _children(self) -> Iterator[tuple[int, int, str]]:
