@@ -117,6 +117,12 @@ class HeaderColumn(NamedTuple):
         )
         nulls = validity(array, self.name)
         rows = _bits(nulls, first, length) if nulls else [True] * length
+        sound = _sound_pairs(keys, values, ends) if present is None or all(present) else None
+        if sound is not None:
+            return [
+                sound[low - ends[0] : high - ends[0]] if bit else None
+                for bit, low, high in zip(rows, ends, ends[1:], strict=False)
+            ]
         return [
             self._pairs(keys, values, present, low, high) if bit else None
             for bit, low, high in zip(rows, ends, ends[1:], strict=False)
@@ -137,6 +143,22 @@ class HeaderColumn(NamedTuple):
             except UnicodeDecodeError as error:
                 raise IllegalArgumentError(f"{self.name}: a header's key is no UTF-8: {error}") from error
         return found
+
+
+def _sound_pairs(keys: BlobColumn, values: BlobColumn, ends: list[int]) -> Pairs | None:
+    """All headers of these lists, at once; None where there is one that cannot be sent."""
+    low, high = ends[0], ends[-1]
+    if not (low >= 0 and high <= len(keys) and sorted(ends) == ends):
+        return None
+    span = range(low, high)
+    found = list(map(keys.__getitem__, span))
+    try:
+        names = {key: key.decode() for key in set(found) if key is not None}
+    except UnicodeDecodeError:
+        return None
+    if len(names) < len(set(found)):
+        return None  # one has no key
+    return list(zip(map(names.__getitem__, found), map(values.__getitem__, span), strict=True))
 
 
 class MoreColumns(NamedTuple):
