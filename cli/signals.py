@@ -43,5 +43,22 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C and the other endings take effect behind the block: the step in it is not left half done."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
+    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for number in caught:
+            signal.signal(number, lambda number, _frame: came.append(number))
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+    if came:
+        raise KeyboardInterrupt if came[0] == signal.SIGINT else EndedBySignal(came[0])
+
+
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise EndedBySignal(number)

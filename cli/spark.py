@@ -22,7 +22,7 @@ from splashdam.cli.parameters import (
     property_option,
     read_properties,
 )
-from splashdam.cli.signals import exit_status, signals_interrupt
+from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,7 +196,8 @@ def _started(
     from splashdam.pipeline.spark_log import children_log_into
 
     try:
-        with children_log_into(str(log)):
+        # A JVM whose parent leaves before it has said where it listens never ends.
+        with interrupts_wait(), children_log_into(str(log)):
             spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
     except JavaMissingError as missing:
         raise CannotRun(explained(missing)) from missing

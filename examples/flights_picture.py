@@ -17,6 +17,9 @@ STEPS = (0, 5, 10, 15, 20, 30)
 
 COLOURS = ("#2c7bb6", "#7fb8d8", "#c9dfe6", "#f5d28a", "#f0995a", "#dd5340", "#a51626")
 
+HEIGHTS = "▁▂▃▄▅▆█"
+"""The same without colours."""
+
 _CELL, _LEFT, _TOP = 34, 60, 26
 
 _STYLE = """
@@ -34,7 +37,11 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } th { text-
 
 def colour(mean: float) -> str:
     """Blue is early, red is late."""
-    return COLOURS[sum(mean >= step for step in STEPS)]
+    return COLOURS[_step(mean)]
+
+
+def _step(mean: float) -> int:
+    return sum(mean >= step for step in STEPS)
 
 
 def table(board: Board) -> Table:
@@ -60,7 +67,10 @@ def _strip(hours: dict[int, Delays]) -> Text:
     strip = Text()
     for hour in HOURS:
         mean = hours.get(hour, Delays()).mean
-        strip.append(" " if mean is None else "█", Style() if mean is None else Style(color=colour(mean)))
+        if mean is None:
+            strip.append(" ")
+        else:
+            strip.append(HEIGHTS[_step(mean)], Style(color=colour(mean)))
     return strip
 
 
