@@ -120,6 +120,7 @@ def test_a_table_without_kafkas_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.kafka(config={"log.retention.ms": -1})  # the records are of 1970
 def test_a_replay(spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
     """Records come back to their partitions, once, also when it is started a second time."""
     table, expected = filled("delta", tmp_path)
