@@ -294,7 +294,7 @@ class FetchClient:
         request, version = fetch_request(topic, topic_id, positions, limits, version)
         timeout_ms = limits.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
-        return read_fetch_response(response, topic, positions)
+        return read_fetch_response(response, topic, positions, request.topics[0].topic_id)
 
 
 Read = Callable[[list[FetchedBatches], Mapping[int, int]], list[T]]

@@ -71,6 +71,8 @@ class FetchedBatches:
         high_watermark: the offset up to which records are committed to the log.
         last_stable_offset: the offset up to which read_committed reads; -1 where the broker does not say.
         log_start_offset: of the first record that is still there; -1 where the broker does not say.
+        topic_id: the id that the topic was asked for by, which tells it from a later one of that name;
+            `splashdam.wire.fields.NO_UUID` where it was asked for by name.
     """
 
     topic_partition: TopicPartition
@@ -80,6 +82,7 @@ class FetchedBatches:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    topic_id: bytes = NO_UUID
 
 
 @attrs.frozen
@@ -107,6 +110,8 @@ def fetch_request(
     """A sessionless request and the version to send it in: topic ids are used only where one is known."""
     if topic_id == NO_UUID:
         version = min(version, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
+    elif version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        topic_id = NO_UUID
     partitions = [
         FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=limits.max_partition_bytes)
         for number, offset in positions.items()
@@ -122,9 +127,15 @@ def fetch_request(
 
 
 def read_fetch_response(
-    response: FetchResponse, topic: str, positions: Mapping[int, int]
+    response: FetchResponse, topic: str, positions: Mapping[int, int], topic_id: bytes = NO_UUID
 ) -> list[FetchedBatches]:
     """The partitions of a one-topic answer, those without news, too.
+
+    Args:
+        response: the answer.
+        topic: the topic's name.
+        positions: the offset that was asked for, by partition.
+        topic_id: the id it was asked for by.
 
     Raises:
         BrokerResponseError: the answer or one of its partitions has an error.
@@ -139,11 +150,13 @@ def read_fetch_response(
             where = TopicPartition(topic, data.partition_index)
             if where.partition not in positions:
                 raise ProtocolError(f"FetchResponse: {where} was not asked for")
-            fetched.append(_read_partition(data, where, positions[data.partition_index]))
+            fetched.append(_read_partition(data, where, positions[data.partition_index], topic_id))
     return fetched
 
 
-def _read_partition(data: PartitionData, where: TopicPartition, position: int) -> FetchedBatches:
+def _read_partition(
+    data: PartitionData, where: TopicPartition, position: int, topic_id: bytes
+) -> FetchedBatches:
     if data.error_code:
         raise error_for(data.error_code, f"fetch of {where} at offset {position}")
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
@@ -158,6 +171,7 @@ def _read_partition(data: PartitionData, where: TopicPartition, position: int) -
         data.high_watermark,
         data.last_stable_offset,
         data.log_start_offset,
+        topic_id,
     )
 
 

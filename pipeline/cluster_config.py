@@ -13,6 +13,7 @@ from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
 from splashdam.client.wiring import authenticator, make_tcp_connect, secured
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT
 from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.authentication import Authenticator
@@ -36,11 +37,11 @@ _LEVELS = {
 
 _READING: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "isolation.level": ("isolation_level", one_of(*_LEVELS)),
-    "fetch.min.bytes": ("min_bytes", integer()),
-    "fetch.max.bytes": ("max_bytes", integer()),
-    "fetch.max.wait.ms": ("max_wait_ms", integer()),
-    "max.partition.fetch.bytes": ("max_partition_bytes", integer()),
-    "default.api.timeout.ms": ("timeout_ms", integer()),
+    "fetch.min.bytes": ("min_bytes", integer(0, MAX_INT)),
+    "fetch.max.bytes": ("max_bytes", integer(1, MAX_INT)),
+    "fetch.max.wait.ms": ("max_wait_ms", integer(0, MAX_INT)),
+    "max.partition.fetch.bytes": ("max_partition_bytes", integer(1, MAX_INT)),
+    "default.api.timeout.ms": ("timeout_ms", integer(1, MAX_INT)),
 }
 """The properties of consumers that mean something here, which producers do not have."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.read_ahead import ReadAhead
 from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.wire.fields import NO_UUID
 
 __all__ = ["EARLIEST", "LATEST", "ClusterConfig", "ClusterReader", "reader_for"]
 
@@ -100,7 +101,17 @@ class ClusterReader:
 
         return self._loop.call(ask)
 
-    def read(self, where: TopicPartition, first_offset: int, end_offset: int) -> Iterator[FetchedBatches]:
+    def topic_id(self, topic: str) -> bytes:
+        """What tells a topic from a later one of its name; zeros from a broker that knows no such ids.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        return self._ask(partial(describe_topic, topic=topic)).topic_id
+
+    def read(
+        self, where: TopicPartition, first_offset: int, end_offset: int, *, topic_id: bytes = NO_UUID
+    ) -> Generator[FetchedBatches, None, None]:
         """The batches of a range, in order, while the next ones are under way.
 
         The first may begin before the range and the last may end behind it; `RecordDecoder` cuts. With
@@ -111,10 +122,12 @@ class ClusterReader:
             where: the partition.
             first_offset: where to begin.
             end_offset: where to stop.
+            topic_id: of `topic_id`, when the range was planned; without it a topic that is made anew is
+                noticed while it is read, but not if it was before.
 
         Raises:
             OffsetOutOfRangeError: the first offset is not there any more, or the log ends before the range.
-            UnknownTopicOrPartitionError: the topic was deleted.
+            UnknownTopicOrPartitionError: the topic was deleted, and perhaps made anew.
             CorruptMessageError: the header of a batch is damaged.
         """
         ahead = ReadAhead(
@@ -125,6 +138,7 @@ class ClusterReader:
             where=where,
             first_offset=first_offset,
             end_offset=end_offset,
+            topic_id=topic_id,
         )
         yield from ahead.chunks()
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import nearest_name
+from splashdam.model.options import MAX_LONG, nearest_name
 
 T = TypeVar("T")
 Parse = Callable[[str], T]
@@ -25,6 +25,9 @@ REQUIRED: Any = object()
 
 KAFKA = "kafka."
 """What the names of the client's own properties begin with."""
+
+_MOST_SAID = 200
+"""Characters of an option's text in an error; offsets of thousands of partitions would hide what is wrong."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TIME = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?", re.ASCII)
@@ -54,7 +57,8 @@ class Option(Generic[T]):
         try:
             return self.parse(text.strip())
         except ValueError as error:
-            raise KafkaConfigurationError(f"option {self.name}={text!r}: {error}") from error
+            said = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "…"
+            raise KafkaConfigurationError(f"option {self.name}={said!r}: {error}") from error
 
 
 @attrs.frozen
@@ -157,14 +161,16 @@ def boolean(given: str) -> bool:
     return given.lower() == "true"
 
 
-def integer(minimum: int = 1) -> Parse[int]:
-    """A whole number from ``minimum`` on."""
+def integer(minimum: int = 1, maximum: int = MAX_LONG) -> Parse[int]:
+    """A whole number from ``minimum`` to ``maximum``."""
 
     def parse(given: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(given):
             raise ValueError("must be a whole number")
         if int(given) < minimum:
             raise ValueError(f"must be at least {minimum}")
+        if int(given) > maximum:
+            raise ValueError(f"must be at most {maximum}")
         return int(given)
 
     return parse
@@ -203,7 +209,7 @@ def time_ms(given: str) -> int:
     found = _TIME.fullmatch(given.lower())
     if found is None:
         raise ValueError("must be a time such as 500ms, 10s, 15m, 1h or 1d")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return integer(0, MAX_LONG // _UNITS_MS[found[2]])(found[1]) * _UNITS_MS[found[2]]
 
 
 def json_object(given: str) -> dict[str, Any]:
@@ -216,6 +222,8 @@ def json_object(given: str) -> dict[str, Any]:
         found = json.loads(given, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"must be JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("must be JSON that is not as deep as this") from None
     if not isinstance(found, dict):
         raise ValueError('must be a JSON object such as {"topic": …}')  # noqa: TRY004
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import suppress
 
 import trio
 
-from splashdam.model.broker_errors import OffsetOutOfRangeError
+from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from splashdam.model.errors import IllegalStateError, ProtocolError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
@@ -16,6 +16,7 @@ from splashdam.net.fetch_client import FetchClient, FetchSettings
 from splashdam.net.fetching import FetchedBatches
 from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.wire.fields import NO_UUID
 
 AHEAD = 2
 """Chunks that are fetched and not yet done with: the one that is decoded, and the one under way."""
@@ -36,6 +37,7 @@ class ReadAhead:
         where: the partition.
         first_offset: where to begin.
         end_offset: where to stop; the last chunk may go beyond.
+        topic_id: the topic's id; without one, that of the first chunk.
     """
 
     def __init__(
@@ -48,15 +50,17 @@ class ReadAhead:
         where: TopicPartition,
         first_offset: int,
         end_offset: int,
+        topic_id: bytes = NO_UUID,
     ) -> None:
         self._loop, self._clients, self._settings, self._clock = loop, clients, settings, clock
         self._where, self._position, self._end_offset = where, first_offset, end_offset
+        self._topic_id = topic_id
         self._bytes_per_offset: float = _GUESSED_BYTES
         self._room = trio.Semaphore(AHEAD)
         self._scope = trio.CancelScope()
         self._chunks: queue.SimpleQueue[FetchedBatches | BaseException | None] = queue.SimpleQueue()
 
-    def chunks(self) -> Iterator[FetchedBatches]:
+    def chunks(self) -> Generator[FetchedBatches, None, None]:
         """What is fetched, in order. Who stops early closes the generator, and the fetching stops, too."""
         self._loop.start_soon(self._run, lambda: self._chunks.put(_closed()))
         try:
@@ -98,6 +102,7 @@ class ReadAhead:
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
             fetched = await self._fetch(client)
+            self._check_topic(fetched.topic_id)
             if fetched.next_offset > self._position:
                 return fetched
             if self._is_open(fetched):
@@ -108,6 +113,8 @@ class ReadAhead:
                     f" ms; asked for are those before {self._end_offset}, the high watermark is"
                     f" {fetched.high_watermark}"
                 )
+            # A broker waits by itself for records to come, but not if it sends what is no news.
+            await trio.sleep(self._settings.retry_backoff_ms / 1000)
 
     async def _fetch(self, client: FetchClient) -> FetchedBatches:
         topic, partition = self._where
@@ -116,6 +123,15 @@ class ReadAhead:
         ):
             return fetched
         raise ProtocolError(f"FetchResponse: asked about {self._where}, it does not name it")
+
+    def _check_topic(self, found: bytes) -> None:
+        """A topic that was made anew has other records at the same offsets. Old brokers do not tell."""
+        if NO_UUID in (found, self._topic_id):
+            self._topic_id = max(found, self._topic_id)
+        elif found != self._topic_id:
+            raise UnknownTopicOrPartitionError(
+                f"{self._where}: the topic was deleted, and another was made by its name"
+            )
 
     def _wanted_bytes(self) -> int:
         """No more than the rest of the range may take: what comes from behind it is thrown away."""

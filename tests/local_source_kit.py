@@ -46,6 +46,7 @@ class FakeCluster:
             for number, log in enumerate(logs)
         }
         self.questions = 0
+        self.ids: dict[str, bytes] = {}
 
     def topics(self) -> list[str]:
         """All topics."""
@@ -57,6 +58,11 @@ class FakeCluster:
         if not found:
             raise UnknownTopicOrPartitionError(f"{topic!r} does not exist")
         return found
+
+    def topic_id(self, topic: str) -> bytes:
+        """Its name, unless told otherwise."""
+        self.partitions(topic)
+        return self.ids.get(topic, topic.encode().ljust(16))
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
         """As Kafka answers."""
@@ -82,6 +88,7 @@ def batch_options(**given: str) -> SourceOptions:
     return source_options({"subscribe": "t", **BOOTSTRAP, **given}, streaming=False)
 
 
-def stream_options(**given: str) -> SourceOptions:
-    """Of a stream that subscribes to ``t``."""
-    return source_options({"subscribe": "t", **BOOTSTRAP, **given}, streaming=True)
+def stream_options(**given: str | None) -> SourceOptions:
+    """Of a stream that subscribes to ``t``, unless told otherwise; None takes an option away."""
+    texts = {"subscribe": "t", **BOOTSTRAP, **given}
+    return source_options({name: text for name, text in texts.items() if text is not None}, streaming=True)

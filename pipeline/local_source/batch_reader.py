@@ -12,6 +12,7 @@ from splashdam.pipeline.filters import EVERY_ROW, WantedRows, wanted_rows
 from splashdam.pipeline.local_source.batch_planning import batch_ranges
 from splashdam.pipeline.local_source.options import SourceOptions
 from splashdam.pipeline.local_source.reading import Reading
+from splashdam.pipeline.local_source.topic_ids import for_topics, topic_ids
 from splashdam.pipeline.schema import Columns
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class BatchReader(DataSourceReader):
         """One for each task. Asks the cluster, and changes nothing."""
         cluster = self._reading.cluster()
         ranges = batch_ranges(self._options, cluster, self._wanted, _cores())
-        return [InputPartition(each) for each in ranges]
+        ids = topic_ids((each.where.topic for each in ranges), cluster)
+        return [InputPartition(each) for each in for_topics(ranges, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; none of Spark's own partition, which stands for an empty list."""

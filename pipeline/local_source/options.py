@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.local_source.planning import Splitting
@@ -48,14 +49,14 @@ ENDING_OFFSETS = Option("endingOffsets", parse_position, None)
 MAX_OFFSETS_PER_TRIGGER = Option("maxOffsetsPerTrigger", integer(), None)
 MIN_OFFSETS_PER_TRIGGER = Option("minOffsetsPerTrigger", integer(), None)
 MAX_TRIGGER_DELAY = Option("maxTriggerDelay", time_ms, 15 * 60_000)
-MIN_PARTITIONS = Option("minPartitions", integer(), None)
+MIN_PARTITIONS = Option("minPartitions", integer(1, MAX_INT), None)
 MAX_RECORDS_PER_PARTITION = Option("maxRecordsPerPartition", integer(), None)
 FAIL_ON_DATA_LOSS = Option("failOnDataLoss", boolean, True)
 INCLUDE_HEADERS = Option("includeHeaders", boolean, False)
 GROUP_ID_PREFIX = Option("groupIdPrefix", text, None)
-POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(), None)
-NUM_RETRIES = Option("fetchOffset.numRetries", integer(), 3)
-RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0), 10)
+POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(1, MAX_INT), None)
+NUM_RETRIES = Option("fetchOffset.numRetries", integer(1, MAX_INT), 3)
+RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0, MAX_INT), 10)
 INITIAL_OFFSETS_LOCATION = Option("initialOffsetsLocation", text, None)
 """Ours alone: a directory in which a stream keeps where it began. Spark tells no source the checkpoint's."""
 

@@ -9,6 +9,7 @@ import attrs
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.local_source.positions import Offsets
+from splashdam.wire.fields import NO_UUID
 
 WORTH_A_TASK = 250_000
 """Records; below that starting a task costs more than a second core gains."""
@@ -25,11 +26,13 @@ class OffsetRange:
         where: the partition.
         first: the first offset.
         end: the offset behind the last.
+        topic_id: of the topic they were planned for; zeros where nobody has asked.
     """
 
     where: TopicPartition
     first: int
     end: int
+    topic_id: bytes = NO_UUID
 
     @property
     def size(self) -> int:
@@ -95,10 +98,9 @@ def _share(size: int, total: int, wanted: int) -> int:
 def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     """Pieces that differ by one offset at most; the larger ones last."""
     pieces, first = [], whole.first
-    for left in range(parts, 0, -1):
+    for left in range(min(parts, whole.size), 0, -1):  # who wishes for a billion pieces gets one per offset
         end = first + (whole.end - first) // left
-        if end > first:
-            pieces.append(OffsetRange(whole.where, first, end))
+        pieces.append(OffsetRange(whole.where, first, end))
         first = end
     return pieces
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import attrs
 
+from splashdam.client.topics import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.options import integer, json_object
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 """An offset of each partition: the first that is read, or the first that is not."""
+
+_PARTITION = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
+"""One way to write each number: `03` and `3` would name a partition twice."""
 
 
 @attrs.frozen
@@ -93,9 +99,11 @@ def parse_offsets(text: str, *, least: int = 0) -> dict[TopicPartition, int]:
         if not isinstance(numbers, dict):
             raise ValueError(expected)  # noqa: TRY004
         for partition, number in numbers.items():
-            if not partition.isdecimal() or type(number) is not int or number < least:
+            if _PARTITION.fullmatch(partition) is None or int(partition) > MAX_INT:
                 raise ValueError(expected)
-            found[TopicPartition(topic, int(partition))] = number
+            if type(number) is not int or not least <= number <= MAX_LONG:
+                raise ValueError(expected)
+            found[TopicPartition(check_topic_name(topic), int(partition))] = number
     return in_order(found)
 
 
@@ -111,9 +119,9 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(numbers, list):
             raise ValueError(expected)  # noqa: TRY004
         for number in numbers:
-            if type(number) is not int or number < 0:
+            if type(number) is not int or not 0 <= number <= MAX_INT:
                 raise ValueError(expected)
-            found.add(TopicPartition(topic, number))
+            found.add(TopicPartition(check_topic_name(topic), number))
     if not found:
         raise ValueError(expected)
     return tuple(sorted(found))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import attrs
 
 from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from splashdam.model.errors import message_of
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
@@ -57,8 +59,10 @@ class Reading:
         while first < whole.end:
             decoder = self._decoder(whole, first)
             try:
-                for fetched in cluster.read(whole.where, first, whole.end):
-                    yield from decoder.feed(fetched.batches, fetched.aborted)
+                chunks = cluster.read(whole.where, first, whole.end, topic_id=whole.topic_id)
+                with closing(chunks):  # a LIMIT is done before the range is
+                    for fetched in chunks:
+                        yield from decoder.feed(fetched.batches, fetched.aborted)
                 if decoder.position < whole.end:  # a log that ends before, or a transaction that is open
                     self.loss.report(
                         f"{whole.where} cannot be read on from {decoder.position} to {whole.end}"
@@ -84,12 +88,16 @@ class Reading:
     ) -> int:
         """Where to read on."""
         where = whole.where
-        if isinstance(failure, UnknownTopicOrPartitionError):
+        try:
+            if isinstance(failure, UnknownTopicOrPartitionError):
+                raise failure
+            first, end = (_edge(cluster, where, edge) for edge in (EARLIEST, LATEST))
+        except UnknownTopicOrPartitionError as gone:
             self.loss.report(
                 f"{where} is no longer there; offsets {position} to {whole.end - 1} were not read"
+                f" ({message_of(gone)})"
             )
             return whole.end
-        first, end = (_edge(cluster, where, edge) for edge in (EARLIEST, LATEST))
         if position < first:
             read_on = min(first, whole.end)
             self.loss.report(f"{where} starts at {first}; offsets {position} to {read_on - 1} were not read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
@@ -50,17 +50,48 @@ def with_new_partitions(start: Offsets, latest: Offsets, cluster: Cluster) -> di
     return in_order({**earliest(cluster, [each for each in latest if each not in start]), **start})
 
 
+def known_to(
+    end: Offsets, initial: Offsets, subscription: Subscription, cluster: Cluster
+) -> dict[TopicPartition, int]:
+    """Where a stream began, without partitions that came after the first trigger's end was fixed.
+
+    Whoever asks again for the beginning, before the first trigger is committed, hears of partitions that this
+    trigger does not have. They are not gone: to the next one they are new.
+    """
+    late = {each for each in initial if each not in end}
+    late &= set(subscription.partitions(cluster)) if late else late
+    return {each: offset for each, offset in initial.items() if each not in late}
+
+
 def ranges_between(
-    start: Offsets, end: Offsets, subscription: Subscription, cluster: Cluster, loss: DataLoss
+    start: Offsets,
+    end: Offsets,
+    subscription: Subscription,
+    cluster: Cluster,
+    loss: DataLoss,
+    *,
+    anew: Collection[str] = (),
 ) -> list[OffsetRange]:
     """What lies between the ends of two triggers.
 
     Partitions that the first does not have are new and are read from their first offset on. Those that the
     second does not have, or that are no longer there, are gone.
 
+    Args:
+        start: the end of the trigger before.
+        end: that of this one.
+        subscription: of the query.
+        cluster: what is asked.
+        loss: the rule of the query.
+        anew: topics that were deleted and made again since the trigger before; their partitions are new.
+
     Raises:
         DataLossError: records are gone, or an end is below its start, and the query is to fail then.
     """
+    replaced = sorted({each.topic for each in start}.intersection(anew))
+    if replaced:
+        loss.report(f"deleted and made anew since they were last read: {', '.join(replaced)}")
+        start = {each: offset for each, offset in start.items() if each.topic not in replaced}
     gone = [each for each in start if each not in end]
     new = [each for each in end if each not in start]
     firsts = _firsts(new, subscription, cluster)

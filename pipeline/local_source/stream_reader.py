@@ -23,7 +23,13 @@ from splashdam.pipeline.local_source.planning import rate_limited
 from splashdam.pipeline.local_source.positions import Offsets, from_json, to_json
 from splashdam.pipeline.local_source.reading import Reading
 from splashdam.pipeline.local_source.resolving import latest_from, moves, resolve
-from splashdam.pipeline.local_source.stream_planning import Waiting, ranges_between, with_new_partitions
+from splashdam.pipeline.local_source.stream_planning import (
+    Waiting,
+    known_to,
+    ranges_between,
+    with_new_partitions,
+)
+from splashdam.pipeline.local_source.topic_ids import TopicIds, for_topics, made_anew, topic_ids
 from splashdam.pipeline.schema import Columns
 
 if TYPE_CHECKING:
@@ -60,6 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._topic_ids: TopicIds = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins; the same whenever it is asked."""
@@ -83,7 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where a trigger ends that begins at ``start``; ``start`` itself if it waits for more."""
         begin = from_json(start)
-        self._latest = latest = self._target or self._find_latest(begin)
+        # No partitions are an end, too: topics that come after AvailableNow began are for the next run.
+        self._latest = latest = self._find_latest(begin) if self._target is None else self._target
         if not isinstance(limit, ReadMaxRows | ReadMinRows):
             return to_json(latest)
         begin = with_new_partitions(begin, latest, self._reading.cluster())
@@ -109,15 +117,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: records between start and end are gone, or an end is below its start, and the
                 query is to fail then.
         """
-        ranges = ranges_between(
-            from_json(start),
-            from_json(end),
-            self._options.subscription,
-            self._reading.cluster(),
-            self._reading.loss,
-        )
+        begin, until = from_json(start), from_json(end)
+        subscription, cluster = self._options.subscription, self._reading.cluster()
+        ids = topic_ids((each.topic for each in until), cluster)
+        if begin == self._initial:
+            begin = known_to(until, begin, subscription, cluster)
+        anew = made_anew(self._topic_ids, ids)
+        ranges = ranges_between(begin, until, subscription, cluster, self._reading.loss, anew=anew)
+        self._topic_ids = {**self._topic_ids, **ids}
         # One task per partition unless asked otherwise, so that a stream into another topic keeps the order.
-        return [InputPartition(each) for each in self._options.splitting(None).split(ranges)]
+        pieces = self._options.splitting(None).split(ranges)
+        return [InputPartition(each) for each in for_topics(pieces, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
+from splashdam.client.topics import check_topic_name
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.options import comma_list
@@ -88,9 +89,9 @@ def parse_topics(text: str) -> Topics:
     """Names with commas between them.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or one that no topic can have.
     """
-    return Topics(tuple(sorted(comma_list(text))))
+    return Topics(tuple(sorted(map(check_topic_name, comma_list(text)))))
 
 
 def parse_pattern(text: str) -> TopicPattern:

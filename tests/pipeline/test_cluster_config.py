@@ -83,7 +83,7 @@ def test_groups_have_no_meaning(caplog: pytest.LogCaptureFixture) -> None:
         ({**SERVERS, "auto.offset.reset": "latest"}, "set the option startingOffsets instead"),
         ({**SERVERS, "key.serializer": "x"}, "cast the column"),
         ({**SERVERS, "isolation.level": "dirty"}, r"kafka\.isolation\.level='dirty': must be one of"),
-        ({**SERVERS, "fetch.max.wait.ms": "0"}, r"kafka\.fetch\.max\.wait\.ms='0': must be at least 1"),
+        ({**SERVERS, "fetch.max.wait.ms": "-1"}, r"kafka\.fetch\.max\.wait\.ms='-1': must be at least 0"),
         ({**SERVERS, "security.protocoll": "SSL"}, "Did you mean 'security.protocol'"),
     ],
 )
@@ -91,3 +91,12 @@ def test_refused(given: dict[str, str], complaint: str) -> None:
     """Each message says what is wrong, and what to do."""
     with pytest.raises(KafkaConfigurationError, match=complaint):
         ClusterConfig.from_options(given)
+
+
+@pytest.mark.parametrize(
+    "name", ["fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes"]
+)
+def test_numbers_that_no_request_can_hold(name: str) -> None:
+    """Said when the option is read, not when the first request is written."""
+    with pytest.raises(KafkaConfigurationError, match="must be at most 2147483647"):
+        ClusterConfig.from_options({"bootstrap.servers": "localhost:9092", name: "2147483648"})

@@ -143,6 +143,19 @@ def test_lost_topic(kafka_broker: EmbeddedBroker, readers: Any) -> None:
         reader.partitions("flights")
 
 
+def test_a_topic_made_anew_while_it_is_read(kafka_broker: EmbeddedBroker, readers: Any) -> None:
+    """The records that follow are another topic's, at the same offsets."""
+    where = fill(kafka_broker, "flights", 200)
+    reader = readers()
+    reading = reader.read(where, 0, 200)
+    next(reading)
+    administer(kafka_broker.bootstrap_servers, lambda client: delete_topic(client, "flights"))
+    fill(kafka_broker, "flights", 300)
+    with pytest.raises(UnknownTopicOrPartitionError, match="another was made by its name"):
+        list(reading)
+    assert offsets_read(reader, where, 0, 300)[1] == 300
+
+
 def test_who_stops_early(kafka_broker: EmbeddedBroker, readers: Any) -> None:
     """The reader goes on to serve others, two at once, too."""
     where = fill(kafka_broker, "flights", 200)

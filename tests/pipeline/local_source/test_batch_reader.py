@@ -53,7 +53,7 @@ def test_filters_narrow_and_stay_with_spark(cluster: FakeCluster) -> None:
     filters = [spark.EqualTo(("partition",), 1), spark.GreaterThan(("offset",), 0)]
     assert list(reader.pushFilters(filters)) == filters
     twin = pickle.loads(pickle.dumps(reader))
-    assert [each.value for each in twin.partitions()] == [OffsetRange(T1, 1, 3)]
+    assert [each.value for each in twin.partitions()] == [OffsetRange(T1, 1, 3, cluster.topic_id("t"))]
 
 
 def test_trap_3_a_reader_takes_filters_only_where_they_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,3 +123,10 @@ def test_what_went_backwards_is_no_backlog() -> None:
     """It would hide what is new elsewhere."""
     t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
     assert backlog_of({t0: 100, t1: 0}, {t0: 10, t1: 5}) == 5
+
+
+def test_a_wish_for_a_billion_tasks_ends() -> None:
+    """There is one for each offset at most; the number was counted down before."""
+    where = TopicPartition("t", 0)
+    pieces = Splitting(min_partitions=10**9).split([OffsetRange(where, 5, 8)])
+    assert pieces == [OffsetRange(where, number, number + 1) for number in (5, 6, 7)]

@@ -27,7 +27,7 @@ from splashdam.pipeline.local_source.positions import (
 )
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-PARTITIONS = st.builds(TopicPartition, st.text(min_size=1, max_size=3), st.integers(0, 20))
+PARTITIONS = st.builds(TopicPartition, st.text("aB-_9", min_size=1, max_size=3), st.integers(0, 20))
 
 
 @given(st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1)))
@@ -71,6 +71,26 @@ def test_what_is_no_position(text: str) -> None:
         parse_position(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"t":{"3":1,"03":2}}',
+        '{"t":{"3":1,"\u0663":2}}',
+        '{"t":{"2147483648":1}}',
+        '{"t":{"0":9223372036854775808}}',
+        '{"t":{"0":NaN}}',
+        '{"t":{"0":true}}',
+        '{"no topic":{"0":1}}',
+        '{"\ud800":{"0":1}}',
+        '{"t":' * 100_000,
+    ],
+)
+def test_what_only_looks_like_offsets(text: str) -> None:
+    """A partition named twice in two spellings, numbers that no Kafka has, names that no topic has."""
+    with pytest.raises(ValueError, match=r"must be|no legal topic name"):
+        parse_position(text)
+
+
 @pytest.mark.parametrize("text", ['{"t":{"0":-1}}', '{"t":{"0":-2}}'])
 def test_a_timestamp_is_no_offset(text: str) -> None:
     """The earliest and the latest have no meaning among times."""
@@ -81,7 +101,7 @@ def test_a_timestamp_is_no_offset(text: str) -> None:
 def test_assignments() -> None:
     """Partitions in order, each once."""
     assert parse_assignment('{"t":[1,0,1]}') == (T0, T1)
-    for text in ("{}", '{"t":[]}', '{"t":0}', '{"t":["0"]}', '{"t":[-1]}', "t-0"):
+    for text in ("{}", '{"t":[]}', '{"t":0}', '{"t":["0"]}', '{"t":[-1]}', '{"t":[2147483648]}', "t-0"):
         with pytest.raises(ValueError, match=r"must be"):
             parse_assignment(text)
 

@@ -16,6 +16,7 @@ from splashdam.net.admin import topics
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import open_cluster_client
 from splashdam.net.connect import TcpConnect
+from splashdam.pipeline.local_source import reading as reading_module
 from splashdam.pipeline.local_source.data_loss import DataLossError
 from splashdam.pipeline.local_source.options import source_options
 from splashdam.pipeline.local_source.planning import OffsetRange
@@ -117,6 +118,38 @@ def test_a_log_that_ends_before(broker: EmbeddedBroker) -> None:
     assert offsets(lenient, "short", 0, 9) == [0, 1, 2]
     with pytest.raises(DataLossError, match="short-0 ends at 3; offsets 5 to 8 were not read"):
         offsets(reading(broker, chosen, **given), "short", 5, 9)
+
+
+def test_a_topic_made_anew_between_plan_and_task(broker: EmbeddedBroker) -> None:
+    """Its records are not those that were asked for, although it has all the offsets."""
+    fill(broker, "anew", count=5)
+    read = reading(broker, Columns(("offset",)))
+    planned = OffsetRange(TopicPartition("anew", 0), 0, 5, read.cluster().topic_id("anew"))
+    assert sum(batch.num_rows for batch in read.read(planned)) == 5
+    administer(broker, topics.delete_topic, "anew")
+    fill(broker, "anew", count=9)
+    with pytest.raises(DataLossError, match=r"offsets 0 to 4 were not read .*another was made by its name"):
+        list(read.read(planned))
+    lenient = reading(broker, Columns(("offset",)), failOnDataLoss="false")
+    assert list(lenient.read(planned)) == []
+    assert offsets(read, "anew", 0, 9) == list(range(9))
+
+
+def test_a_topic_deleted_while_its_edges_are_asked_for(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First its records go, then the topic: still a loss, not an error of its own."""
+    fill(broker, "going", count=5)
+    administer(broker, topics.delete_records, TopicPartition("going", 0), 4)
+    edge = reading_module._edge
+
+    def delete_first(*arguments: Any) -> int:
+        administer(broker, topics.delete_topic, "going")
+        monkeypatch.setattr(reading_module, "_edge", edge)
+        return edge(*arguments)
+
+    monkeypatch.setattr(reading_module, "_edge", delete_first)
+    assert offsets(reading(broker, Columns(("offset",)), failOnDataLoss="false"), "going", 0, 5) == []
 
 
 def test_transactions(broker: EmbeddedBroker) -> None:

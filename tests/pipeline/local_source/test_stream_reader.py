@@ -21,6 +21,7 @@ limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs s
 
 from splashdam.pipeline.local_source.stream_reader import StreamReader  # noqa: E402  # needs pyspark
 
+ID = b"t".ljust(16)  # of topic t, see FakeCluster
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 ALL = limits.ReadAllAvailable()
 
@@ -67,7 +68,7 @@ def test_trap_1_the_beginning_is_said_once(cluster: FakeCluster, tmp_path: Path)
     restarted = reader(**given)
     assert restarted.initialOffset() == begin
     end = restarted.latestOffset(begin, ALL)
-    assert ranges(restarted, restarted.initialOffset(), end) == [OffsetRange(T0, 5, 7)]
+    assert ranges(restarted, restarted.initialOffset(), end) == [OffsetRange(T0, 5, 7, ID)]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,10 @@ def test_without_options_a_trigger_takes_all(cluster: FakeCluster) -> None:
     assert stream.reportLatestOffset() is None
     end = stream.latestOffset(stream.initialOffset(), ALL)
     assert stream.reportLatestOffset() == end
-    assert ranges(stream, stream.initialOffset(), end) == [OffsetRange(T0, 0, 5), OffsetRange(T1, 0, 3)]
+    assert ranges(stream, stream.initialOffset(), end) == [
+        OffsetRange(T0, 0, 5, ID),
+        OffsetRange(T1, 0, 3, ID),
+    ]
 
 
 def test_available_now_ends(cluster: FakeCluster) -> None:
@@ -167,9 +171,61 @@ def test_partitions_come_and_topics_go(cluster: FakeCluster) -> None:
     del cluster.logs[TopicPartition("u", 0)]
     end = stream.latestOffset(begin, ALL)
     assert end == {"t": {"0": 5, "1": 3, "2": 4}}
-    assert ranges(stream, begin, end) == [OffsetRange(T2, 0, 4)]
+    assert ranges(stream, begin, end) == [OffsetRange(T2, 0, 4, ID)]
     with pytest.raises(DataLossError, match="no longer there: u-0"):
         reader(subscribe="t,u").partitions(begin, end)
+
+
+def test_a_partition_that_comes_before_the_first_trigger_is_replayed(cluster: FakeCluster) -> None:
+    """It is no loss that the trigger's end does not have it: the next trigger reads it, from its start."""
+    before = reader()
+    end = before.latestOffset(before.initialOffset(), ALL)
+    cluster.logs[T2] = topic(4)[0]
+    restarted = reader()
+    begin = restarted.initialOffset()
+    assert begin == {"t": {"0": 0, "1": 0, "2": 0}}
+    assert ranges(restarted, begin, end) == [OffsetRange(T0, 0, 5, ID), OffsetRange(T1, 0, 3, ID)]
+    assert ranges(restarted, end, restarted.latestOffset(end, ALL)) == [OffsetRange(T2, 0, 4, ID)]
+
+
+def test_a_partition_that_goes_before_the_first_trigger_is_a_loss(cluster: FakeCluster) -> None:
+    """Not to be mistaken for one that came late."""
+    stream = reader()
+    begin = stream.initialOffset()
+    del cluster.logs[T1]
+    with pytest.raises(DataLossError, match="no longer there: t-1"):
+        stream.partitions(begin, stream.latestOffset(begin, ALL))
+
+
+def test_available_now_without_topics_ends(cluster: FakeCluster) -> None:
+    """A topic that comes after it began is for the next run, also where it is the first."""
+    stream = StreamReader(
+        stream_options(subscribe=None, subscribePattern="u.*", startingOffsets="earliest"),
+        all_columns(False),
+    )
+    stream.prepareForTriggerAvailableNow()
+    cluster.logs[TopicPartition("u", 0)] = topic(2)[0]
+    assert stream.latestOffset({}, ALL) == {}
+
+
+def test_a_topic_made_anew_between_triggers(cluster: FakeCluster) -> None:
+    """Longer than the old one was, so that offsets tell nothing: an error, or the new one from its start."""
+    for lenient in (False, True):
+        cluster.ids.clear()
+        stream = reader(failOnDataLoss=str(not lenient))
+        first = {"t": {"0": 2, "1": 1}}
+        stream.partitions({"t": {"0": 0, "1": 0}}, first)
+        cluster.ids["t"] = b"another one's id"
+        second = stream.latestOffset(first, ALL)
+        if lenient:
+            assert ranges(stream, first, second) == [
+                OffsetRange(T0, 0, 5, b"another one's id"),
+                OffsetRange(T1, 0, 3, b"another one's id"),
+            ]
+            continue
+        for _ in range(2):  # it is not forgotten by asking again
+            with pytest.raises(DataLossError, match="deleted and made anew since they were last read: t"):
+                stream.partitions(first, second)
 
 
 def test_trap_22_and_23_nothing_rests_on_commit_and_stop(cluster: FakeCluster) -> None:
@@ -192,7 +248,7 @@ def test_trap_15_a_reader_travels(cluster: FakeCluster) -> None:
     twin = pickle.loads(pickle.dumps(stream))
     assert twin.initialOffset() == stream.initialOffset()
     (first, _) = stream.partitions({"t": {"0": 0, "1": 0}}, {"t": {"0": 5, "1": 3}})
-    assert pickle.loads(pickle.dumps(first)).value == OffsetRange(T0, 0, 5)
+    assert pickle.loads(pickle.dumps(first)).value == OffsetRange(T0, 0, 5, ID)
 
 
 def test_streams_split_only_when_told(cluster: FakeCluster) -> None:
