@@ -210,6 +210,7 @@ THEIR_TUNED_READ = _theirs("Spark's kafka, tuned", "theirs to nothing, tuned")
 THEIR_TUNED_FILES = _theirs("Spark's kafka, tuned", "theirs to files, tuned")
 THEIR_FILES = _theirs("Spark's kafka", "theirs to files")
 WRITE = _ours("kafka-local", "into a topic")
+WRITE_DEDUP = _ours("kafka-local, dedup", "into a topic, dedup")
 WRITE_ONCE = _ours("kafka-local, exactly_once", "into a topic, exactly once")
 THEIR_WRITE = _theirs("Spark's kafka", "theirs into a topic")
 
@@ -232,5 +233,5 @@ SCENARIOS = (
         (INGEST, LOCAL_FILES, THEIR_FILES, THEIR_TUNED_FILES),
         "tuned: 8 MiB from a partition at once, 20,000 records from a poll",
     ),
-    *_sized("write", "a frame into a topic", (WRITE, WRITE_ONCE, THEIR_WRITE)),
+    *_sized("write", "a frame into a topic", (WRITE, WRITE_DEDUP, WRITE_ONCE, THEIR_WRITE)),
 )
