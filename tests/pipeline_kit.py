@@ -35,6 +35,7 @@ class PartitionLog:
         next_offset: of the next record.
         rows: all records that are no markers, in the columns of Spark, timestamps in microseconds.
         aborted: the transactions that were aborted.
+        aborted_at: the offset of each one's marker.
         dropped: offsets of their records.
     """
 
@@ -42,6 +43,7 @@ class PartitionLog:
     next_offset: int = 0
     rows: list[Row] = attrs.field(factory=list)
     aborted: list[AbortedTransaction] = attrs.field(factory=list)
+    aborted_at: list[int] = attrs.field(factory=list)
     dropped: set[int] = attrs.field(factory=set)
     _open: dict[int, list[int]] = attrs.field(factory=dict)
 
@@ -82,6 +84,7 @@ class PartitionLog:
         offsets = self._open.pop(producer_id, [])
         if offsets and not commit:
             self.aborted.append(AbortedTransaction(producer_id=producer_id, first_offset=offsets[0]))
+            self.aborted_at.append(self.next_offset)
             self.dropped.update(offsets)
         self._store(bytearray(TransactionMarker(producer_id, 0, commit, 0).encoded(0)))
         self.next_offset += 1
@@ -97,6 +100,14 @@ class PartitionLog:
             row
             for row in self.rows
             if first_offset <= row["offset"] < end_offset and row["offset"] not in dropped
+        ]
+
+    def aborted_within(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those that a broker lists with batches from there to there."""
+        return [
+            each
+            for each, marker in zip(self.aborted, self.aborted_at, strict=True)
+            if each.first_offset < end_offset and marker >= first_offset
         ]
 
     def _store(self, batch: bytearray) -> int:

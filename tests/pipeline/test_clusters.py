@@ -8,6 +8,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,22 @@ def test_a_topic_made_anew_while_it_is_read(kafka_broker: EmbeddedBroker, reader
     with pytest.raises(UnknownTopicOrPartitionError, match="another was made by its name"):
         list(reading)
     assert offsets_read(reader, where, 0, 300)[1] == 300
+
+
+def test_a_broker_that_dies_within_a_range_and_comes_back(tmp_path: Path) -> None:
+    """The range goes on where it was, each record once."""
+    with EmbeddedBroker(tmp_path, port=0) as broker:
+        where, servers = fill(broker, "flights", 200), broker.bootstrap_servers
+        properties = {"bootstrap.servers": servers, "max.partition.fetch.bytes": "300"}
+        reader = ClusterReader(ClusterConfig.from_options(properties), UNCOMMITTED)
+        chunks = reader.read(where, 0, 200)
+        fetched = [next(chunks)]
+    with EmbeddedBroker(tmp_path, port=int(servers.rpartition(":")[2])):
+        fetched += chunks
+    reader.close()
+    starts = [0, *(each.next_offset for each in fetched)]
+    assert starts[-1] == 200
+    assert starts == sorted(set(starts))
 
 
 def test_who_stops_early(kafka_broker: EmbeddedBroker, readers: Any) -> None:

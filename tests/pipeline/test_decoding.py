@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.pipeline.schema import HEADERS, Columns, all_columns
 from splashdam.record.compression import Codec, Compression, compress
+from splashdam.record.stored import iter_stored_headers
 
 pa = pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 decoding = pytest.importorskip("splashdam.pipeline.decoding", reason="needs splashdam[spark]")
@@ -164,6 +166,32 @@ def test_fed_in_pieces() -> None:
     made = decoder(0, log.next_offset)
     (batch,) = decoded(made, pieces)
     assert [row["offset"] for row in rows_of([batch])] == [0, 4]
+    assert made.position == log.next_offset
+
+
+STEPS = st.tuples(st.sampled_from((7, 8)), st.sampled_from(("write", "abort", "commit")), st.booleans())
+
+
+@given(steps=st.lists(STEPS, min_size=4, max_size=12))
+def test_a_transaction_that_spans_pieces_drops_no_later_commit(steps: list[tuple[int, str, bool]]) -> None:
+    """Its producer's next ones may be committed; each piece has the list that a broker sends for it."""
+    log = PartitionLog()
+    cuts = [0]
+    for producer_id, step, is_cut in steps:
+        if step == "write":
+            log.append([(0, b"k", b"v", [])], producer_id=producer_id)
+        else:
+            log.end(producer_id, commit=step == "commit")
+        cuts += [log.next_offset] if is_cut else []
+    cuts.append(log.next_offset)
+    ends = {header.base_offset: at for at, header in iter_stored_headers(bytes(log.data))}
+    ends[log.next_offset] = len(log.data)
+    pieces = [
+        (bytes(log.data[ends[first] : ends[end]]), log.aborted_within(first, end))
+        for first, end in pairwise(cuts)
+    ]
+    made = decoder(0, log.next_offset)
+    assert rows_of(decoded(made, pieces)) == log.expected(0, log.next_offset, read_committed=True)
     assert made.position == log.next_offset
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio.testing
 
+from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
@@ -24,7 +25,8 @@ SIZE = 100_000
 class FakeClient:
     """Has one record at each offset, and answers with one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_news: bool = True) -> None:
+        self.has_news = has_news
         self.asked: list[int] = []
         self.limits: list[int] = []
 
@@ -40,7 +42,13 @@ class FakeClient:
             return []
         return [
             FetchedBatches(
-                TopicPartition(topic, partition), memoryview(bytes(SIZE)), [], offset + 1, 99, 99, 0
+                TopicPartition(topic, partition),
+                memoryview(bytes(SIZE)),
+                [],
+                offset + self.has_news,
+                high_watermark=99,
+                last_stable_offset=99,
+                log_start_offset=0,
             )
         ]
 
@@ -53,7 +61,9 @@ def thread() -> Iterator[TrioThread]:
     thread.close()
 
 
-def reading(thread: TrioThread, client: FakeClient, end_offset: int) -> Iterator[FetchedBatches]:
+def reading(
+    thread: TrioThread, client: FakeClient, end_offset: int, settings: FetchSettings | None = None
+) -> Iterator[FetchedBatches]:
     """A range from 0."""
 
     @asynccontextmanager
@@ -64,7 +74,7 @@ def reading(thread: TrioThread, client: FakeClient, end_offset: int) -> Iterator
     ahead = ReadAhead(
         thread,
         clients,  # type: ignore[arg-type]  # it has the one method that is used
-        FetchSettings(),
+        settings or FetchSettings(),
         SystemClock(),
         where=WHERE,
         first_offset=0,
@@ -110,3 +120,12 @@ def test_who_stops_early_stops_the_fetching(thread: TrioThread) -> None:
     chunks.close()  # type: ignore[attr-defined]  # a generator
     thread.call(trio.testing.wait_all_tasks_blocked)
     assert len(client.asked) <= AHEAD
+
+
+def test_a_broker_that_sends_no_news_is_not_asked_without_a_pause(thread: TrioThread) -> None:
+    """It answers at once, with batches from before the position: so many questions as there are pauses."""
+    client = FakeClient(has_news=False)
+    settings = FetchSettings(timeout_ms=60, retry_backoff_ms=20)
+    with pytest.raises(OffsetOutOfRangeError, match="flights-0: no record at offset 0 for 60 ms"):
+        list(reading(thread, client, 4, settings))
+    assert 2 <= len(client.asked) <= 60 / 20 + 1
