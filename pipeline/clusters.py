@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
+import trio
+
 from splashdam.client.connecting import TrackedConnect
 from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.model.values import IsolationLevel, TopicPartition
@@ -27,6 +29,10 @@ from splashdam.wire.fields import NO_UUID
 __all__ = ["EARLIEST", "LATEST", "ClusterConfig", "ClusterReader", "reader_for"]
 
 T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741  # an item
+
+_AT_ONCE = 8
+"""Questions of one kind that are under way together."""
 
 _INTERNAL_TOPICS = INTERNAL_TOPICS | {"__share_group_state"}
 """Kafka's own, which no pattern of topics means."""
@@ -141,6 +147,50 @@ class ClusterReader:
             topic_id=topic_id,
         )
         yield from ahead.chunks()
+
+    def ask(self, question: Callable[[ClusterClient, FetchClient], Awaitable[T]]) -> T:
+        """What somebody makes of the cluster's answers.
+
+        Raises:
+            KafkaError: as the question does.
+        """
+
+        async def run() -> T:
+            async with self._cluster_clients.borrow() as cluster, self._fetch_clients.borrow() as fetch:
+                return await question(cluster, fetch)
+
+        return self._loop.call(run)
+
+    def ask_for_each(
+        self, items: Sequence[I], question: Callable[[ClusterClient, I], Awaitable[T]]
+    ) -> list[T]:
+        """The answers to a question about each item, in their order; some are asked at once.
+
+        Raises:
+            KafkaError: as the first question that fails; the others are given up.
+        """
+        answers: dict[int, T] = {}
+        failures: list[Exception] = []
+        waiting = iter(enumerate(items))
+
+        async def work(scope: trio.CancelScope) -> None:
+            try:
+                async with self._cluster_clients.borrow() as client:
+                    for number, item in waiting:
+                        answers[number] = await question(client, item)
+            except Exception as error:
+                failures.append(error)
+                scope.cancel()
+
+        async def run() -> list[T]:
+            async with trio.open_nursery() as nursery:
+                for _ in range(min(len(items), _AT_ONCE)):
+                    nursery.start_soon(work, nursery.cancel_scope)
+            if failures:
+                raise failures[0]
+            return [answers[number] for number in range(len(items))]
+
+        return self._loop.call(run)
 
     @property
     def is_closed(self) -> bool:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-import trio
-
-from splashdam.client.settings_rules import producer_settings
-from splashdam.client.wiring import authenticator, make_tcp_connect, secured
 from splashdam.model.values import IsolationLevel
-from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
-from splashdam.net.fetch_client import FetchClient, FetchSettings, open_fetch_client
+from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.fetch_client import FetchClient
+from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.sink.options import SinkOptions
 
 T = TypeVar("T")
-
-_CLIENT_ID = "splashdam-spark-sink"
+I = TypeVar("I")  # noqa: E741  # an item
 
 
 class Clients(NamedTuple):
@@ -33,34 +27,25 @@ class Clients(NamedTuple):
     fetch: FetchClient
 
 
-def ask(options: SinkOptions, task: Callable[[Clients], Awaitable[T]]) -> T:
-    """What a task makes of the cluster's answers. Blocks; connections last as long as the task.
+def ask(options: SinkOptions, question: Callable[[Clients], Awaitable[T]]) -> T:
+    """What a question makes of the cluster's answers, over connections that this process keeps. Blocks.
 
     Raises:
-        KafkaError: as the task does.
+        KafkaError: as the question does.
     """
-    settings = producer_settings(options.producer_options())
-    addresses = parse_bootstrap_servers(settings.bootstrap_servers)
-    clock, connect = SystemClock(), secured(settings, make_tcp_connect(settings))
-    who = authenticator(settings)
+    return _reader(options).ask(lambda cluster, fetch: question(Clients(cluster, fetch)))
 
-    async def run() -> T:
-        async with (
-            open_cluster_client(
-                addresses,
-                connect=connect,
-                clock=clock,
-                settings=ClusterClientSettings(client_id=_CLIENT_ID),
-                authenticator=who,
-            ) as cluster,
-            open_fetch_client(
-                addresses,
-                connect=connect,
-                clock=clock,
-                settings=FetchSettings(client_id=_CLIENT_ID, isolation_level=IsolationLevel.READ_COMMITTED),
-                authenticator=who,
-            ) as fetch,
-        ):
-            return await task(Clients(cluster, fetch))
 
-    return trio.run(run)
+def ask_for_each(
+    options: SinkOptions, items: Sequence[I], question: Callable[[ClusterClient, I], Awaitable[T]]
+) -> list[T]:
+    """The answers to a question about each item, in their order; some are asked at once. Blocks.
+
+    Raises:
+        KafkaError: as the first question that fails.
+    """
+    return _reader(options).ask_for_each(items, question)
+
+
+def _reader(options: SinkOptions) -> ClusterReader:
+    return reader_for(ClusterConfig.from_options(dict(options.properties)), IsolationLevel.READ_COMMITTED)

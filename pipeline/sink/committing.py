@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -19,12 +20,15 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.net.admin.transactions import (
+    ONGOING,
+    DescribedTransaction,
     describe_transaction,
     end_transaction,
     fence_transactional_id,
     open_transactions,
 )
-from splashdam.pipeline.sink.cluster import Clients, ask
+from splashdam.net.cluster_client import ClusterClient
+from splashdam.pipeline.sink.cluster import Clients, ask, ask_for_each
 from splashdam.pipeline.sink.decisions import (
     Decider,
     Decision,
@@ -37,7 +41,9 @@ from splashdam.pipeline.sink.transactional import TaskOutcome
 
 logger = logging.getLogger("splashdam.pipeline")
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+"""More than a decision of another query may stay open, and brokers take to notice."""
+
 _PAUSE_SECONDS = 0.1
 
 
@@ -65,24 +71,30 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
     """
     told = [each for each in outcomes if each is not None]
     prepared = [each.prepared for each in told if each.prepared is not None]
-    if not prepared and not any(each.was_decided for each in told):
+    knew = any(each.was_decided for each in told)
+    if not prepared and not knew:
         return
     query, batch = told[0].task.query, told[0].task.batch
     with Decider(options, query) as decider:
         found = ask(options, lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
-            if not prepared:
+            if knew:
                 raise IllegalStateError(
                     f"query {query!r}: a task found batch {batch} decided in {options.marker_topic!r}, where"
                     " it is not now: was the topic emptied?"
                 )
-            ask(options, lambda clients: _check_open(clients, prepared))
+            if found is not None:
+                _commit_all(options, found)  # of a batch that nobody has tried again
+            _check_open(options, prepared)
             found = Decision(batch, tuple(prepared))
             decider.decide(found)
-        if found.batch == batch and not found.is_ended:
-            ask(options, lambda clients: _commit_all(clients, options, found))
-            decider.decide(Decision(batch, (), is_ended=True))
-        ask(options, lambda clients: _clear(clients, query))
+        elif found.batch > batch:
+            _give_up(options, prepared)
+            return
+        _commit_all(options, found)
+        left = _left_open(options, query)
+        decider.decide(Decision(batch, (), is_ended=True))  # no newer driver has written the next batch yet
+        _clear(options, left)
 
 
 def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -> None:
@@ -91,39 +103,44 @@ def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) ->
     Args:
         options: of the sink.
         outcomes: of its tasks, None for those that have failed. What these leave is given up by the next
-            commit, or when its time is up.
+            commit, or when its time is up: another driver may be writing the batch by now.
 
     Raises:
         KafkaError: the cluster did not answer. Then time gives it up.
     """
     told = [each for each in outcomes if each is not None]
-    if not told:
+    prepared = [each.prepared for each in told if each.prepared is not None]
+    if not prepared:
         return
     query, batch = told[0].task.query, told[0].task.batch
     with Decider(options, query):  # from now on no older driver decides
         found = ask(options, lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
-            ask(options, lambda clients: _clear(clients, query))
+            _give_up(options, prepared)
 
 
 async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision | None:
     """A topic that exists, but not yet or not now to the broker that is asked, is waited for: that there is
-    no decision is never concluded from that."""
+    no decision is never concluded from that. Who may write a topic need not be allowed to create it."""
     topic = options.marker_topic
-    await ensure_topic(clients, topic)
     with trio.move_on_after(PATIENCE_SECONDS):
         while True:
             try:
-                return await last_decision(clients, topic, query)
+                return await last_decision(clients, topic, query, is_certain=True)
             except UnknownTopicOrPartitionError:
-                await trio.sleep(_PAUSE_SECONDS)
-    raise KafkaTimeoutError(f"topic {topic!r} exists, but its brokers do not know it: try again")
+                await ensure_topic(clients, topic)
+            await trio.sleep(_PAUSE_SECONDS)
+    raise KafkaTimeoutError(
+        f"query {query!r}: its last decision cannot be read within {PATIENCE_SECONDS:g} s. Brokers do not know"
+        f" topic {topic!r} yet, or a transaction of another query is open there: try again"
+    )
 
 
-async def _check_open(clients: Clients, prepared: Sequence[PreparedTransaction]) -> None:
+def _check_open(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> None:
     """Nothing is decided that cannot be carried out."""
+    names = [each.transactional_id for each in prepared]
     try:
-        found = [await describe_transaction(clients.cluster, each.transactional_id) for each in prepared]
+        found = ask_for_each(options, names, describe_transaction)
     except UnsupportedVersionError:
         return  # before Kafka 3.0 nobody can say
     pairs = zip(found, prepared, strict=True)
@@ -136,15 +153,16 @@ async def _check_open(clients: Clients, prepared: Sequence[PreparedTransaction])
         )
 
 
-async def _commit_all(clients: Clients, options: SinkOptions, decision: Decision) -> None:
-    lost: list[str] = []
-    for each in decision.transactions:
+def _commit_all(options: SinkOptions, decision: Decision) -> None:
+    async def commit(client: ClusterClient, each: PreparedTransaction) -> str:
         try:
-            await end_transaction(clients.cluster, each, committed=True)
+            await end_transaction(client, each, committed=True)
         except (ProducerFencedError, InvalidTxnStateError) as error:
-            text = f"{each.transactional_id}: {error}"
-            logger.warning("batch %d is decided, and incomplete: %s", decision.batch, text)
-            lost.append(each.transactional_id)
+            logger.warning("batch %d is decided, and incomplete: %s", decision.batch, error)
+            return each.transactional_id
+        return ""
+
+    lost = [name for name in ask_for_each(options, decision.transactions, commit) if name]
     if lost and options.fail_on_data_loss:
         raise LostTransactionsError(
             f"batch {decision.batch} is decided, but {len(lost)} of its {len(decision.transactions)}"
@@ -153,11 +171,32 @@ async def _commit_all(clients: Clients, options: SinkOptions, decision: Decision
         )
 
 
-async def _clear(clients: Clients, query: str) -> None:
-    """Aborts what attempts that do not count have left open, so that no reader has to wait for it."""
+def _give_up(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> None:
+    """Aborts these very transactions: later ones of the same ids are left alone."""
+
+    async def abort(client: ClusterClient, each: PreparedTransaction) -> None:
+        with suppress(InvalidTxnStateError):  # it is committed
+            await end_transaction(client, each, committed=False)
+
+    ask_for_each(options, prepared, abort)
+
+
+def _left_open(options: SinkOptions, query: str) -> list[DescribedTransaction]:
+    """What attempts that do not count have open now."""
     try:
-        left = await open_transactions(clients.cluster, transactions_prefix(query))
+        names = ask(options, lambda clients: open_transactions(clients.cluster, transactions_prefix(query)))
+        found = ask_for_each(options, names, describe_transaction)
     except UnsupportedVersionError:
-        return  # before Kafka 3.0 it takes until their time is up
-    for transactional_id in left:
-        await fence_transactional_id(clients.cluster, transactional_id)
+        return []  # before Kafka 3.0 it takes until their time is up
+    return [each for each in found if each.state == ONGOING]
+
+
+def _clear(options: SinkOptions, left: Sequence[DescribedTransaction]) -> None:
+    """Aborts them and fences their producers, so that no reader has to wait. What has the id of one of them,
+    and is another transaction, is left alone: it is of the next batch, and a newer driver counts on it."""
+
+    async def abort(client: ClusterClient, each: DescribedTransaction) -> None:
+        if await describe_transaction(client, each.transactional_id) == each:
+            await fence_transactional_id(client, each.transactional_id)
+
+    ask_for_each(options, left, abort)

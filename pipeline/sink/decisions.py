@@ -23,6 +23,7 @@ from splashdam.model.errors import KafkaError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import committed_offsets
+from splashdam.net.admin.offsets import list_offsets
 from splashdam.net.admin.topics import create_topic
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.sink.cluster import Clients
@@ -31,6 +32,10 @@ from splashdam.pipeline.sink.options import SinkOptions
 PREFIX = "splashdam-spark"
 
 PARTITION = 0
+
+TIMEOUT_MS = 20_000
+"""Of the decision's own transaction. While one is open, nobody reads what other queries decide behind it, so a
+driver that died must not hold them up for long."""
 
 _VERSION = 1
 _CONFIGS = {
@@ -89,28 +94,47 @@ def _decider(query: str) -> str:
     return f"{PREFIX}-decision/{quote(query, safe='')}"
 
 
-async def last_decision(clients: Clients, topic: str, query: str) -> Decision | None:
+async def last_decision(
+    clients: Clients, topic: str, query: str, *, is_certain: bool = False
+) -> Decision | None:
     """The last decision of a query, None where it has made none.
+
+    Args:
+        clients: who asks.
+        topic: of decisions.
+        query: whose.
+        is_certain: waits for transactions of other queries, behind which a decision may be hidden, and raises
+            where the cluster remembers one that is not there.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
-        KafkaError: the cluster did not answer, or the record is none.
+        KafkaError: the cluster did not answer, or the record is none, or is gone.
     """
     where = TopicPartition(topic, PARTITION)
     first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
-    end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
+    if is_certain:
+        end = (await list_offsets(clients.cluster, [where], LATEST))[where]
+    else:
+        end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
     remembered = (await committed_offsets(clients.cluster, _decider(query))).get(where)
     position = first if remembered is None else max(first, remembered.offset)
     found: Decision | None = None
+    has_found = False
     key = query.encode()
     while position < end:
         for part in await clients.fetch.fetch(topic, {PARTITION: position}):
             for record in part.records:
-                if record.key == key and record.value is not None:
-                    found = decode(bytes(record.value), f"{where}, offset {record.offset}")
-                elif record.key == key:
-                    found = None
+                if record.key == key:
+                    has_found = True
+                    named = f"{where}, offset {record.offset}"
+                    found = None if record.value is None else decode(bytes(record.value), named)
             position = part.next_offset
+    if is_certain and remembered is not None and not has_found:
+        raise KafkaError(
+            f"the decision of query {query!r} at {where}, offset {remembered.offset}, is gone: the topic was"
+            " emptied, or is not compacted. Set the option markerTopic to a new name; the batch that is"
+            " written next is perhaps there already"
+        )
     return found
 
 
@@ -141,7 +165,10 @@ class Decider:
         self._topic, self._query = options.marker_topic, query
         self._producer = KafkaProducer(
             **options.producer_options(
-                transactional_id=_decider(query), linger_ms=0, enable_metrics_push=False
+                transactional_id=_decider(query),
+                transaction_timeout_ms=TIMEOUT_MS,
+                linger_ms=0,
+                enable_metrics_push=False,
             )
         )
         try:
@@ -161,7 +188,8 @@ class Decider:
             self._write(decision)
         except (InvalidProducerEpochError, ProducerFencedError) as error:
             raise ProducerFencedError(
-                f"query {self._query!r} runs twice: another driver decides now. Stop one of them"
+                f"query {self._query!r} runs twice, and another driver decides now: stop one of them. Or a"
+                f" decision has taken more than {TIMEOUT_MS} ms: start the query again"
             ) from error
 
     def _write(self, decision: Decision) -> None:

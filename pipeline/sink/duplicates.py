@@ -36,8 +36,8 @@ def drop_duplicates(df: DataFrame, *, within_watermark: bool = False) -> DataFra
             ' read with .option("includeHeaders", "true"), and drop columns afterwards'
         )
     place = f.concat_ws("/", f.lit("offset"), f.col("partition"), f.col("offset"))
-    texts = [
-        f.expr(f"decode(get(filter(headers, h -> h.key = '{name}'), 0).value, 'utf-8')")
+    texts = [  # the last ones: rows that come from such a topic themselves have older ones before
+        f.expr(f"decode(get(reverse(filter(headers, h -> h.key = '{name}')), 0).value, 'utf-8')")
         for name in IDENTITY_HEADERS
     ]
     has_all = f.lit(True)

@@ -56,7 +56,7 @@ class SinkOptions:
         batch: which of the query's batches a batch job is.
         marker_topic: where decisions of ``exactly_once`` are kept.
         fail_on_data_loss: whether a batch whose transactions were lost fails, again and again.
-        properties: the producer's, by Kafka's names, in order.
+        properties: the producer's, by Kafka's names, in order; passwords too, so that no repr shows them.
     """
 
     topic: str | None
@@ -65,7 +65,7 @@ class SinkOptions:
     batch: int
     marker_topic: str
     fail_on_data_loss: bool
-    properties: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
 
     def producer_options(self, **more: Any) -> dict[str, Any]:
         """Keyword options of a producer.

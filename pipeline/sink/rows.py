@@ -13,7 +13,7 @@ from splashdam.pipeline.sink.tasks import TaskIdentity
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MS = 1000
+_US = 1_000_000
 
 
 class TopicRows(NamedTuple):
@@ -81,7 +81,7 @@ class RowReader:
         chosen = {name: batch.column(name) for name in (VALUE, KEY, PARTITION) if self._columns.has(name)}
         if self._columns.has(TIMESTAMP):
             times = batch.column(TIMESTAMP)
-            chosen[TIMESTAMP] = _milliseconds(times) if self._columns.in_seconds else times
+            chosen[TIMESTAMP] = _times(times) if self._columns.in_seconds else times
         headers = batch.column(HEADERS) if self._columns.has(HEADERS) else None
         if self._identity is not None:
             headers = with_identity(headers, self._identity, first, batch.num_rows)
@@ -96,8 +96,9 @@ def _equal(topics: pa.Array, name: str) -> pa.Array:
     return pc.equal(topics, name)
 
 
-def _milliseconds(seconds: pa.Array) -> pa.Array:
+def _times(seconds: pa.Array) -> pa.Array:
+    """As Spark casts numbers to timestamps: whole microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.floor(pc.multiply(seconds, float(_MS))).cast(pa.int64())
+    return pc.trunc(pc.multiply(seconds, float(_US))).cast(pa.int64()).cast(pa.timestamp("us", tz="UTC"))

@@ -33,9 +33,9 @@ def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.R
     sent = 0
     under_way: deque[BulkDelivery] = deque()
     for batch in batches:
-        for topic, rows in ((each.topic, each) for each in reader.read(batch)):
-            under_way.append(producer.send_arrow(topic, rows.rows, may_be_empty=True, **rows.arguments))
-            sent += rows.rows.num_rows
+        for mine in reader.read(batch):
+            under_way.append(producer.send_arrow(mine.topic, mine.rows, may_be_empty=True, **mine.arguments))
+            sent += mine.rows.num_rows
         while under_way and under_way[0].done():
             under_way.popleft().get()
     producer.flush()

@@ -15,7 +15,7 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.pipeline.sink.cluster import ask
-from splashdam.pipeline.sink.decisions import last_decision, transactions_prefix
+from splashdam.pipeline.sink.decisions import Decision, last_decision, transactions_prefix
 from splashdam.pipeline.sink.options import SinkOptions
 from splashdam.pipeline.sink.producers import GIVE_UP_SECONDS
 from splashdam.pipeline.sink.rows import RowReader
@@ -51,7 +51,8 @@ def write_prepared(
     Raises:
         KafkaError: a row was not written. What was is aborted.
     """
-    if _is_decided(options, task):
+    last = _last(options, task)
+    if last is not None and last.batch >= task.batch:  # only saves work: the driver looks again
         for _ in batches:  # Spark's worker wants to get rid of them
             pass
         return TaskOutcome(task, 0, was_decided=True)
@@ -59,7 +60,9 @@ def write_prepared(
     first = next(rows, None)
     if first is None:
         return TaskOutcome(task, 0)
-    producer = KafkaProducer(**options.transactional(IDS.take(task)))
+    # Of a batch that is decided and not ended, transactions may wait under ids of this process.
+    has_ended = last is not None and last.is_ended
+    producer = KafkaProducer(**options.transactional(IDS.take(task, again=has_ended)))
     try:
         producer.init_transactions()
         producer.begin_transaction()
@@ -72,13 +75,11 @@ def write_prepared(
     return TaskOutcome(task, records, prepared)
 
 
-def _is_decided(options: SinkOptions, task: TaskIdentity) -> bool:
-    """Whether this is the replay of a batch that counts. Only saves work: the driver looks again."""
+def _last(options: SinkOptions, task: TaskIdentity) -> Decision | None:
     try:
-        found = ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
+        return ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
     except UnknownTopicOrPartitionError:
-        return False
-    return found is not None and found.batch >= task.batch
+        return None
 
 
 def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -99,13 +100,18 @@ class TransactionalIds:
         self._used: dict[str, dict[str, int]] = {}
         self._numbers = itertools.count()  # over all queries: one that was forgotten may come back
 
-    def take(self, task: TaskIdentity) -> str:
-        """An id for one attempt of a task."""
+    def take(self, task: TaskIdentity, *, again: bool) -> str:
+        """An id for one attempt of a task.
+
+        Args:
+            task: which.
+            again: it may be one that earlier batches have used, whose transactions have ended.
+        """
         if self._pid != os.getpid():
             self._pid, self._process, self._used = os.getpid(), uuid.uuid4().hex, {}
         used = self._used.pop(task.query, {})
         self._used = {task.query: used, **dict(list(self._used.items())[:_MOST_QUERIES])}
-        free = (name for name, batch in used.items() if batch < task.batch)
+        free = (name for name, batch in used.items() if again and batch < task.batch)
         name = next(free, "") or f"{transactions_prefix(task.query)}{self._process}/{next(self._numbers)}"
         used[name] = task.batch
         return name

@@ -78,10 +78,10 @@ class Crashes:
         await self._end(*arguments, **more)
         self.reach(f"after end {self._ends}")
 
-    async def clear(self, *arguments: Any) -> None:
+    def clear(self, *arguments: Any) -> None:
         """As ``_clear``."""
         self.reach("before clear")
-        await self._clear(*arguments)
+        self._clear(*arguments)
 
     def decide(self, decider: Decider, decision: Decision) -> None:
         """As ``Decider.decide``."""
@@ -162,7 +162,8 @@ class SparkMachine(RuleBasedStateMachine):
         """What is decided, or not yet: the driver looks again."""
         self.monkeypatch.undo()
         if is_stale:
-            self.monkeypatch.setattr(transactional, "_is_decided", lambda *_: False)
+            stale = Decision(-1, (), is_ended=True)
+            self.monkeypatch.setattr(transactional, "_last", lambda *_: stale)
 
     @rule()
     def new_processes(self) -> None:

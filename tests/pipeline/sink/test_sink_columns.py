@@ -69,6 +69,14 @@ def test_refused_options(more: dict[str, str], text: str) -> None:
         sink_options({**options("h:1"), **more})
 
 
+def test_passwords_are_not_shown() -> None:
+    """The options' repr stood in tracebacks with all properties."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    given = {"kafka.sasl.jaas.config": f'{module} required username="u" password="hush";'}
+    secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", **given}
+    assert "hush" not in repr(sink_options({**options("h:1", topic="t"), **secret}))
+
+
 def test_options_travel() -> None:
     """They pickle; transactions have the longest time that brokers accept, unless somebody says."""
     found = sink_options(options("h:1", delivery="exactly_once", CheckpointLocation="c"))
