@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import nearest_name
+from splashdam.model.options import MAX_LONG, nearest_name
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.log_source.reading import Part, ReadingRules, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
@@ -52,6 +52,7 @@ _TYPES: Mapping[str, str] = {
 
 _CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION",
                   "KRAFT_VOTERS")  # fmt: skip
+_LATEST_MS = MAX_LONG // 1000
 _ROWS = 16 * 1024  # 3 MiB at most
 
 Row = tuple[Any, ...]
@@ -160,7 +161,8 @@ def _codec(header: BatchHeader) -> str:
 
 
 def _time(timestamp_ms: int) -> int | None:
-    return None if timestamp_ms < 0 else timestamp_ms * 1000
+    """In microseconds. What is beyond them becomes the last, as with records."""
+    return None if timestamp_ms < 0 else min(timestamp_ms, _LATEST_MS) * 1000
 
 
 def _arrow(rows: list[Row], names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

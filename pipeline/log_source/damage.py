@@ -7,10 +7,9 @@ import logging
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.walking import Damage
 
-logger = logging.getLogger("splashdam.pipeline")
+_logger = logging.getLogger("splashdam.pipeline")
 
-WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
-"""The end of errors about damage."""
+_WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
 
 
 def tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
@@ -27,10 +26,26 @@ def tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
     """
     what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are no batch: {damage.reason}"
     if damage.is_zeros:
-        logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
+        _logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
     elif is_torn_end:
-        logger.warning("%s; taken for a torn end, which a broker would cut off", what)
+        _logger.warning("%s; taken for a torn end, which a broker would cut off", what)
     elif fails:
-        raise CorruptMessageError(f"{what}. {WHAT_TO_DO}")
+        raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")
     else:
-        logger.warning("%s; left out", what)
+        _logger.warning("%s; left out", what)
+
+
+def tell_of_batch(what: str, *, fails: bool, outcome: str = "left out") -> None:
+    """Tells of a batch whose checksum is right, and that is wrong nevertheless.
+
+    Args:
+        what: file, position, and what is wrong.
+        fails: it is an error.
+        outcome: what becomes of it where it is none.
+
+    Raises:
+        CorruptMessageError: it is to fail.
+    """
+    if fails:
+        raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")
+    _logger.warning("%s; %s", what, outcome)

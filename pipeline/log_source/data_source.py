@@ -81,7 +81,12 @@ class LogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each slice. Lists the directories, and changes nothing."""
         options = self._options
-        logs = OfflineLogs(options.locations, read_committed=options.read_committed, fails=options.fails)
+        logs = OfflineLogs(
+            options.locations,
+            read_committed=options.read_committed,
+            fails=options.fails,
+            torn_ends=options.batches,
+        )
         return [
             InputPartition(each)
             for whole in batch_ranges(options, logs, self._wanted)

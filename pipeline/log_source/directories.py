@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,10 +26,12 @@ from splashdam.embedded_broker.storage.topic_names import (
 )
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.log_source.filesystems import Entry, Location, LogFiles
 
-logger = logging.getLogger("splashdam.pipeline")
+LARGEST_SEGMENT_BYTES = (1 << 31) - 1
+"""Positions in an offset index have 31 bits."""
 
 _DIGITS = 20
 _LISTED_AT_A_TIME = 16
@@ -98,8 +99,8 @@ def find_logs(locations: Iterable[Location], wanted: Callable[[TopicPartition], 
         wanted: which partitions to list.
 
     Raises:
-        KafkaStorageError: a location cannot be listed, or holds neither; or a compaction stopped where files
-            are missing.
+        KafkaStorageError: a location cannot be listed, or holds neither; a compaction is not finished; a
+            ``.log`` cannot be a segment.
         KafkaConfigurationError: a partition lies in two of them.
     """
     found: dict[TopicPartition, PartitionLog] = {}
@@ -159,6 +160,9 @@ def _log(
 ) -> PartitionLog:
     sizes = {entry.name: entry.size_bytes for entry in entries if not entry.is_directory}
     _check_compaction(directory, sizes)
+    bases = _numbers(sizes, LOG)
+    for base in bases:
+        _check_segment(directory, base, sizes[f"{base:0{_DIGITS}d}{LOG}"])
     segments = tuple(
         Segment(
             f"{directory}/{base:0{_DIGITS}d}",
@@ -170,7 +174,7 @@ def _log(
                 if (size := sizes.get(f"{base:0{_DIGITS}d}{suffix}")) is not None
             },
         )
-        for base in _numbers(sizes, LOG)
+        for base in bases
     )
     first = segments[0].base_offset if segments else 0
     start = max(first, starts.get(where, 0))
@@ -178,15 +182,24 @@ def _log(
 
 
 def _check_compaction(directory: str, names: Collection[str]) -> None:
-    """A copy in ``.swap`` replaces segments that are removed one by one; the first has its own number."""
+    """A copy in ``.swap`` replaces segments that are removed one by one; nothing tells which are gone."""
     for base in _numbers(names, LOG + SWAP):
-        what = f"{directory} holds {base:0{_DIGITS}d}{LOG}{SWAP}, of a compaction that is not finished"
-        if f"{base:0{_DIGITS}d}{LOG}" not in names:
-            raise KafkaStorageError(
-                f"{what}, and the segments that it replaces are going. What to do: let a broker start once, "
-                "which finishes it, or read again where one is running"
-            )
-        logger.warning("%s; it is left out", what)
+        raise KafkaStorageError(
+            f"{directory} holds {base:0{_DIGITS}d}{LOG}{SWAP}, of a compaction that is not finished: "
+            "segments that it replaces may be gone. What to do: let a broker start once, which finishes it, or "
+            "read again where one is running"
+        )
+
+
+def _check_segment(directory: str, base_offset: int, size_bytes: int) -> None:
+    name = f"{directory}/{base_offset:0{_DIGITS}d}{LOG}"
+    if base_offset > MAX_LONG:
+        raise KafkaStorageError(f"{name}: no offset is as large as its name. What to do: move it away")
+    if size_bytes > LARGEST_SEGMENT_BYTES:
+        raise KafkaStorageError(
+            f"{name} has {size_bytes:,} bytes, and no segment has more than {LARGEST_SEGMENT_BYTES:,}. "
+            "What to do: move it away"
+        )
 
 
 def _numbers(names: Iterable[str], suffix: str) -> list[int]:

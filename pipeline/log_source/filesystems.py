@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from splashdam.embedded_broker.storage.read_only import LARGEST_SMALL_FILE_BYTES
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 
@@ -111,15 +112,29 @@ class LogFiles:
         )
 
     def read(self, path: str) -> bytes | None:
-        """A whole small file; None where there is none.
+        """A whole file of the kind that is always small; None where there is none.
+
+        Raises:
+            KafkaStorageError: it cannot be read, or is too large to be what its name says.
+        """
+        data = self.read_start(path, LARGEST_SMALL_FILE_BYTES + 1)
+        if data is not None and len(data) > LARGEST_SMALL_FILE_BYTES:
+            raise KafkaStorageError(
+                f"{self.shown(path)} has more than {LARGEST_SMALL_FILE_BYTES:,} bytes, too many for a "
+                "file of this kind. What to do: move it away"
+            )
+        return data
+
+    def read_start(self, path: str, count: int) -> bytes | None:
+        """Up to ``count`` bytes from a file's beginning; None where there is none.
 
         Raises:
             KafkaStorageError: it cannot be read.
         """
         with self._errors("read", path):
             try:
-                with self._filesystem.open_input_file(path) as file:
-                    data: bytes = file.read()
+                with self._opened(path) as file:
+                    data: bytes = file.read(count)
                     return data
             except _MISSING:
                 return None
@@ -132,11 +147,16 @@ class LogFiles:
             KafkaStorageError: it is not there, or cannot be opened.
         """
         with self._errors("open", path):
-            file = self._filesystem.open_input_file(path)
+            file = self._opened(path)
         try:
             yield LogFile(self, file, path)
         finally:
             file.close()
+
+    def _opened(self, path: str) -> Any:
+        if self.is_local and os.path.exists(path) and not os.path.isfile(path):
+            raise OSError("it is no regular file")  # opening a pipe would wait for its writer
+        return self._filesystem.open_input_file(path)
 
     @contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:

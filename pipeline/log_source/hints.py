@@ -10,18 +10,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice, pairwise
+from struct import Struct
 from typing import NamedTuple
 
 from splashdam.embedded_broker.storage import offset_index, time_index
+from splashdam.embedded_broker.storage.read_only import LARGEST_BATCH_BYTES
 from splashdam.embedded_broker.storage.segment import INDEX, TIME_INDEX
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.directories import Segment
 from splashdam.pipeline.log_source.filesystems import LogFile, LogFiles
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
+from splashdam.record.legacy import SMALLEST_ENTRY_BYTES
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
-
-LARGEST_BATCH_BYTES = 256 * 1024 * 1024
-"""A larger length is damage; Kafka's own default limit is 1 MiB."""
 
 _TRIED = 8  # wrong hints on each side before a cut is given up
 
@@ -88,8 +88,8 @@ class OffsetHints:
         return header is not None and header.last_offset == hint.last_offset
 
 
-def sound_batch_at(file: LogFile, position: int) -> BatchHeader | None:
-    """The header of the batch at a position, where one is there with its checksum."""
+def sound_batch_at(file: LogFile, position: int, due: int = 0) -> BatchHeader | None:
+    """The header of the batch at a position, where one is there with its checksum, and not before ``due``."""
     head = file.read(position, HEADER_BYTES)
     if not header_is_there(head, 0):
         return None
@@ -98,7 +98,8 @@ def sound_batch_at(file: LogFile, position: int) -> BatchHeader | None:
     except CorruptMessageError:
         return None
     size = header.size_bytes
-    if size > LARGEST_BATCH_BYTES or position + size > file.end:
+    # What can be told from the header comes first: searches try millions of positions.
+    if header.base_offset < due or size > LARGEST_BATCH_BYTES or position + size > file.end:
         return None
     return header if stored_crc_ok(file.read(position, size), 0, header) else None
 
@@ -110,10 +111,10 @@ def load_offset_hints(files: LogFiles, segment: Segment, file: LogFile) -> Offse
 
 def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
     """The entries up to the first that cannot be one; a preallocated file has zeros behind the last."""
-    data = (files.read(segment.stem + INDEX) or b"") if segment.others.get(INDEX) else b""
     entry = offset_index.ENTRY
+    data = read_entries(files, segment, INDEX, entry)
     last = Hint(0, -1)
-    for relative, position in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):
+    for relative, position in entry.iter_unpack(data):
         hint = Hint(position, segment.base_offset + relative)
         if not (relative >= 0 and last.position < position < segment.size_bytes):
             return
@@ -121,6 +122,19 @@ def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
             return
         yield hint
         last = hint
+
+
+def read_entries(files: LogFiles, segment: Segment, suffix: str, entry: Struct) -> bytes:
+    """The whole entries of an index, as many as there can be batches; nothing where it is missing.
+
+    Raises:
+        KafkaStorageError: the index is there and cannot be read.
+    """
+    if not segment.others.get(suffix):
+        return b""
+    most = (segment.size_bytes // SMALLEST_ENTRY_BYTES + 1) * entry.size
+    data = files.read_start(segment.stem + suffix, most) or b""
+    return data[: len(data) // entry.size * entry.size]
 
 
 class LatestTime(NamedTuple):
@@ -153,10 +167,9 @@ def load_time_hints(files: LogFiles, segment: Segment) -> TimeHints:
     Raises:
         KafkaStorageError: the index is there and cannot be read.
     """
-    data = (files.read(segment.stem + TIME_INDEX) or b"") if segment.others.get(TIME_INDEX) else b""
     entry = time_index.ENTRY
-    used = len(data.rstrip(b"\0"))
-    count = min(-(-used // entry.size), len(data) // entry.size)
+    data = read_entries(files, segment, TIME_INDEX, entry)
+    count = -(-len(data.rstrip(b"\0")) // entry.size)
     entries = [
         LatestTime(timestamp, segment.base_offset + relative)
         for timestamp, relative in entry.iter_unpack(data[: count * entry.size])

@@ -33,11 +33,20 @@ class OfflineLogs:
         locations: data directories, or directories of partitions.
         read_committed: the end of a log is then where its first open transaction begins.
         fails: damage that may hide what became of a transaction is an error.
+        torn_ends: a torn end counts as one more offset, so that whoever reads up to the end meets it.
     """
 
-    def __init__(self, locations: Iterable[Location], *, read_committed: bool, fails: bool = True) -> None:
+    def __init__(
+        self,
+        locations: Iterable[Location],
+        *,
+        read_committed: bool,
+        fails: bool = True,
+        torn_ends: bool = False,
+    ) -> None:
         self._locations = tuple(locations)
         self._fails = fails
+        self._torn_ends = torn_ends
         self._read_committed = read_committed
         self._listed: dict[TopicPartition, PartitionLog] | None = None
         self._transactions: dict[TopicPartition, Transactions] = {}
@@ -103,7 +112,7 @@ class OfflineLogs:
 
     def _end(self, log: PartitionLog) -> int:
         stable = self.transactions(log).last_stable_offset if self._read_committed else MAX_LONG
-        return max(_start(log), min(stable, end_of(log)))
+        return max(_start(log), min(stable, end_of(log, torn_end=self._torn_ends)))
 
     def _at(self, log: PartitionLog, timestamp_ms: int) -> int:
         found = first_at(log, timestamp_ms)
@@ -118,8 +127,8 @@ def _files(log: PartitionLog) -> LogFiles:
     return log.location.open()[0]
 
 
-def end_of(log: PartitionLog) -> int:
-    """The offset behind the last whole batch.
+def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
+    """The offset behind the last whole batch; with ``torn_end`` one more where noise stands behind it.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -136,6 +145,8 @@ def end_of(log: PartitionLog) -> int:
         for chunk in Walk(file, hints).chunks(0 if last is None else last.position, segment.size_bytes):
             if isinstance(chunk, Chunk):
                 end = max(end, chunk.batches[-1][1].next_offset)
+            elif torn_end and chunk.is_tail and not chunk.is_zeros:
+                end += 1
     return end
 
 

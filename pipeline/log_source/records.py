@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.errors import UnsupportedCodecError, message_of
 from splashdam.pipeline.decoding import RecordDecoder
 from splashdam.pipeline.filters import ALL
-from splashdam.pipeline.log_source.damage import WHAT_TO_DO, logger
-from splashdam.pipeline.log_source.reading import ReadingRules, parts_of
+from splashdam.pipeline.log_source.damage import tell_of_batch
+from splashdam.pipeline.log_source.order import OffsetOrder, UnlistedAborts
+from splashdam.pipeline.log_source.reading import Part, ReadingRules, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.log_source.walking import Chunk
 from splashdam.pipeline.schema import Columns
+from splashdam.record.aborted import ABORT, control_type
 from splashdam.record.batch import MAGIC, BatchHeader
 
 if TYPE_CHECKING:
@@ -49,56 +52,108 @@ def read_records(whole: LogSlice, rules: RecordRules) -> Iterator[pa.RecordBatch
         CorruptMessageError: there is damage, and it is to fail.
         UnsupportedCodecError: the library of a batch's codec is not installed.
     """
-    decoder = RecordDecoder(
-        whole.where,
-        rules.columns,
-        first_offset=whole.first_offset,
-        end_offset=whole.end_offset,
-        read_committed=rules.read_committed,
-    )
-    for part in parts_of(whole, rules.reading):
-        if not isinstance(part.found, Chunk):
-            continue
-        for start, end, first_offset in _runs(part.found, whole, rules):
-            aborted = [each for each in whole.aborted if each.last_offset >= first_offset]
+    return _Records(whole, rules).read()
+
+
+class _Run(NamedTuple):
+    """Wanted batches that lie one behind the other in a chunk, and the first offset there."""
+
+    start: int
+    end: int
+    first_offset: int
+
+
+class _Records:
+    """The records of one slice."""
+
+    def __init__(self, whole: LogSlice, rules: RecordRules) -> None:
+        self._whole, self._rules = whole, rules
+        self._order, self._aborts = OffsetOrder(), UnlistedAborts(whole.aborted)
+        self._decoder = RecordDecoder(
+            whole.where,
+            rules.columns,
+            first_offset=whole.first_offset,
+            end_offset=whole.end_offset,
+            read_committed=rules.read_committed,
+        )
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for part in parts_of(self._whole, self._rules.reading):
+            if isinstance(part.found, Chunk):
+                for run in self._runs(part, part.found):
+                    yield from self._decoded(part, part.found, run)
+        yield from self._decoder.finish()
+
+    def _runs(self, part: Part, chunk: Chunk) -> Iterator[_Run]:
+        start = end = first_offset = 0
+        for at, header in chunk.batches:
+            problem = self._order.problem(part.piece, header)
+            if problem is not None:
+                self._tell(part, chunk.position + at, problem)
+            if problem is not None or not self._is_wanted(header):
+                continue
+            if header.is_transactional and self._rules.read_committed:
+                self._look_for_aborts(part, chunk, at, header)
+            if end < at or start == end:
+                if start < end:
+                    yield _Run(start, end, first_offset)
+                start, first_offset = at, header.base_offset
+            end = at + header.size_bytes
+        if start < end:
+            yield _Run(start, end, first_offset)
+
+    def _is_wanted(self, header: BatchHeader) -> bool:
+        if header.last_offset < self._whole.first_offset:
+            return False
+        if header.magic != MAGIC or header.is_control:  # of the others the first offset is not known
+            return True
+        return header.base_offset < self._whole.end_offset and header.max_timestamp >= self._rules.since_ms
+
+    def _look_for_aborts(self, part: Part, chunk: Chunk, at: int, header: BatchHeader) -> None:
+        if not header.is_control:
+            self._aborts.data(header)
+        elif self._aborts.ended(header, aborted=_is_abort(chunk, at)):
+            self._tell(
+                part,
+                chunk.position + at,
+                f"producer {header.producer_id} aborts a transaction that no .txnindex lists, so that its "
+                "records cannot be left out; was the file lost? Where this segment has no .index a broker "
+                "makes both anew at its next start",
+                outcome="its records were read",
+            )
+
+    def _decoded(self, part: Part, chunk: Chunk, run: _Run) -> Iterator[pa.RecordBatch]:
+        """The records of a run; where damage does not fail, the batch that has it is left out alone."""
+        decoder, (start, end, first_offset) = self._decoder, run
+        while start < end:
+            aborted = [each for each in self._whole.aborted if each.last_offset >= first_offset]
             try:
-                yield from decoder.feed(part.found.data[start:end], aborted)
+                yield from decoder.feed(chunk.data[start:end], aborted)
+                start = end
             except CorruptMessageError as damage:
-                position = _position_of(part.found, start, decoder.position)
-                what = f"{part.file_name}, position {position}: {damage.message}"
-                if rules.reading.fails:
-                    raise CorruptMessageError(f"{what}. {WHAT_TO_DO}") from damage.__cause__
-                logger.warning("%s; left out", what)
-    yield from decoder.finish()
+                at, start, first_offset = _stopped_at(chunk, start, decoder.position)
+                self._tell(part, chunk.position + at, damage.message)
+            except UnsupportedCodecError as error:
+                at, _, _ = _stopped_at(chunk, start, decoder.position)
+                raise UnsupportedCodecError(
+                    f"{part.file_name}, position {chunk.position + at}: {message_of(error)}"
+                ) from error.__cause__
+
+    def _tell(self, part: Part, position: int, problem: str, *, outcome: str = "left out") -> None:
+        what = f"{part.file_name}, position {position}: {problem}"
+        tell_of_batch(what, fails=self._rules.reading.fails, outcome=outcome)
 
 
-def _position_of(chunk: Chunk, start: int, offset: int) -> int:
-    """Where the batch is that the decoder stopped at."""
-    behind = (at for at, header in chunk.batches if at >= start and header.next_offset > offset)
-    return chunk.position + next(behind, start)
-
-
-def _runs(chunk: Chunk, whole: LogSlice, rules: RecordRules) -> Iterator[tuple[int, int, int]]:
-    """Where wanted batches lie one behind the other, and the first offset there.
-
-    Where damage does not fail each batch is by itself, so that only the damaged one is left out.
-    """
-    start = end = first_offset = 0
+def _stopped_at(chunk: Chunk, start: int, offset: int) -> tuple[int, int, int]:
+    """Where the batch begins and ends that the decoder stopped at, and the offset behind it."""
     for at, header in chunk.batches:
-        if not _is_wanted(header, whole, rules):
-            continue
-        if end < at or start == end or not rules.reading.fails:
-            if start < end:
-                yield start, end, first_offset
-            start, first_offset = at, header.base_offset
-        end = at + header.size_bytes
-    if start < end:
-        yield start, end, first_offset
+        if at >= start and header.next_offset > offset:
+            return at, at + header.size_bytes, header.next_offset
+    return start, len(chunk.data), offset
 
 
-def _is_wanted(header: BatchHeader, whole: LogSlice, rules: RecordRules) -> bool:
-    if header.last_offset < whole.first_offset:
+def _is_abort(chunk: Chunk, at: int) -> bool:
+    try:
+        return control_type(chunk.data, at) == ABORT
+    except CorruptMessageError:  # the decoder tells
         return False
-    if header.magic != MAGIC or header.is_control:  # of the others the first offset is not known
-        return True
-    return header.base_offset < whole.end_offset and header.max_timestamp >= rules.since_ms

@@ -26,6 +26,7 @@ class Piece:
         is_cut: another batch was found at ``end``; else the segment ended there when it was listed.
         is_active: the segment is the log's last, whose end may be torn.
         least_offset: no batch in it ends before.
+        end_offset: where the next segment begins: no batch in it may have that offset.
     """
 
     segment: Segment
@@ -34,6 +35,7 @@ class Piece:
     is_cut: bool
     is_active: bool
     least_offset: int
+    end_offset: int = MAX_LONG
 
     @property
     def size_bytes(self) -> int:
@@ -94,11 +96,13 @@ def slices_of(
         return LogSlice(log.where, log.location, tuple(pieces), first_offset, end_offset, aborted)
 
     together: list[Piece] = []
+    together_bytes = 0
     for piece in _pieces(log, files, first_offset, end_offset, max_bytes):
-        if together and sum(each.size_bytes for each in together) + piece.size_bytes > max_bytes:
+        if together and together_bytes + piece.size_bytes > max_bytes:
             yield joined(together, piece.least_offset)
-            together = []
+            together, together_bytes = [], 0
         together.append(piece)
+        together_bytes += piece.size_bytes
     if together:
         yield joined(together, MAX_LONG)
 
@@ -113,7 +117,9 @@ def _pieces(
         if next_base <= first_offset or not segment.size_bytes:
             continue
         is_within = first_offset <= segment.base_offset and next_base <= end_offset
-        whole = Piece(segment, 0, segment.size_bytes, False, log.is_active(segment), segment.base_offset)
+        whole = Piece(
+            segment, 0, segment.size_bytes, False, log.is_active(segment), segment.base_offset, next_base
+        )
         if is_within and segment.size_bytes <= max_bytes:
             yield whole
         else:

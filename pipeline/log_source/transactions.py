@@ -19,7 +19,7 @@ from splashdam.model.options import MAX_LONG
 from splashdam.pipeline.log_source.damage import tell
 from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import LogFiles
-from splashdam.pipeline.log_source.hints import load_offset_hints
+from splashdam.pipeline.log_source.hints import load_offset_hints, read_entries
 from splashdam.pipeline.log_source.walking import Chunk, Walk
 from splashdam.record.aborted import ABORT, COMMIT, control_type
 
@@ -69,10 +69,8 @@ def transactions_of(log: PartitionLog, files: LogFiles, *, fails: bool = True) -
 
 
 def _listed(files: LogFiles, segment: Segment) -> Iterator[AbortedTransaction]:
-    if not segment.others.get(TXN_INDEX):
-        return
-    data, entry = files.read(segment.stem + TXN_INDEX) or b"", txn_index.ENTRY
-    for version, *fields in entry.iter_unpack(data[: len(data) // entry.size * entry.size]):
+    entries = read_entries(files, segment, TXN_INDEX, txn_index.ENTRY)
+    for version, *fields in txn_index.ENTRY.iter_unpack(entries):
         if version != txn_index.VERSION:
             raise CorruptMessageError(
                 f"{files.shown(segment.stem + TXN_INDEX)} has an entry of version {version}, known is "

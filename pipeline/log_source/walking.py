@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import attrs
 
+from splashdam.embedded_broker.storage.read_only import LARGEST_BATCH_BYTES
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.filesystems import LogFile
-from splashdam.pipeline.log_source.hints import LARGEST_BATCH_BYTES, OffsetHints, sound_batch_at
+from splashdam.pipeline.log_source.hints import OffsetHints, sound_batch_at
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
 
@@ -159,10 +160,9 @@ class Walk:
 
     def _behind(self, position: int, end: int, header: BatchHeader | None, due: int) -> int | None:
         """Where the next batch is: where the damaged one says that it ends, else wherever one is found."""
-        if header is not None and position + header.size_bytes < end:
-            found = sound_batch_at(self.file, position + header.size_bytes)
-            if found is not None and found.base_offset >= due:
-                return position + header.size_bytes
+        stated = end if header is None else position + header.size_bytes
+        if stated < end and sound_batch_at(self.file, stated, due) is not None:
+            return stated
         known = self.hints.after(position, end)
         nearer = find_batch(self.file, position + 1, end if known is None else known, due)
         return known if nearer is None else nearer
@@ -209,8 +209,7 @@ def find_batch(file: LogFile, position: int, end: int, due: int) -> int | None:
             at = position + found.start()
             if at >= end:
                 return None
-            header = sound_batch_at(file, at)
-            if header is not None and header.base_offset >= due:
+            if sound_batch_at(file, at, due) is not None:
                 return at
         position += max(len(data) - _OVERLAP_BYTES, 1)
     return None

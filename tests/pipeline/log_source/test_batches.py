@@ -13,10 +13,16 @@ from make_golden import GOLDEN
 from pipeline_kit import rows_of
 
 from splashdam.embedded_broker.storage.dump import dump_file
+from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
+from splashdam.net.fetch_client import LATEST
 from splashdam.pipeline.log_source.batches import arrow_schema, batch_columns, batch_ddl, read_batches
+from splashdam.pipeline.log_source.filesystems import location_of
+from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.record.sealing import build_batch
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 
@@ -120,6 +126,51 @@ def test_damage_without_a_header_has_its_place_alone(tmp_path: Path) -> None:
     row = batches_of(path)[-1]
     assert (row["position"], row["sizeInBytes"], row["magic"], row["crc"]) == (size, 77, None, None)
     assert row["problem"].startswith("torn end: ")
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_segment_of_one_torn_batch_is_a_row(tmp_path: Path, before: int) -> None:
+    """There is no offset to read, and yet something to tell; records end where they end."""
+
+    def fill(log: Log) -> None:
+        for _ in range(before + 1):
+            log.append_as_leader(batch(b"x" * 100), now_ms=NOW_MS)
+
+    path = partition_on_disk(tmp_path, fill, LogSettings(segment_bytes=200))
+    file = path / "t-0" / f"{before:020d}.log"
+    file.write_bytes(file.read_bytes()[:-1])
+    logs = OfflineLogs([location_of(str(path))], read_committed=False, torn_ends=True)
+    end = logs.offsets("t", [0], LATEST)[0]
+    rows = [
+        row
+        for each in logs.slices(WHERE, 0, end, max_bytes=1 << 30)
+        for row in rows_of(read_batches(each, ALL, CHECKED))
+    ]
+    assert [row["problem"] is None for row in rows] == [True] * before + [False]
+    assert (rows[-1]["segment"], rows[-1]["position"]) == (before, 0)
+    assert "cut short" in rows[-1]["problem"]
+    assert slices_in(path) == [] or before
+
+
+def test_timestamps_beyond_sparks_become_the_last(tmp_path: Path) -> None:
+    """Milliseconds of 64 bits are too many microseconds; -1 is none."""
+    latest, none = (1 << 63) - 1, -1
+    path = partition_on_disk(
+        tmp_path,
+        lambda log: [
+            log.append_as_coordinator(bytearray(build_batch([(ms, None, b"v", None)])), now_ms=NOW_MS)
+            for ms in (latest, none)
+        ],
+    )
+    (whole,) = slices_in(path)
+    assert pa_int(read_batches(whole, ("maxTimestamp",), CHECKED)) == [latest // 1000 * 1000, None]
+
+
+def pa_int(batches: Any) -> list[int | None]:
+    """The only column as numbers: Python has no date of that year."""
+    pa = pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
+    found: list[int | None] = [n for each in batches for n in each.column(0).cast(pa.int64()).to_pylist()]
+    return found
 
 
 def test_a_range_of_offsets_chooses_batches_that_have_some(tmp_path: Path) -> None:

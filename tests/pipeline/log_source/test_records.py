@@ -24,6 +24,7 @@ from make_golden import GOLDEN, digest
 
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.records import RecordRules, read_records
@@ -173,6 +174,22 @@ def test_an_abort_that_is_not_listed_yet_is_found(tmp_path: Path) -> None:
     assert records_in(slices_in(path, committed=True), committed=True) == kept
 
 
+def test_a_lost_list_of_aborted_transactions_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Snapshots say nothing of what ended before them; the markers in the log do."""
+    expected: list[Record] = []
+    path = partition_on_disk(tmp_path, lambda log: expected.extend(append_transactions(log, 3, 60)[0]))
+    for each in (path / "t-0").glob("*.txnindex"):
+        each.unlink()
+    slices = slices_in(path, committed=True)
+    with pytest.raises(CorruptMessageError, match=r"\.log, position [0-9]+: producer .* no \.txnindex lists"):
+        records_in(slices, committed=True)
+    assert "its records were read" not in caplog.text
+    records_in(slices, committed=True, fails=False)
+    assert "its records were read" in caplog.text
+
+
 def test_records_before_the_log_start_do_not_count(tmp_path: Path) -> None:
     """DeleteRecords leaves them in the file, and a line in the root; the high watermark ends nothing."""
     path = partition_on_disk(tmp_path, lambda log: log.append_as_leader(batch(*[b"x"] * 9), now_ms=NOW_MS))
@@ -188,7 +205,7 @@ def test_leftovers_of_brokers_are_no_segments(random_log: tuple[Path, list[Recor
     changed = tmp_path / "changed"
     shutil.copytree(path, changed)
     log = next((changed / "t-0").glob("*.log"))
-    for suffix in (".deleted", ".cleaned", ".swap"):
+    for suffix in (".deleted", ".cleaned"):
         shutil.copy(log, f"{log}{suffix}")
     moved = f"t-1.{'0' * 32}"
     for name in (f"{moved}-delete", f"{moved}-future", "__cluster_metadata-0", "photos-2024", "plain"):
