@@ -131,8 +131,8 @@ async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision 
                 await ensure_topic(clients, topic)
             await trio.sleep(_PAUSE_SECONDS)
     raise KafkaTimeoutError(
-        f"query {query!r}: its last decision cannot be read within {PATIENCE_SECONDS:g} s. Brokers do not know"
-        f" topic {topic!r} yet, or a transaction of another query is open there: try again"
+        f"query {query!r}: its last decision cannot be read within {PATIENCE_SECONDS:g} s. Brokers do not"
+        f" know topic {topic!r} yet, or a transaction of another query is open there: try again"
     )
 
 

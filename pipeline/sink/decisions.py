@@ -34,8 +34,8 @@ PREFIX = "splashdam-spark"
 PARTITION = 0
 
 TIMEOUT_MS = 20_000
-"""Of the decision's own transaction. While one is open, nobody reads what other queries decide behind it, so a
-driver that died must not hold them up for long."""
+"""Of the decision's own transaction. While one is open, nobody reads what other queries decide behind it, so
+a driver that died must not hold them up for long."""
 
 _VERSION = 1
 _CONFIGS = {

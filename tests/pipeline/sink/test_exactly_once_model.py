@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pipeline_sink_kit import Tasks, options, read, rows, schema
@@ -195,4 +195,9 @@ def _brokers() -> Iterator[None]:
 
 
 TestExactlyOnce = SparkMachine.TestCase
-TestExactlyOnce.settings = settings(max_examples=8, stateful_step_count=4, deadline=None)
+TestExactlyOnce.settings = settings(
+    max_examples=8,
+    stateful_step_count=4,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink a failure would take minutes
+)
