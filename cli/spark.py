@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -171,11 +172,13 @@ def session(
         with _started(path, master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:
-        click.echo("interrupted", err=True)
-        sys.exit(exit_status(interrupt))
+        _end(interrupt)
     except (click.ClickException, click.exceptions.Exit):
         raise
     except Exception as error:
+        behind = _interrupt_behind(error)
+        if behind is not None:
+            _end(behind)
         if not is_of_spark(error):
             raise
         kept = True
@@ -183,6 +186,20 @@ def session(
     finally:
         if not kept:
             path.unlink(missing_ok=True)
+
+
+def _end(interrupt: KeyboardInterrupt) -> NoReturn:
+    click.echo("interrupted", err=True)
+    sys.exit(exit_status(interrupt))
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """What a failure came after: a signal to the process group ends the JVM, too, and then all that tidies up
+    fails."""
+    behind = error.__context__
+    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+        behind = behind.__context__
+    return behind
 
 
 @contextmanager
@@ -201,11 +218,24 @@ def _started(
             spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
     except JavaMissingError as missing:
         raise CannotRun(explained(missing)) from missing
+    with _bridge_silenced():
+        try:
+            yield spark
+        finally:
+            with suppress(Exception):  # the JVM may have died, which is told already
+                spark.stop()
+
+
+@contextmanager
+def _bridge_silenced() -> Iterator[None]:
+    """The bridge to the JVM logs what it raises as well; a root logger without a handler shows it to people,
+    an interrupt as a traceback."""
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)
     try:
-        yield spark
+        yield
     finally:
-        with suppress(Exception):  # the JVM may have died, which is told already
-            spark.stop()
+        logging.getLogger().removeHandler(silent)
 
 
 def _log_file(wanted: Path | None) -> Path:

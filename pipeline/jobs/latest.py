@@ -6,7 +6,8 @@ a key that was written to two of them, perhaps because the topic got more, has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 KEYS = ("topic", "partition", "key")
 _NEEDED = (*KEYS, "offset", "value")
-_NEWEST = "__newest"
+_NEWEST, _ROWS = "__newest", "__rows"
 
 
 @attrs.define
@@ -53,16 +54,7 @@ def newest(rows: DataFrame) -> DataFrame:
     Raises:
         KafkaConfigurationError: a column is missing.
     """
-    from pyspark.sql import functions as F
-
-    missing = [name for name in _NEEDED if name not in rows.columns]
-    if missing:
-        raise KafkaConfigurationError(f"latest needs column {missing[0]!r}, as Kafka's sources have it")
-    others = [F.col(name) for name in rows.columns if name not in KEYS]
-    keyed = rows.where("key IS NOT NULL").groupBy(*KEYS)
-    found = keyed.agg(F.max_by(F.struct(*others), F.col("offset")).alias(_NEWEST))
-    columns = [name if name in KEYS else f"{_NEWEST}.{name}" for name in rows.columns]
-    return found.select(*columns)
+    return _plain(_grouped(rows).where("key IS NOT NULL"), rows)
 
 
 def latest(rows: DataFrame) -> DataFrame:
@@ -87,8 +79,7 @@ def latest_into(source: DataFrame, output: Output, running: Running) -> LatestRe
     report = LatestReport()
 
     def step(batch: Batch) -> int:
-        with held(newest(batch.rows)) as rows:
-            count = _count(batch.rows, rows, report)
+        with _counted(batch, report) as (rows, count):
             output.write(rows.where("value IS NOT NULL"), f"{batch.query}-latest", batch.number)
         return count
 
@@ -120,8 +111,7 @@ def latest_into_delta(
     def step(batch: Batch) -> int:
         from splashdam.pipeline.tables.streaming import table_schema
 
-        with held(newest(batch.rows)) as rows:
-            count = _count(batch.rows, rows, report)
+        with _counted(batch, report) as (rows, count):
             table.merge(rows.toArrow().cast(table_schema(rows)), f"{batch.query}-latest", batch.number)
         return count
 
@@ -129,14 +119,39 @@ def latest_into_delta(
     return report
 
 
-def _count(rows: DataFrame, found: DataFrame, report: LatestReport) -> int:
-    read = rows.selectExpr("count(*) AS records", "count_if(key IS NULL) AS without_key").first()
-    kept = found.selectExpr("count(*) AS keys", "count_if(value IS NULL) AS tombstones").first()
-    assert read is not None, "an aggregate has one row"
-    assert kept is not None, "an aggregate has one row"
-    report.batches += read["records"] > 0
-    report.records += read["records"]
-    report.without_key += read["without_key"]
-    report.keys += kept["keys"] - kept["tombstones"]
-    report.tombstones += kept["tombstones"]
-    return int(read["records"])
+@contextmanager
+def _counted(batch: Batch, report: LatestReport) -> Iterator[tuple[DataFrame, int]]:
+    """The newest rows of a batch, which is read once, and how many rows it had."""
+    with held(_grouped(batch.rows)) as groups:
+        found = groups.selectExpr(
+            f"coalesce(sum({_ROWS}), 0) AS records",
+            f"coalesce(sum({_ROWS}) FILTER (WHERE key IS NULL), 0) AS without_key",
+            "count(key) AS newest",
+            f"count_if(key IS NOT NULL AND {_NEWEST}.value IS NULL) AS tombstones",
+        ).first()
+        assert found is not None, "an aggregate has one row"
+        report.batches += found["records"] > 0
+        report.records += found["records"]
+        report.without_key += found["without_key"]
+        report.keys += found["newest"] - found["tombstones"]
+        report.tombstones += found["tombstones"]
+        yield _plain(groups.where("key IS NOT NULL"), batch.rows), int(found["records"])
+
+
+def _grouped(rows: DataFrame) -> DataFrame:
+    """For each key, null among them: the newest row, and how many there are."""
+    from pyspark.sql import functions as F
+
+    missing = [name for name in _NEEDED if name not in rows.columns]
+    if missing:
+        raise KafkaConfigurationError(f"latest needs column {missing[0]!r}, as Kafka's sources have it")
+    others = F.struct(*(F.col(name) for name in rows.columns if name not in KEYS))
+    return rows.groupBy(*KEYS).agg(
+        F.max_by(others, F.col("offset")).alias(_NEWEST),
+        F.count(F.lit(1)).alias(_ROWS),
+    )
+
+
+def _plain(groups: DataFrame, rows: DataFrame) -> DataFrame:
+    """Columns as they were."""
+    return groups.select(*(name if name in KEYS else f"{_NEWEST}.{name}" for name in rows.columns))

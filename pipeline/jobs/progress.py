@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -99,7 +100,8 @@ def follow(
             _tell(query, totals, on_progress)
         _tell(query, totals, on_progress)
     except KeyboardInterrupt:
-        query.stop()
+        with suppress(Exception):  # a signal to the whole process group has ended the JVM, too
+            query.stop()
         raise
     return totals
 

@@ -7,6 +7,8 @@ value goes on over a ``}``, a line's end and a ``{``: so as many objects as rows
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from splashdam.pipeline.values.json_rules import Rule, rule_of
@@ -19,6 +21,13 @@ DEEPEST = 400
 """Brackets that open in a row; with more of them it may nest deeper than Python's parser goes."""
 
 _NO_NUMBERS = r"[:\[,]\s*-?(NaN|Inf)"
+
+ROWS_BETWEEN = 40
+"""Bad rows nearer to each other than this, on average, are not looked for one after the other: reading all
+rows with Python's parser takes no longer."""
+_SEARCHED_ROWS = 1024
+_ROW = re.compile(r" in row (\d+)$")
+"""The end of what Arrow's parser says of a row that it cannot read."""
 
 
 def is_quick(fields: pa.StructType) -> bool:
@@ -94,32 +103,70 @@ class QuickReader:
     def read(self, values: pa.BinaryArray) -> pa.StructArray | None:
         """The rows as structs; None where one of them may be bad."""
         import pyarrow as pa
-        import pyarrow.json as pj
 
-        text = b"\n".join([*values.to_pylist(), b""])
         try:
-            text.decode()
-            table = pj.read_json(
-                pa.BufferReader(text),
-                read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
-                parse_options=pj.ParseOptions(
-                    explicit_schema=self._read_as, unexpected_field_behavior=self._unexpected
-                ),
-            )
-            if table.num_rows != len(values):
+            table = self._table(values.to_pylist())
+            if table.num_rows != len(values) or any(self._absent(table)):
                 return None
             columns = [self._column(table, field) for field in self._fields]
         except (UnicodeDecodeError, pa.ArrowInvalid, BadValueError):
             return None
         return pa.StructArray.from_arrays(columns, fields=list(self._type))
 
+    def suspects(self, values: pa.BinaryArray) -> list[int]:
+        """Rows that are likely to be bad, ascending: perhaps not all of them, and perhaps good ones, too.
+
+        Arrow's parser gives up on the first bad row, and mostly says which it is. Behind that row it is asked
+        again.
+        """
+        import pyarrow as pa
+
+        rows, found, first = values.to_pylist(), set[int](), 0
+        while first < len(rows) and len(found) * ROWS_BETWEEN <= first + _SEARCHED_ROWS:
+            searched = rows[first : first + _SEARCHED_ROWS]
+            try:
+                for absent in self._absent(self._table(searched)):
+                    found.update(first + row for row in absent)
+            except UnicodeDecodeError:
+                pass  # one of these rows, and which is not said
+            except pa.ArrowInvalid as error:
+                said = _ROW.search(str(error))
+                if said is not None:
+                    found.add(first + int(said[1]))
+                    first += int(said[1]) + 1
+                    continue
+            first += len(searched)
+        return sorted(row for row in found if row < len(rows))
+
+    def _table(self, rows: Sequence[bytes]) -> pa.Table:
+        """What Arrow's parser makes of rows.
+
+        Raises:
+            UnicodeDecodeError: a row is not UTF-8.
+            ArrowInvalid: the parser does not accept them.
+        """
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        text = b"\n".join([*rows, b""])
+        text.decode()
+        return pj.read_json(
+            pa.BufferReader(text),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self._read_as, unexpected_field_behavior=self._unexpected
+            ),
+        )
+
+    def _absent(self, table: pa.Table) -> Iterator[list[int]]:
+        """For each required field that is null in some rows, those rows."""
+        for field in self._fields:
+            yield from _absent(_whole(table, field), field, None)
+
     def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
         import pyarrow as pa
 
-        column: pa.Array = table.column(field.name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks)
-        _need(column, field, None)
+        column = _whole(table, field)
         rule = self._rules.get(field.name)
         if rule is not None:
             times = [None if text is None else rule(text) for text in column.to_pylist()]
@@ -150,15 +197,24 @@ def _single(column: pa.Array) -> pa.Array:
     return single
 
 
-def _need(column: pa.Array, field: pa.Field, parent: Any) -> None:
-    """Raises ``ArrowInvalid`` where a required field is null and what holds it is not."""
+def _whole(table: pa.Table, field: pa.Field) -> pa.Array:
+    """A column as one array."""
+    import pyarrow as pa
+
+    column = table.column(field.name).combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _absent(column: pa.Array, field: pa.Field, parent: Any) -> Iterator[list[int]]:
+    """Rows in which a required field is null and what holds it is not, of a column and what is in it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not field.nullable:
+    if not field.nullable and column.null_count:
         absent = pc.is_null(column) if parent is None else pc.and_(pc.is_null(column), pc.is_valid(parent))
-        if pc.any(absent).as_py():
-            raise pa.ArrowInvalid("required")
+        rows: list[int] = pc.indices_nonzero(absent).to_pylist()
+        if rows:
+            yield rows
     if pa.types.is_struct(field.type):
         for inner in field.type:
-            _need(pc.struct_field(column, inner.name), inner, column)
+            yield from _absent(pc.struct_field(column, inner.name), inner, column)

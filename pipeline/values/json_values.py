@@ -2,7 +2,8 @@
 
 Arrow's parser reads whole columns at once, but forgives what a strict reader must not and gives up on the
 first bad row. So it is asked about rows whose looks leave no room for such differences; when it gives
-up, chunks of them are tried, and what remains is read row by row. Which way a row went cannot be seen in the
+up, it is asked again without the rows that it stumbles over, then about chunks, and what remains is read row
+by row. Which way a row went cannot be seen in the
 result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -86,12 +87,25 @@ class JsonDecoder:
         return _in_order(found, self._one_by_one(values.slice(0, 0)))
 
     def _in_chunks(self, values: pa.BinaryArray, rows: pa.Array) -> Iterator[tuple[pa.Array, Decoded]]:
-        """The rows in order: all at once, else in chunks, else those of a chunk one by one."""
+        """All rows at once, else without the suspects, else in chunks; suspects, and the rows of a chunk that
+        is not read either, go one by one."""
+        import pyarrow as pa
+
         taken = values if len(rows) == len(values) else values.take(rows)
         whole = self._read(taken)
         if whole is not None:
             yield rows, whole
             return
+        suspects = self._quick.suspects(taken) if self._quick is not None else []
+        if suspects:
+            alone = pa.array(suspects, pa.uint64())
+            yield rows.take(alone), self._one_by_one(taken.take(alone))
+            others = _others(len(taken), suspects)
+            taken, rows = taken.take(others), rows.take(others)
+            whole = self._read(taken)
+            if whole is not None:
+                yield rows, whole
+                return
         for first in range(0, len(rows), CHUNK_ROWS):
             chunk = taken.slice(first, CHUNK_ROWS)
             yield rows.slice(first, CHUNK_ROWS), self._read(chunk) or self._one_by_one(chunk)
@@ -157,6 +171,14 @@ def _parts(values: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
         return
     for first in range(0, len(values), rows):
         yield values.slice(first, rows)
+
+
+def _others(count: int, rows: Sequence[int]) -> pa.Array:
+    """The numbers below ``count`` that are not among the rows."""
+    import pyarrow as pa
+
+    left = set(rows)
+    return pa.array([row for row in range(count) if row not in left], pa.uint64())
 
 
 def _columns(decoded: Decoded) -> tuple[pa.Array, ...]:

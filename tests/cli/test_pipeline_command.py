@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from splashdam.cli import spark as spark_commands
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import names, pipeline
 from splashdam.cli.query_progress import progress_line
+from splashdam.cli.signals import EndedBySignal
 from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.progress import BatchProgress
@@ -135,6 +137,18 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(spark_commands, "_started", Failing(KeyboardInterrupt()))
     result = CliRunner().invoke(counting)
     assert (result.exit_code, result.output) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_behind_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """SIGTERM to a process group ends the JVM, too; that the query cannot be stopped then is no failure."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failure = ConnectionError("the JVM is gone")
+    failure.__context__ = OSError("in between")
+    failure.__context__.__context__ = EndedBySignal(signal.SIGTERM)
+    monkeypatch.setattr(spark_commands, "_started", Failing(failure))
+    result = CliRunner().invoke(counting)
+    assert (result.exit_code, result.output) == (128 + signal.SIGTERM, "interrupted\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,3 +65,15 @@ def test_interrupt_stops_the_query() -> None:
     with pytest.raises(KeyboardInterrupt):
         follow(query)  # type: ignore[arg-type]  # a fake
     assert query.stopped
+
+
+def test_interrupt_that_ended_the_jvm_too() -> None:
+    """SIGTERM to a process group reaches Spark first: what is raised is the interrupt, not that failure."""
+
+    def fail() -> None:
+        raise ConnectionRefusedError("the JVM is gone")
+
+    query = FakeQuery([], interrupted=True)
+    query.stop = fail  # type: ignore[method-assign]  # a fake of a fake
+    with pytest.raises(KeyboardInterrupt):
+        follow(query)  # type: ignore[arg-type]  # a fake

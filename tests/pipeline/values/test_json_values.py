@@ -200,7 +200,7 @@ def expected(rows: list[bytes | None]) -> list[Any]:
     return said
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(values, max_size=6))
 def test_oracle(rows: list[bytes | None]) -> None:
     """Rows are bad exactly where Python's ``json`` and the types say so, and the others have its values."""
@@ -210,7 +210,7 @@ def test_oracle(rows: list[bytes | None]) -> None:
     assert decoded.values.type == JsonFormat(FIELDS).type
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(value=damaged() | written)
 def test_arrow_alone(value: bytes) -> None:
     """What Arrow's parser accepts by itself is what the strict reader accepts, with the same values."""
@@ -234,6 +234,41 @@ def test_one_bad_row_among_many() -> None:
     decoded = decoder().decode(pa.array(rows, pa.binary()))
     assert outcomes(decoded) == expected(rows)
     assert decoded.reasons[CHUNK_ROWS + 7].as_py() == "wrong_type"
+
+
+SUSPECTS = [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}', b'{"id":null}', b"{}", b'{"id":1,"in":{}}']
+
+
+@pytest.mark.parametrize("bad", SUSPECTS)
+def test_bad_rows_far_apart_are_found(bad: bytes) -> None:
+    """They alone are read by Python's parser; what stands between them is not."""
+    rows: list[bytes | None] = [b'{"id":%d}' % number for number in range(3000)]
+    places = [0, 1, 700, 1023, 1024, 2999]
+    for place in places:
+        rows[place] = bad
+    opened = decoder()
+    assert opened._quick is not None
+    assert opened._quick.suspects(pa.array(rows, pa.binary())) == places
+    assert outcomes(opened.decode(pa.array(rows, pa.binary()))) == expected(rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 300), values), max_size=6))
+def test_any_rows_far_apart(placed: list[tuple[int, bytes | None]]) -> None:
+    """As `test_oracle`, among many good rows."""
+    rows: list[bytes | None] = [b'{"id":%d}' % number for number in range(300)]
+    for place, row in placed:
+        rows.insert(place, row)
+    assert repr(outcomes(decoder().decode(pa.array(rows, pa.binary())))) == repr(expected(rows))
+
+
+def test_bad_rows_side_by_side_are_not_searched_for() -> None:
+    """The search would take longer than reading all of them one by one."""
+    opened = decoder()
+    assert opened._quick is not None
+    rows = pa.array([b'{"id":"7"}'] * 3000, pa.binary())
+    assert len(opened._quick.suspects(rows)) < 100
+    assert set(outcomes(opened.decode(rows))) == {"bad"}
 
 
 def test_large_values_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
