@@ -92,25 +92,40 @@ def topic_stream(command: Callable[..., None]) -> Callable[..., None]:
     return made  # type: ignore[no-any-return]  # click's options give back what they were given
 
 
+def one_place(table: str, topic: str, names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Refuses two options together, and neither of them, before anything is started.
+
+    Args:
+        table: the first one's parameter.
+        topic: the second one's.
+        names: of both, for the message.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*args: Any, **arguments: Any) -> None:
+            if (arguments[table] is None) == (arguments[topic] is None):
+                raise click.UsageError(f"say where to, by one of {names}")
+            command(*args, **arguments)
+
+        return run
+
+    return decorate
+
+
 def table_or_topic(
-    table: str | None, topic: str | None, names: str, tables: Mapping[str, Any], kafka: Mapping[str, str]
+    table: str | None, topic: str | None, tables: Mapping[str, Any], kafka: Mapping[str, str]
 ) -> Output:
-    """The one place that was given.
+    """The one place that was given; see ``one_place``.
 
     Args:
         table: a folder or an address.
         topic: a name.
-        names: of the two options, for the message.
         tables: more of what `TableOutput` takes.
         kafka: options of the sink.
-
-    Raises:
-        click.UsageError: none was given, or both.
     """
     from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 
-    if (table is None) == (topic is None):
-        raise click.UsageError(f"say where to, by one of {names}")
     if table is not None:
         return TableOutput(place=table, **tables)
     return TopicOutput(topic or "", {name: text for name, text in kafka.items() if name != _READERS})

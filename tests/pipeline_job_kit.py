@@ -16,6 +16,7 @@ from splashdam.pipeline.schema import all_columns, ddl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SMALL_BROKER = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = all_columns(include_headers=True)
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from splashdam.cli.kafka_streams import TopicStream, table_or_topic, topic_stream, value_format, value_options
+from splashdam.cli.kafka_streams import (
+    TopicStream,
+    one_place,
+    table_or_topic,
+    topic_stream,
+    value_format,
+    value_options,
+)
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
 from splashdam.cli.table_options import table_options
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Values by a JSON or Avro schema; bad ones to a dead-letter topic.")
 @topic_stream
+@one_place("table", "to_topic", "--table and --topic")
+@one_place("dead_letter_table", "dead_letter_topic", "--dead-letter-topic and --dead-letter-table")
 @kafka_options
 @on_spark
 @value_options(is_required=True)
@@ -53,9 +62,8 @@ def decode(
 
     form = value_format(schema, schema_ids, framing, refuse_unknown)
     tables = {"table_format": table_format, "options": storage}
-    good = table_or_topic(table, to_topic, "--table and --topic", tables, kafka)
-    dead_letters = "--dead-letter-topic and --dead-letter-table"
-    bad = table_or_topic(dead_letter_table, dead_letter_topic, dead_letters, tables, kafka)
+    good = table_or_topic(table, to_topic, tables, kafka)
+    bad = table_or_topic(dead_letter_table, dead_letter_topic, tables, kafka)
     with query_progress() as on_progress:
         report = run(stream.load(spark, kafka), form, good, bad, stream.running(on_progress))
     rejected = [(f"  {reason}", count) for reason, count in sorted(report.rejected.items())]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,22 +13,54 @@ from splashdam.cli.kafka_streams import TopicStream, topic_stream, value_format,
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
 from splashdam.cli.table_options import table_options
+from splashdam.model.errors import KafkaConfigurationError, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.jobs.aggregates import Aggregate, Key
     from splashdam.pipeline.jobs.window import WindowReport
+
+
+def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """The callback of an option that is read before Spark is started, as ``parse_KIND`` reads it."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
+        from splashdam.pipeline.jobs import aggregates
+
+        of_text = getattr(aggregates, f"parse_{kind}")
+        try:
+            return tuple(map(of_text, given)) if isinstance(given, tuple) else given and of_text(given)
+        except KafkaConfigurationError as error:
+            raise click.BadParameter(message_of(error)) from error
+
+    return parse
 
 
 @click.command(short_help="Event-time windows with a watermark; late rows to a table of their own.")
 @topic_stream
 @kafka_options
 @on_spark
-@click.option("--size", metavar="DURATION", required=True, help="How long a window is: 90s, 5m, 1h, 1d.")
-@click.option("--slide", metavar="DURATION", help="How far apart windows begin. Default: --size.")
+@click.option(
+    "--size",
+    "size_ms",
+    metavar="DURATION",
+    callback=_parsed("duration_ms"),
+    required=True,
+    help="How long a window is: 90s, 5m, 1h, 1d.",
+)
+@click.option(
+    "--slide",
+    "slide_ms",
+    metavar="DURATION",
+    callback=_parsed("duration_ms"),
+    help="How far apart windows begin. Default: --size.",
+)
 @click.option(
     "--delay",
+    "delay_ms",
     metavar="DURATION",
+    callback=_parsed("duration_ms"),
     default="0s",
     show_default=True,
     help="How far a row may lie behind the youngest one of the batches before.",
@@ -37,12 +69,18 @@ if TYPE_CHECKING:
     "--time", "time", metavar="EXPRESSION", default="timestamp", show_default=True, help="The event time."
 )
 @click.option(
-    "--by", "keys", metavar="[NAME=]EXPRESSION", multiple=True, help="What to group by. Repeatable."
+    "--by",
+    "keys",
+    metavar="[NAME=]EXPRESSION",
+    callback=_parsed("key"),
+    multiple=True,
+    help="What to group by. Repeatable.",
 )
 @click.option(
     "--compute",
     "aggregates",
     metavar="[NAME=]FUNCTION(EXPRESSION)",
+    callback=_parsed("aggregate"),
     multiple=True,
     default=["count"],
     help="count, sum, avg, min or max. Repeatable. Default: count.",
@@ -59,12 +97,12 @@ def window(
     *,
     stream: TopicStream,
     kafka: Mapping[str, str],
-    size: str,
-    slide: str | None,
-    delay: str,
+    size_ms: int,
+    slide_ms: int | None,
+    delay_ms: int,
     time: str,
-    keys: Sequence[str],
-    aggregates: Sequence[str],
+    keys: tuple[Key, ...],
+    aggregates: tuple[Aggregate, ...],
     table: str,
     late_table: str,
     close_all: bool,
@@ -80,20 +118,12 @@ def window(
     With --schema, the fields of values are decoded.FIELD in expressions; a row whose value is bad has none of
     them. Each row counts once, wherever the command is killed: in its window, or in the table of late rows.
     """
-    from splashdam.pipeline.jobs.aggregates import parse_aggregate, parse_duration_ms, parse_key
     from splashdam.pipeline.jobs.decode import with_verdicts
     from splashdam.pipeline.jobs.outputs import TableOutput
     from splashdam.pipeline.jobs.window import window as run
     from splashdam.pipeline.jobs.window_rows import WindowQuery
 
-    query = WindowQuery(
-        time=time,
-        size_ms=parse_duration_ms(size),
-        delay_ms=parse_duration_ms(delay),
-        slide_ms=None if slide is None else parse_duration_ms(slide),
-        keys=tuple(map(parse_key, keys)),
-        aggregates=tuple(map(parse_aggregate, aggregates)),
-    )
+    query = WindowQuery(time, size_ms, delay_ms, aggregates, keys, slide_ms)
     source = stream.load(spark, kafka)
     if schema is not None:
         form = value_format(schema, schema_ids, framing, refuse_unknown)

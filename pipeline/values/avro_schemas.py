@@ -153,7 +153,7 @@ class _Types:
             return pa.list_(self.of(schema["items"], f"{path}[]"))
         if kind == "map":
             return pa.map_(pa.string(), self.of(schema["values"], f"{path}.*"))
-        return _logical(schema) or self._by_name(kind, path)
+        return _logical(schema, path) or self._by_name(kind, path)
 
     def _record(self, schema: Mapping[str, Any], path: str) -> pa.StructType:
         import pyarrow as pa
@@ -185,11 +185,17 @@ _PLAIN = {
 }
 
 
-def _logical(schema: Mapping[str, Any]) -> Any:
+MOST_DIGITS = 38
+"""Of a decimal, in Spark and in tables."""
+
+
+def _logical(schema: Mapping[str, Any], path: str) -> Any:
     import pyarrow as pa
 
     said = schema.get("logicalType", "")
     if said == "decimal":
+        if schema["precision"] > MOST_DIGITS:
+            raise KafkaConfigurationError(f"{path} has more than {MOST_DIGITS} digits, which no column has")
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     return {
         "date": pa.date32(),

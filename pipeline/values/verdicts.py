@@ -97,7 +97,32 @@ def all_nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def verdicts(rows: Iterable[Any], kind: pa.StructType) -> Decoded:
-    """From one Python object per row: a dict or None, or the ``BadValueError`` that stands in its place."""
+    """From one Python object per row: a dict or None, or the ``BadValueError`` that stands in its place.
+
+    A value that its column does not hold, as an int of Avro that was written with 64 bits, makes its row bad.
+    """
+    import pyarrow as pa
+
+    found = list(rows)
+    try:
+        return _columns(found, kind)
+    except (pa.ArrowException, OverflowError):
+        return _columns([_fitting(row, kind) for row in found], kind)
+
+
+def _fitting(row: Any, kind: pa.StructType) -> Any:
+    import pyarrow as pa
+
+    if isinstance(row, BadValueError):
+        return row
+    try:
+        pa.array([row], kind)
+    except (pa.ArrowException, OverflowError) as error:
+        return BadValueError(Reason.OUT_OF_RANGE, f"no column holds it: {error}")
+    return row
+
+
+def _columns(rows: list[Any], kind: pa.StructType) -> Decoded:
     import pyarrow as pa
 
     values, reasons, details = [], [], []

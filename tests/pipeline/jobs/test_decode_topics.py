@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pipeline_job_kit import DiedError, Mortal
+from pipeline_job_kit import SMALL_BROKER, DiedError, Mortal
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = JsonFormat(pa.struct([("id", pa.int64())]))
-SMALL = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
 VALUES = [b'{"id":1}', b'{"id":"1"}', b"[", b'{"id":2}']
 
 
 @pytest.mark.spark
 def test_dead_letter_topic(spark: SparkSession, tmp_path: Path) -> None:
     """The driver dies when both topics have the batch: it is repeated, and each record is there once."""
-    with EmbeddedBroker(tmp_path / "broker", config=SMALL, fsync=False) as broker:
+    with EmbeddedBroker(tmp_path / "broker", config=SMALL_BROKER, fsync=False) as broker:
         kafka = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
             for value in VALUES:

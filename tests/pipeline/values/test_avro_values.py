@@ -149,6 +149,7 @@ def test_types() -> None:
         (["null", "r"], "r holds a r"),
         (["string", "int"], "union of 2 types"),
         ("nothing", "no Avro schema"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 39}, "more than 38 digits"),
     ],
 )
 def test_schemas_that_are_refused(kind: Any, said: str) -> None:
@@ -156,6 +157,23 @@ def test_schemas_that_are_refused(kind: Any, said: str) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with pytest.raises(KafkaConfigurationError, match=said):
         arrow_type(parsed(json.dumps(schema), "it"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("int", b"\x80\x80\x80\x80\x80\x40"),
+        ({"type": "map", "values": "int"}, b"\x02\x02k\x80\x80\x80\x80\x80\x40\x00"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, b"\x10" + b"\x7f" * 8),
+    ],
+)
+def test_value_larger_than_its_type_stopped_the_query(kind: Any, written: bytes) -> None:
+    """fastavro reads it and Arrow refuses it: a reason, and its neighbours are good."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    form = AvroFormat(json.dumps(schema), Framing.BARE)
+    values, reasons = decoded(form, b"\x00", written, b"\x00", b"", None)
+    assert reasons == [None, "out_of_range", None, "not_avro", None]
+    assert values[0] == values[2] is not None
 
 
 def test_files(tmp_path: Path) -> None:
