@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from splashdam.cli.failures import failures_reported
 from splashdam.cli.kafka_streams import TopicStream, topic_stream, value_format, value_options
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from splashdam.pipeline.jobs.aggregates import Aggregate, Key
     from splashdam.pipeline.jobs.window import WindowReport
+    from splashdam.pipeline.jobs.window_rows import WindowQuery
 
 
 def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -37,8 +40,38 @@ def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return parse
 
 
+def _window_query(command: Callable[..., None]) -> Callable[..., None]:
+    """Puts the query together, and refuses what it cannot be, before Spark is started."""
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        size_ms: int,
+        slide_ms: int | None,
+        delay_ms: int,
+        time: str,
+        keys: tuple[Key, ...],
+        aggregates: tuple[Aggregate, ...],
+        stream: TopicStream,
+        close_all: bool,
+        **arguments: Any,
+    ) -> None:
+        from splashdam.pipeline.jobs.window_rows import WindowQuery
+
+        if close_all and stream.trigger_seconds is not None:
+            raise click.UsageError(
+                "--close-all closes windows when the run ends, and with --follow it does not"
+            )
+        with failures_reported():
+            query = WindowQuery(time, size_ms, delay_ms, aggregates, keys, slide_ms)
+        command(*args, query=query, stream=stream, close_all=close_all, **arguments)
+
+    return run
+
+
 @click.command(short_help="Event-time windows with a watermark; late rows to a table of their own.")
 @topic_stream
+@_window_query
 @kafka_options
 @on_spark
 @click.option(
@@ -97,12 +130,7 @@ def window(
     *,
     stream: TopicStream,
     kafka: Mapping[str, str],
-    size_ms: int,
-    slide_ms: int | None,
-    delay_ms: int,
-    time: str,
-    keys: tuple[Key, ...],
-    aggregates: tuple[Aggregate, ...],
+    query: WindowQuery,
     table: str,
     late_table: str,
     close_all: bool,
@@ -121,9 +149,7 @@ def window(
     from splashdam.pipeline.jobs.decode import with_verdicts
     from splashdam.pipeline.jobs.outputs import TableOutput
     from splashdam.pipeline.jobs.window import window as run
-    from splashdam.pipeline.jobs.window_rows import WindowQuery
 
-    query = WindowQuery(time, size_ms, delay_ms, aggregates, keys, slide_ms)
     source = stream.load(spark, kafka)
     if schema is not None:
         form = value_format(schema, schema_ids, framing, refuse_unknown)

@@ -43,14 +43,21 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """A new file, whole or not at all; where it is there already, it stays."""
+        """A new file, whole or not at all; where it is there already, it stays.
+
+        Raises:
+            OSError: the filesystem refused it.
+        """
         beside = self._paths(self._root, f".{name}.tmp")
         stream = self._files.create(beside, True)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
-        self._files.rename(beside, self._paths(self._root, name))
+        place = self._paths(self._root, name)
+        # Hadoop's filesystems say so, and raise nothing
+        if not self._files.rename(beside, place) and not self._files.exists(place):
+            raise OSError(f"{place.toString()} could not be written: renaming it into its place was refused")
 
     def remove(self, name: str) -> None:
         """A file, or a folder and what is in it."""

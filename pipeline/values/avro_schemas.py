@@ -35,6 +35,8 @@ def parsed(text: str, name: str) -> Any:
         ValueError,
         KeyError,
         TypeError,
+        AttributeError,
+        RecursionError,
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
     ) as error:
@@ -100,7 +102,15 @@ class _Bounds:
             return self._record(schema)
         if "name" in schema:
             self._named[schema["name"]] = schema
-        return kind == "null" or (kind == "fixed" and schema["size"] == 0)
+        return kind == "null" or (kind == "fixed" and self._size(schema) == 0)
+
+    def _size(self, schema: Mapping[str, Any]) -> int:
+        size = schema["size"]
+        if not isinstance(size, int) or size < 0:
+            raise KafkaConfigurationError(
+                f"{self._name}: {schema['name']} is fixed, and its size is {size!r}"
+            )
+        return size
 
     def _record(self, schema: Mapping[str, Any]) -> bool:
         name = schema["name"]
@@ -158,6 +168,9 @@ class _Types:
     def _record(self, schema: Mapping[str, Any], path: str) -> pa.StructType:
         import pyarrow as pa
 
+        names = [field["name"] for field in schema["fields"]]
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise KafkaConfigurationError(f"{path} is a record whose fields are {names}: each needs a name")
         return pa.struct(
             [(field["name"], self.of(field["type"], f"{path}.{field['name']}")) for field in schema["fields"]]
         )
@@ -194,9 +207,14 @@ def _logical(schema: Mapping[str, Any], path: str) -> Any:
 
     said = schema.get("logicalType", "")
     if said == "decimal":
-        if schema["precision"] > MOST_DIGITS:
-            raise KafkaConfigurationError(f"{path} has more than {MOST_DIGITS} digits, which no column has")
+        digits = schema.get("precision")
+        if not isinstance(digits, int) or digits > MOST_DIGITS:
+            raise KafkaConfigurationError(
+                f"{path} is a decimal of {digits} digits, and columns have up to {MOST_DIGITS}"
+            )
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if not isinstance(said, str):
+        raise KafkaConfigurationError(f"{path} has logicalType {said!r}, which is no name")
     return {
         "date": pa.date32(),
         "timestamp-millis": pa.timestamp("us", tz="UTC"),

@@ -52,7 +52,7 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, bool]:
     said = schema.get("type")
     named = list(said) if isinstance(said, list) else [said]
     kinds = [name for name in named if name != "null"]
-    if len(kinds) != 1 or kinds[0] not in _WORDS:
+    if len(kinds) != 1 or not isinstance(kinds[0], str) or kinds[0] not in _WORDS:
         raise KafkaConfigurationError(
             f'{path} of the JSON Schema has type {said!r}; known are {", ".join(_WORDS)}, and ["null", …]'
         )
@@ -70,11 +70,18 @@ def _object(schema: Mapping[str, Any], path: str) -> pa.DataType:
     properties, more = schema.get("properties"), schema.get("additionalProperties")
     if properties is None and isinstance(more, Mapping):
         return pa.map_(pa.string(), _type(more, f"{path}.*")[0])
-    if not properties or isinstance(more, Mapping):
+    if not isinstance(properties, Mapping) or not properties or isinstance(more, Mapping):
         raise KafkaConfigurationError(
             f"{path} of the JSON Schema needs properties, or a schema for all of them"
         )
-    required = set(schema.get("required", ()))
+    if not isinstance(more, bool | None):
+        raise KafkaConfigurationError(f"{path} of the JSON Schema has additionalProperties {more!r}")
+    names = schema.get("required", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise KafkaConfigurationError(
+            f"{path} of the JSON Schema requires {names!r}, which is no list of names"
+        )
+    required = set(names)
     if not required <= set(properties):
         raise KafkaConfigurationError(
             f"{path} of the JSON Schema requires {min(required - set(properties))!r} without describing it"
@@ -124,7 +131,7 @@ def _boolean(_schema: Mapping[str, Any], _path: str) -> pa.DataType:
 
 def _one_of(schema: Mapping[str, Any], word: str, path: str, kinds: Mapping[str | None, Any]) -> pa.DataType:
     said = schema.get(word)
-    if said not in kinds:
+    if not isinstance(said, str | None) or said not in kinds:
         known = ", ".join(name for name in kinds if name)
         raise KafkaConfigurationError(f"{path} of the JSON Schema has {word} {said!r}; known are {known}")
     return kinds[said]

@@ -70,7 +70,7 @@ def ddl_format(ddl: str) -> JsonFormat:
 def _json(path: Path) -> JsonFormat:
     try:
         schema = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KafkaConfigurationError(f"{path} is no JSON: {error}") from error
     if not isinstance(schema, dict):
         raise KafkaConfigurationError(f"{path} is no JSON Schema")

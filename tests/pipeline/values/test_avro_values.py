@@ -149,7 +149,12 @@ def test_types() -> None:
         (["null", "r"], "r holds a r"),
         (["string", "int"], "union of 2 types"),
         ("nothing", "no Avro schema"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 39}, "more than 38 digits"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 39}, "decimal of 39 digits"),
+        ({"type": "bytes", "logicalType": "decimal"}, "decimal of None digits"),
+        ({"type": "int", "logicalType": []}, "which is no name"),
+        ({"type": "fixed", "name": "f", "size": -1}, "its size is -1"),
+        ({"type": "fixed", "name": "f", "size": "1"}, "its size is '1'"),
+        ({"type": "record", "name": "e", "fields": []}, "each needs a name"),
     ],
 )
 def test_schemas_that_are_refused(kind: Any, said: str) -> None:
@@ -157,6 +162,15 @@ def test_schemas_that_are_refused(kind: Any, said: str) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with pytest.raises(KafkaConfigurationError, match=said):
         arrow_type(parsed(json.dumps(schema), "it"))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"type":"record","name":"r","fields":[{"name":5,"type":"int"}]}', "5", '"int"']
+)
+def test_files_that_are_no_schema_ended_in_tracebacks(text: str) -> None:
+    """Of json, fastavro and Arrow."""
+    with pytest.raises(KafkaConfigurationError):
+        arrow_type(parsed(text, "it"))
 
 
 @pytest.mark.parametrize(
