@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import uuid
 from collections.abc import Iterable, Iterator
@@ -26,12 +27,24 @@ STAGED_SUFFIX = ".part"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
+_UNLIKE = frozenset(("value", "offset", "timestamp"))
+"""Columns of Kafka that hardly repeat: a dictionary would be filled, found too large and given up."""
+
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 """What a task holds of each open file before it is written; larger groups gain nothing."""
 FILE_BYTES = 512 * 1024 * 1024
 """A file that is larger is closed, and the next one begun."""
 MAX_OPEN_FILES = 32
 """Data that jump between more combinations make more and smaller files, and not more memory."""
+
+
+def repeating_columns(schema: pa.Schema) -> list[str]:
+    """Leaves of a schema that a dictionary is worth its time for: all but what differs from row to row."""
+    footer = io.BytesIO()
+    pq.write_metadata(schema, footer)
+    leaves = pq.read_metadata(footer).schema
+    paths = [leaves.column(index).path for index in range(len(leaves))]
+    return [path for path in paths if path not in _UNLIKE]
 
 
 def staged_path(name: str) -> str:
@@ -177,7 +190,11 @@ class _OpenFile:
         self._sink = writing.location.open_output(self._at)
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
-            self._sink, self._schema, compression=writing.compression, metadata_collector=self._footers
+            self._sink,
+            self._schema,
+            compression=writing.compression,
+            use_dictionary=repeating_columns(self._schema),
+            metadata_collector=self._footers,
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

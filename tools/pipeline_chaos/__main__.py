@@ -1,6 +1,6 @@
 """Kills a running ingest again and again, at random points, while records keep coming; then counts.
 
-One driver process ingests a topic into a Parquet, a Delta and an Iceberg table at once. Killed are Python
+One driver process ingests a topic into a Parquet, a Delta and an Iceberg table. Killed are Python
 workers in the middle of their tasks, the driver at any time, and the driver between the commit to one of the
 tables and Spark's own. In the end each table has each record of the log exactly once. Status 1 if not. Needs
 Linux (/proc) and Java.
@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -21,10 +22,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline_chaos.checking import compare, read_log
-from pipeline_chaos.driver import TOPIC
+from pipeline_chaos.driver import FINISH, TOPIC
 from pipeline_chaos.driving import Driver, DriverStuck
 from pipeline_chaos.sending import PARTITIONS, Sender
 from splashdam import EmbeddedBroker
+from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
 from splashdam.pipeline.java import JavaMissingError, need_java
 from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic
@@ -62,8 +64,9 @@ class Run:
             self._console.print(f"violated: {stuck}", markup=False)
             return 1
         finally:
-            self._sender.stop()
-            self._driver.destroy()
+            with interrupts_wait():
+                self._driver.destroy()
+                self._sender.stop()
         return self._verdict()
 
     def _bar(self) -> Progress:
@@ -94,40 +97,30 @@ class Run:
         return f"the driver, somewhere behind a commit to {table_format}"
 
     def _wait_for_commit(self, table_format: str) -> None:
-        """Starts the driver where it has to be; one that ends by itself is started again, as operators do."""
+        """Starts the ingest where it has to be; a driver that ends by itself is started again."""
         for _ in range(_STARTS):
-            if not self._driver.is_running:
-                self._driver.start()
+            self._driver.ingest(table_format)
             try:
-                self._driver.wait_for_commit(table_format)
+                return self._driver.wait_for_commit(table_format)
             except DriverStuck:
                 if self._driver.is_running:
                     raise
                 self._driver.wait_for_end()
                 self._console.print("the driver ended by itself, and is started again")
-            else:
-                return
         raise DriverStuck(f"it ends by itself: {self._driver.last_words()}")
 
     def _kill_worker(self, table_format: str) -> str:
         victim = self._driver.wait_for_busy_worker()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        try:
-            self._driver.wait_for_commit(table_format)
-        except DriverStuck:
-            # A worker that plans for Spark fails its query; whoever runs a driver starts it again.
-            if self._driver.is_running:
-                raise
-            self._driver.wait_for_end()
-            return f"worker {victim}, and the driver ended of it"
+        self._wait_for_commit(table_format)
         return f"worker {victim}, and {table_format} went on"
 
     def _finish(self) -> None:
         if self._driver.is_running:
             self._driver.kill()
         for _ in range(_STARTS):
-            self._driver.start("finish")
+            self._driver.start(FINISH)
             if self._driver.wait_for_end() == 0:
                 return
         raise DriverStuck(f"the last driver fails: {self._driver.last_words()}")
@@ -154,7 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline_chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="in all (20)")
     parser.add_argument("--seed", type=int, default=0, help="of the dice; time is not repeated (0)")
-    parser.add_argument("--rate", type=int, default=2000, help="records per second (2000)")
+    parser.add_argument("--rate", type=int, default=1000, help="records per second (1000)")
     parser.add_argument("--pause", type=float, default=1.5, help="most seconds from a commit to a kill (1.5)")
     options = parser.parse_args()
     if not Path("/proc/self/stat").exists():
@@ -164,6 +157,15 @@ def main() -> int:
     except JavaMissingError as missing:
         print(missing)
         return CANNOT_RUN
+    try:
+        with signals_interrupt():
+            return _run(options)
+    except KeyboardInterrupt as interrupt:
+        print("interrupted", file=sys.stderr)
+        return exit_status(interrupt)
+
+
+def _run(options: argparse.Namespace) -> int:
     # The processes started here import this package from where this one did.
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     with (

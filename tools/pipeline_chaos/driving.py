@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_START_SECONDS = 120
+_COMMIT_SECONDS = 180
+_FINISH_SECONDS = 400
 _END_SECONDS = 60
 _STEP_SECONDS = 0.05
 
@@ -44,8 +45,15 @@ class Driver:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, how: str = "stream") -> None:
-        """Begins; ``how`` is ``finish`` for one that ends by itself."""
+    def ingest(self, table_format: str) -> None:
+        """Has the driver fill a table; starts it where it has to be."""
+        if self.is_running:
+            self._tell(f"ingest {table_format}")
+        else:
+            self.start(table_format)
+
+    def start(self, how: str) -> None:
+        """Begins with a table, or with ``FINISH`` for one that ends by itself."""
         command = [sys.executable, "-m", "pipeline_chaos.driver", self._servers, str(self._folder), how]
         self._commits = queue.SimpleQueue()
         with self._log.open("a") as log:
@@ -66,31 +74,36 @@ class Driver:
             if line.startswith("{"):  # a JVM may say something, too
                 commits.put(json.loads(line))
 
-    def wait_for_commit(self, table_format: str | None = None) -> dict[str, Any]:
-        """The next commit to a table, or to this one.
+    def wait_for_commit(self, table_format: str) -> None:
+        """The next commit to a table; those that were told of before do not count.
 
         Raises:
             DriverStuck: it does not come, or the driver ended.
         """
-        deadline = time.monotonic() + _START_SECONDS
+        with suppress(queue.Empty):
+            while True:
+                self._commits.get_nowait()
+        deadline = time.monotonic() + _COMMIT_SECONDS
         while time.monotonic() < deadline:
             try:
-                commit = self._commits.get(timeout=_STEP_SECONDS)
+                if self._commits.get(timeout=_STEP_SECONDS)["format"] == table_format:
+                    return
             except queue.Empty:
                 if not self.is_running:
                     break
-                continue
-            if table_format in (None, commit["format"]):
-                return commit
-        raise DriverStuck(f"no commit to {table_format or 'any table'}: {self.last_words()}")
+        raise DriverStuck(f"no commit to {table_format}: {self.last_words()}")
 
     def die_after_commit(self, table_format: str) -> None:
         """Has it end between the next commit to this table and Spark's; returns when it has."""
+        self._tell(f"die {table_format}")
+        self.wait_for_end()
+
+    def _tell(self, command: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"die {table_format}\n")
-        self._process.stdin.flush()
-        self.wait_for_end()
+        with suppress(BrokenPipeError):  # it has just ended, which is found out soon
+            self._process.stdin.write(f"{command}\n")
+            self._process.stdin.flush()
 
     def kill(self) -> None:
         """SIGKILL of the driver alone: its JVM and workers have to notice."""
@@ -131,7 +144,7 @@ class Driver:
         """Its status, once it and all that it had started are gone."""
         assert self._process is not None
         try:
-            status = self._process.wait(_START_SECONDS + _END_SECONDS)
+            status = self._process.wait(_FINISH_SECONDS)
         except subprocess.TimeoutExpired:
             raise DriverStuck(f"it does not end: {self.last_words()}") from None
         deadline = time.monotonic() + _END_SECONDS
@@ -139,10 +152,15 @@ class Driver:
             if time.monotonic() > deadline:
                 raise DriverStuck(f"processes {children} outlive the driver")
             time.sleep(_STEP_SECONDS)
+        self._close_pipes()
+        return status
+
+    def _close_pipes(self) -> None:
+        assert self._process is not None
         for pipe in (self._process.stdin, self._process.stdout):  # which the children had, too
             assert pipe is not None
-            pipe.close()
-        return status
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def _children(self) -> Iterator[tuple[int, int, str]]:
         """Number, parent and command line of all processes of the driver's session that are alive."""
@@ -164,7 +182,14 @@ class Driver:
 
     def destroy(self) -> None:
         """Ends it and all of its children, whatever state they are in."""
-        if self._process is not None:
-            for pid, _, _ in self._children():
-                os.kill(pid, signal.SIGKILL)
-            self._process.wait()
+        if self._process is None:
+            return
+        deadline = time.monotonic() + _END_SECONDS
+        while (children := list(self._children())) and time.monotonic() < deadline:
+            for pid, _, _ in children:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+            time.sleep(_STEP_SECONDS)
+        self._process.wait()
+        self._close_pipes()
