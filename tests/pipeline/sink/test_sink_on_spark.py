@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from pipeline_sink_kit import read
-from pyspark.sql.datasource import DataSource
+from pipeline_sink_streams import add_file, deadly, forget_commits, send_files
 
 from splashdam import EmbeddedBroker
 from splashdam.pipeline.local_source.options import NAME
-from splashdam.pipeline.sink.writers import SinkMessage, StreamWriter, stream_writer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -60,73 +55,12 @@ def test_a_batch_job(spark: SparkSession, kafka_broker: EmbeddedBroker, delivery
         writer.mode("overwrite").save()
 
 
-def deadly(spark: SparkSession, marker: Path, how: str) -> str:
-    """A format whose first task sends half of its rows, and fails or is killed.
-
-    Workers cannot import tests: all of it stands in here, so that it travels by value.
-    """
-
-    def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch.slice(0, batch.num_rows // 2)
-            try:
-                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                pass
-            else:
-                if how == "killed":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise ValueError("this task fails once")
-            yield batch.slice(batch.num_rows // 2)
-
-    class Dying(StreamWriter):
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-            return StreamWriter.write(self, dies_once(iterator))
-
-    class Deadly(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return f"kafka-sink-{how}"
-
-        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-            writer = stream_writer(schema, self.options, overwrite)
-            return Dying(writer._options, writer._columns)
-
-    spark.dataSource.register(Deadly)
-    return Deadly.name()
-
-
-def start(frame: DataFrame, sink: str, broker: EmbeddedBroker, checkpoint: Path) -> Any:
-    """A stream into the topic that takes what there is."""
-    return (
-        frame.writeStream.format(sink)
-        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
-        .option("topic", "t")
-        .option("delivery", "exactly_once")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-
-
-def files(spark: SparkSession, directory: Path) -> DataFrame:
-    """A stream of text files."""
-    return spark.readStream.schema("value string").text(str(directory))
-
-
-def add_file(directory: Path, first: int, count: int) -> None:
-    """One more batch of rows."""
-    directory.mkdir(exist_ok=True)
-    text = "".join(f"{number}\n" for number in range(first, first + count))
-    (directory / f"{first}.txt").write_text(text)
-
-
 @pytest.mark.parametrize("how", ["fails", "killed"])
 def test_a_task_is_lost(spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path, how: str) -> None:
     """Trap 21: with two cores and four attempts it runs again; what the lost attempt sent is never seen."""
-    add_file(tmp_path / "in", 0, ROWS)
+    add_file(tmp_path, 0, ROWS)
     sink = deadly(spark, tmp_path / "done", how)
-    start(files(spark, tmp_path / "in"), sink, kafka_broker, tmp_path / "checkpoint").awaitTermination(120)
+    send_files(spark, tmp_path, sink, kafka_broker.bootstrap_servers, "t")
     assert (tmp_path / "done").exists()
     assert values(kafka_broker, "t") == once()
 
@@ -135,12 +69,11 @@ def test_the_driver_dies_between_the_commit_and_the_checkpoint(
     spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     """Spark writes the batch again; it is known, nothing is written, and the query goes on."""
-    add_file(tmp_path / "in", 0, ROWS // 2)
-    start(files(spark, tmp_path / "in"), NAME, kafka_broker, tmp_path / "checkpoint").awaitTermination(120)
-    for left in (tmp_path / "checkpoint" / "commits").iterdir():
-        left.unlink()  # as if it had died before it wrote this
-    add_file(tmp_path / "in", ROWS // 2, ROWS // 2)
-    start(files(spark, tmp_path / "in"), NAME, kafka_broker, tmp_path / "checkpoint").awaitTermination(120)
+    add_file(tmp_path, 0, ROWS // 2)
+    send_files(spark, tmp_path, NAME, kafka_broker.bootstrap_servers, "t")
+    forget_commits(tmp_path)
+    add_file(tmp_path, ROWS // 2, ROWS // 2)
+    send_files(spark, tmp_path, NAME, kafka_broker.bootstrap_servers, "t")
     assert values(kafka_broker, "t") == once()
 
 
