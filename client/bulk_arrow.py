@@ -12,7 +12,7 @@ from splashdam.client.bulk_sending import BulkSend
 from splashdam.client.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.record.arrow import ArrowSource
-from splashdam.record.kernel import BlobColumn
+from splashdam.record.kernel import BlobColumn, HeaderLists
 
 
 class ArrowBulk:
@@ -78,15 +78,16 @@ class ArrowBulk:
                 if chunk is None:
                     return
                 now_ms = self._clock.wall_ms()
-                rows = row_parts(chunk.headers, chunk.partitions, chunk.timestamps, now_ms, "its chunk's row")
+                headers = None if chunk.headers is None else HeaderLists.of_arrow(chunk.headers)
+                rows = row_parts(headers, chunk.partitions, chunk.timestamps, now_ms, "its chunk's row")
             values = BlobColumn.of_arrow(chunk.values)
             keys = None if chunk.keys is None else BlobColumn.of_arrow(chunk.keys)
             try:
                 yield values, keys, rows
             finally:
-                values.close()
-                if keys is not None:
-                    keys.close()
+                for column in (values, keys, headers):
+                    if column is not None:
+                        column.close()
 
     def __enter__(self) -> Self:
         return self

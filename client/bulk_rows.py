@@ -10,7 +10,7 @@ from splashdam.client.headers import header_pairs
 from splashdam.client.numbers import check_partition, check_timestamp_ms
 from splashdam.record.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.headers import encode_headers
-from splashdam.record.kernel import header_block
+from splashdam.record.kernel import HeaderLists, header_block
 
 
 class RowParts(NamedTuple):
@@ -21,14 +21,16 @@ class RowParts(NamedTuple):
         slots: the same for the kernels.
         timestamps: milliseconds since the epoch.
         headers: as given.
-        blocks: the same, encoded.
+        blocks: the same, encoded; None also where they are ``lists``.
+        lists: the same, if they are a column of Arrow.
     """
 
     partitions: Sequence[Any] | None = None
     slots: array[int] | None = None
     timestamps: array[int] | None = None
-    headers: Sequence[Any] | None = None
+    headers: Sequence[Any] | HeaderLists | None = None
     blocks: list[bytes] | None = None
+    lists: HeaderLists | None = None
 
 
 class Common(NamedTuple):
@@ -66,7 +68,7 @@ def sort_out(
 
 
 def row_parts(
-    headers: Sequence[Any] | None,
+    headers: Sequence[Any] | HeaderLists | None,
     partitions: Sequence[Any] | None,
     timestamps: Sequence[Any] | None,
     now_ms: int,
@@ -77,12 +79,14 @@ def row_parts(
     Raises:
         TypeError, ValueError, OverflowError: one is not what it must be; the text names the record.
     """
+    lists = headers if isinstance(headers, HeaderLists) else None
     return RowParts(
         partitions,
         None if partitions is None else _slots(partitions, what),
         None if timestamps is None else _timestamps(timestamps, now_ms, what),
         headers,
-        None if headers is None else _encoded(headers, what),
+        None if headers is None or isinstance(headers, HeaderLists) else _encoded(headers, what),
+        lists,
     )
 
 

@@ -85,7 +85,9 @@ class BulkSend:
         """Gives it records, and what each has of its own; those before must be queued."""
         blocks = None if rows.blocks is None else BlobColumn.of_objects(rows.blocks)
         timestamps = None if rows.timestamps is None else rows.timestamps.tobytes()
-        self._records = BulkRecords(values, keys, self._headers, self._max_bytes, timestamps, blocks)
+        self._records = BulkRecords(
+            values, keys, self._headers, self._max_bytes, timestamps, blocks, rows.lists
+        )
         self._rows = rows
         if rows.timestamps is not None:
             self._places.stamp_each(rows.timestamps)

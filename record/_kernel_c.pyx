@@ -36,6 +36,7 @@ from splashdam.record import future_cell, outcome_table, straight
 from splashdam.record.arrow_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
 from splashdam.record.damage import damaged
+from splashdam.record.header_lists import pairs_of
 from splashdam.record.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
 from splashdam.record.outcome import AllOf, check_parts, fresh
 from splashdam.record.outcome_table import Event, takes
@@ -82,6 +83,7 @@ __all__ = [
     "BulkRecords",
     "ColumnBuffers",
     "FutureCell",
+    "HeaderLists",
     "NowaitSends",
     "OffsetMap",
     "PartitionLane",
@@ -130,5 +132,6 @@ include "c/walk.pxi"
 include "c/records.pxi"
 include "c/columns.pxi"
 include "c/arrow.pxi"
+include "c/header_lists.pxi"
 include "c/bulk.pxi"
 include "c/offset_map.pxi"

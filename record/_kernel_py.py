@@ -14,6 +14,7 @@ from splashdam.record.bulk import BulkRecords, RunTails, count_slot
 from splashdam.record.checksum import crc32c
 from splashdam.record.column_buffers import ColumnBuffers
 from splashdam.record.future_cell import FutureCell, uncollected
+from splashdam.record.header_lists import HeaderLists
 from splashdam.record.headers import NO_HEADERS, as_bytes, encode_headers, header_block
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
@@ -33,6 +34,7 @@ __all__ = [
     "BulkRecords",
     "ColumnBuffers",
     "FutureCell",
+    "HeaderLists",
     "NowaitSends",
     "OffsetMap",
     "PartitionLane",

@@ -25,6 +25,7 @@ from splashdam.record.arrow_structs import (
     from_capsule,
     released_at_end,
 )
+from splashdam.record.header_lists import ListParts
 
 
 class ArrowChunk(NamedTuple):
@@ -33,13 +34,13 @@ class ArrowChunk(NamedTuple):
     Attributes:
         values: the column of values.
         keys: the column of keys, None without.
-        headers: pairs or None of each row; None without such a column.
+        headers: the column of headers, None without.
         partitions, timestamps: a number or None of each row; None without such a column.
     """
 
     values: ArrowParts
     keys: ArrowParts | None
-    headers: list[Any] | None = None
+    headers: ListParts | None = None
     partitions: list[int | None] | None = None
     timestamps: list[int | None] | None = None
 

@@ -1,10 +1,10 @@
-"""Columns of Arrow data that are no bytes: partitions, timestamps and headers; the same for both twins."""
+"""Columns of Arrow data that are no bytes: partitions, timestamps and headers."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.record.arrow_arrays import buffer, buffers, check_numbers, needed, parts, validity
@@ -17,7 +17,7 @@ from splashdam.record.arrow_schema import (
     name_of,
 )
 from splashdam.record.arrow_structs import Held, children
-from splashdam.record.kernel import BlobColumn
+from splashdam.record.header_lists import ListParts
 
 _WHOLE_NUMBERS: dict[str, Any] = {
     "c": ctypes.c_int8,
@@ -33,9 +33,6 @@ _TO_MS = {"tss": (1000, 1), "tsm": (1, 1), "tsu": (1, 1000), "tsn": (1, 1_000_00
 """Format -> factor and divisor that make milliseconds of it; a time zone stands behind the colon."""
 
 _LISTS: dict[str, Any] = {"+l": ctypes.c_int32, "+L": ctypes.c_int64, "+m": ctypes.c_int32}
-
-
-Pairs: TypeAlias = list[tuple[str, bytes | None]]
 
 
 class NumberColumn(NamedTuple):
@@ -92,73 +89,35 @@ class HeaderColumn(NamedTuple):
     key: ColumnType
     value: ColumnType
 
-    def read(
-        self, held: Held, array: Any, skip: int, length: int
-    ) -> list[list[tuple[str, bytes | None]] | None]:
+    def read(self, held: Held, array: Any, skip: int, length: int) -> ListParts:
         """Rows from ``skip`` on.
 
         Raises:
-            IllegalArgumentError: the array contradicts itself, or a header has no key.
+            IllegalArgumentError: the array contradicts itself.
         """
         first = _first_row(array, self.name, skip, length)
         buffers(array, 2, self.name)
         (pairs,) = _below(array, 1, self.name)
         offsets = needed(array, 1, self.name, needed=length > 0)
-        if not length:
-            return []
-        step = ctypes.sizeof(self.offset_type)
-        ends = list((self.offset_type * (length + 1)).from_address(offsets + first * step))
-        check_numbers(pairs, f"the entries of {self.name}")
-        buffers(pairs, 1, f"the entries of {self.name}")
-        present = _bits(buffer(pairs, 0, self.name), pairs.offset, pairs.length) if pairs.null_count else None
+        entries = f"the entries of {self.name}"
+        check_numbers(pairs, entries)
+        buffers(pairs, 1, entries)
         keys, values = (
-            BlobColumn.of_arrow(parts(held, child, kind, pairs.offset, pairs.length))
+            parts(held, child, kind, pairs.offset, pairs.length)
             for child, kind in zip(_below(pairs, 2, self.name), (self.key, self.value), strict=True)
         )
-        nulls = validity(array, self.name)
-        rows = _bits(nulls, first, length) if nulls else [True] * length
-        sound = _sound_pairs(keys, values, ends) if present is None or all(present) else None
-        if sound is not None:
-            return [
-                sound[low - ends[0] : high - ends[0]] if bit else None
-                for bit, low, high in zip(rows, ends, ends[1:], strict=False)
-            ]
-        return [
-            self._pairs(keys, values, present, low, high) if bit else None
-            for bit, low, high in zip(rows, ends, ends[1:], strict=False)
-        ]
-
-    def _pairs(
-        self, keys: BlobColumn, values: BlobColumn, present: list[bool] | None, low: int, high: int
-    ) -> Pairs:
-        if not 0 <= low <= high <= len(keys):
-            raise IllegalArgumentError(f"{self.name} points outside of its entries")
-        found = []
-        for at in range(low, high):
-            key = keys[at] if present is None or present[at] else None
-            if key is None:
-                raise IllegalArgumentError(f"{self.name}: a header has no key")
-            try:
-                found.append((key.decode(), values[at]))
-            except UnicodeDecodeError as error:
-                raise IllegalArgumentError(f"{self.name}: a header's key is no UTF-8: {error}") from error
-        return found
-
-
-def _sound_pairs(keys: BlobColumn, values: BlobColumn, ends: list[int]) -> Pairs | None:
-    """All headers of these lists, at once; None where there is one that cannot be sent."""
-    low, high = ends[0], ends[-1]
-    if not (low >= 0 and high <= len(keys) and sorted(ends) == ends):
-        return None
-    span = range(low, high)
-    found = list(map(keys.__getitem__, span))
-    try:
-        names = {key: key.decode() for key in set(found) if key is not None}
-    except UnicodeDecodeError:
-        return None
-    if len(names) < len(set(found)):
-        return None  # one has no key
-    return list(zip(map(names.__getitem__, found), map(values.__getitem__, span), strict=True))
+        return ListParts(
+            self.name,
+            first,
+            length,
+            validity(array, self.name),
+            offsets,
+            ctypes.sizeof(self.offset_type),
+            keys,
+            values,
+            buffer(pairs, 0, entries) if pairs.null_count else 0,
+            pairs.offset,
+        )
 
 
 class MoreColumns(NamedTuple):

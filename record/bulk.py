@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs
 from splashdam.record.arrow_column import BlobColumn, Odd
+from splashdam.record.header_lists import HeaderLists
 from splashdam.record.headers import NO_HEADERS, HeaderBlock
 from splashdam.record.lanes import PartitionLane, TopicLanes
 from splashdam.record.murmur2 import murmur2
@@ -112,6 +113,7 @@ class BulkRecords:
         max_bytes: rows with more bytes of key, value and headers of their own are left to the slow path.
         timestamps: of each record, native 64-bit numbers; None: those that the calls are told.
         header_blocks: of each record, as ``encode_headers`` makes them, instead of ``headers``.
+        header_lists: of each record, as Arrow has them, instead of both.
 
     Attributes:
         values, keys: as given.
@@ -120,7 +122,7 @@ class BulkRecords:
         IllegalArgumentError: there are fewer timestamps or header blocks than values.
     """
 
-    __slots__ = ("_blocks", "_headers", "_max_bytes", "_timestamps", "keys", "values")
+    __slots__ = ("_blocks", "_headers", "_lists", "_max_bytes", "_timestamps", "keys", "values")
 
     def __init__(  # noqa: PLR0917 (a kernel's arguments are positional)
         self,
@@ -130,11 +132,13 @@ class BulkRecords:
         max_bytes: int,
         timestamps: bytes | None = None,
         header_blocks: BlobColumn | None = None,
+        header_lists: HeaderLists | None = None,
     ) -> None:
         if timestamps is not None and len(timestamps) < 8 * len(values):
             raise IllegalArgumentError(f"{len(values)} values, but {len(timestamps) // 8} timestamps")
         self._timestamps = None if timestamps is None else memoryview(timestamps).cast("q")
         self._blocks = header_blocks
+        self._lists = header_lists
         self.values = values
         self.keys = keys
         self._headers = headers
@@ -257,6 +261,8 @@ class BulkRecords:
             stop = min(stop, len(self._timestamps))
         if self._blocks is not None:
             stop = min(stop, len(self._blocks))
+        if self._lists is not None:
+            stop = min(stop, len(self._lists))
         return stop if self.keys is None else min(stop, len(self.keys))
 
     def _put(self, buffer: BatchBuffer, timestamp_ms: int, row: int) -> int:
@@ -267,8 +273,8 @@ class BulkRecords:
             return 0
         headers: Any = self._headers
         max_bytes = self._max_bytes
-        if self._blocks is not None:
-            block = self._blocks.at(row)
+        if self._blocks is not None or self._lists is not None:
+            block = self._block(row)
             if isinstance(block, Odd):
                 return 0
             headers = HeaderBlock(NO_HEADERS if block is None else block)
@@ -280,6 +286,12 @@ class BulkRecords:
         before_bytes = buffer.size_bytes
         buffer.try_append(timestamp_ms, key, value, headers)
         return buffer.size_bytes - before_bytes
+
+    def _block(self, row: int) -> bytes | Odd | None:
+        """The row's own headers; None for none."""
+        if self._blocks is not None:
+            return self._blocks.at(row)
+        return None if self._lists is None else self._lists.block(row)
 
 
 def count_slot(slots: bytearray, slot: int, stop: int) -> int:

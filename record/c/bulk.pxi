@@ -107,6 +107,7 @@ cdef class BulkRecords:
     cdef Py_ssize_t _max_bytes
     cdef bytes _timestamps
     cdef BlobColumn _blocks
+    cdef HeaderLists _lists
 
     def __cinit__(
         self,
@@ -116,11 +117,13 @@ cdef class BulkRecords:
         Py_ssize_t max_bytes,
         bytes timestamps=None,
         BlobColumn header_blocks=None,
+        HeaderLists header_lists=None,
     ):
         if timestamps is not None and PyBytes_GET_SIZE(timestamps) // 8 < len(values):
             raise IllegalArgumentError(f"{len(values)} values, but {len(timestamps) // 8} timestamps")
         self._timestamps = timestamps
         self._blocks = header_blocks
+        self._lists = header_lists
         self.values = values
         self.keys = keys
         self._headers = NO_HEADERS if headers is None else encode_headers(headers)
@@ -232,6 +235,8 @@ cdef class BulkRecords:
         if self._blocks is not None:
             self._blocks.refresh()
             stop = min(stop, self._blocks.length)
+        if self._lists is not None:
+            stop = min(stop, self._lists.length)
         return stop
 
     cdef bint take_block(self, Py_ssize_t row, RowBytes *block) noexcept:
@@ -262,6 +267,11 @@ cdef class BulkRecords:
             if not self.take_block(row, &block):
                 return 0
             max_bytes -= block.size
+        elif self._lists is not None:
+            block.size = self._lists.take(row, max_bytes)
+            if block.size < 0:
+                return 0
+            max_bytes -= block.size
         if self._timestamps is not None:
             timestamp_ms = load_64(<const uint8_t *>PyBytes_AS_STRING(self._timestamps) + 8 * row)
         if max(value.size, 0) > max_bytes - max(key.size, 0):
@@ -279,7 +289,10 @@ cdef class BulkRecords:
         out = put_varint(out, buffer.record_count)
         out = put_bytes(out, key)
         out = put_bytes(out, value)
-        memcpy(out, block.start, block.size)
+        if self._lists is None or self._blocks is not None:
+            memcpy(out, block.start, block.size)
+        else:
+            self._lists.write(out)
         buffer.size_bytes += size
         if not buffer.record_count:
             buffer.base_timestamp_ms = timestamp_ms

@@ -213,3 +213,22 @@ async def test_arrow_errors_name_the_record_of_all_chunks(cluster: Any, autojump
         assert raised.value.index == 2
         with pytest.raises(ValueError, match="no column 'p' among 'value'"):
             await producer.send_arrow("two", chunks[0].select(["value"]), partition="p")
+
+
+async def test_arrow_headers_that_cannot_be_sent(cluster: Any, autojump_clock: Any) -> None:
+    """The call ends at their record, as with everything else that only its own look can find."""
+    pa = pytest.importorskip("pyarrow")
+    kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    rows = [[("a", b"1")], None, [("k", b"n")] * 300, [], [(b"\xff", b"")], [("b", None)]]
+    headers = [each and [{"key": key, "value": value} for key, value in each] for each in rows]
+    table = pa.table({"value": [b"v"] * len(rows), "h": pa.array(headers, kind)})
+    chunks = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    async with cluster.producer() as producer:
+        with pytest.raises(BulkSendError, match="record 4: column 'h': a header's key is no UTF-8") as raised:
+            await producer.send_arrow("one", chunks, headers="h")
+        assert raised.value.index == 4
+        assert raised.value.delivery is not None
+        assert (await raised.value.delivery).delivered == 4
+        assert await (await producer.send_arrow("one", table.slice(5), headers="h"))
+    expected = [*([] if each is None else each for each in rows[:4]), rows[5]]
+    assert [each[2] for each in stored(cluster, "one", 1)[0]] == expected

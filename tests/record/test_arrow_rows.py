@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.record.arrow import ArrowSource
+from splashdam.record.kernel import HeaderLists
 
 pa = pytest.importorskip("pyarrow")
 
@@ -35,7 +36,8 @@ def read(table: Any, **names: str) -> tuple[list[Any], list[Any], list[Any]]:
     found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     with ArrowSource(table, value="value", key=None, key_needed=False, **names) as source:
         while (chunk := source.next()) is not None:
-            for into, given in zip(found, (chunk.headers, chunk.partitions, chunk.timestamps), strict=True):
+            lists = None if chunk.headers is None else HeaderLists.of_arrow(chunk.headers)
+            for into, given in zip(found, (lists, chunk.partitions, chunk.timestamps), strict=True):
                 into.extend(given or [])
     return found
 
