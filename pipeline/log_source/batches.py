@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import MAX_LONG, nearest_name
-from splashdam.model.values import TopicPartition
-from splashdam.pipeline.log_source.reading import Part, ReadingRules, parts_of
+from splashdam.model.options import nearest_name
+from splashdam.pipeline.log_source.batch_table import BatchTable, damage_row
+from splashdam.pipeline.log_source.reading import ReadingRules, parts_of
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.log_source.walking import Chunk, Damage
 from splashdam.record.aborted import control_type
-from splashdam.record.batch import CODEC_MASK, MAGIC, BatchHeader
-from splashdam.record.compression import Codec
+from splashdam.record.batch import CONTROL_BIT, MAGIC
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,10 +51,7 @@ _TYPES: Mapping[str, str] = {
 
 _CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION",
                   "KRAFT_VOTERS")  # fmt: skip
-_LATEST_MS = MAX_LONG // 1000
 _ROWS = 16 * 1024  # 3 MiB at most
-
-Row = tuple[Any, ...]
 
 
 def batch_ddl() -> str:
@@ -88,61 +84,30 @@ def read_batches(whole: LogSlice, columns: tuple[str, ...], rules: ReadingRules)
         KafkaStorageError: a file cannot be read.
         CorruptMessageError: there is damage, and it is to fail.
     """
-    rows: list[Row] = []
+    schema = arrow_schema(columns)
+    table = BatchTable(whole.where, rules.check_crcs)
     for part in parts_of(whole, rules):
-        rows.extend(_rows_of(part, whole, is_checked=rules.check_crcs))
-        if len(rows) >= _ROWS:
-            yield from _arrow(rows, columns)
-            rows = []
-    yield from _arrow(rows, columns)
+        segment, found = part.piece.segment.base_offset, part.found
+        if isinstance(found, Chunk):
+            _take(table, found, segment, whole)
+        if table.headers and (isinstance(found, Damage) or len(table.headers) >= _ROWS):
+            yield table.arrow(schema)
+            table = BatchTable(whole.where, rules.check_crcs)
+        if isinstance(found, Damage) and not found.is_zeros:
+            yield damage_row(whole.where, segment, found, schema)
+    if table.headers:
+        yield table.arrow(schema)
 
 
-def _rows_of(part: Part, whole: LogSlice, *, is_checked: bool) -> Iterator[Row]:
-    segment, found = part.piece.segment.base_offset, part.found
-    if isinstance(found, Damage):
-        if not found.is_zeros:
-            yield _damage(whole.where, segment, found)
-        return
-    for at, header in found.batches:
-        is_beyond = header.magic == MAGIC and header.base_offset >= whole.end_offset
-        if header.last_offset >= whole.first_offset and not is_beyond:
-            place = (*whole.where, segment, found.position + at, header.size_bytes)
-            kind = _control(found, at) if header.is_control else None
-            yield (*place, *_fields(header, kind), header.crc, True if is_checked else None, None)
-
-
-def _fields(header: BatchHeader, kind: str | None) -> Row:
-    """From ``baseOffset`` to ``deleteHorizon``. What a format does not have is null."""
-    is_new = header.magic == MAGIC
-    horizon = header.delete_horizon_ms
-    return (
-        header.base_offset,
-        header.last_offset,
-        header.record_count if is_new or header.record_count >= 0 else None,
-        header.magic,
-        _codec(header),
-        int(header.is_log_append_time) if header.magic else None,
-        _time(header.base_timestamp if horizon is None else -1),
-        _time(header.max_timestamp),
-        header.partition_leader_epoch if is_new else None,
-        header.producer_id if is_new else None,
-        header.producer_epoch if is_new else None,
-        header.base_sequence if is_new else None,
-        header.last_sequence if is_new else None,
-        header.is_transactional,
-        header.is_control,
-        kind,
-        _time(-1 if horizon is None else horizon),
-    )
-
-
-def _damage(where: TopicPartition, segment: int, damage: Damage) -> Row:
-    header = damage.header
-    place = (*where, segment, damage.position, damage.size_bytes)
-    problem = f"torn end: {damage.reason}" if damage.is_tail else damage.reason
-    if header is None:
-        return (*place, *[None] * (len(_TYPES) - len(place) - 1), problem)
-    return (*place, *_fields(header, None), header.crc, False, problem)
+def _take(table: BatchTable, chunk: Chunk, segment: int, whole: LogSlice) -> None:
+    first, end = whole.first_offset, whole.end_offset
+    for at, header in chunk.batches:
+        is_beyond = header.base_offset >= end and header.magic == MAGIC
+        if not is_beyond and header.base_offset + header.last_offset_delta >= first:
+            table.segments.append(segment)
+            table.positions.append(chunk.position + at)
+            table.headers.append(header)
+            table.kinds.append(_control(chunk, at) if header.attributes & CONTROL_BIT else None)
 
 
 def _control(chunk: Chunk, at: int) -> str | None:
@@ -153,26 +118,6 @@ def _control(chunk: Chunk, at: int) -> str | None:
     if kind is None or not 0 <= kind < len(_CONTROL_TYPES):
         return None
     return _CONTROL_TYPES[kind]
-
-
-def _codec(header: BatchHeader) -> str:
-    number = header.attributes & CODEC_MASK
-    return Codec(number).name.lower() if number <= Codec.ZSTD else f"unknown ({number})"
-
-
-def _time(timestamp_ms: int) -> int | None:
-    """In microseconds. What is beyond them becomes the last, as with records."""
-    return None if timestamp_ms < 0 else min(timestamp_ms, _LATEST_MS) * 1000
-
-
-def _arrow(rows: list[Row], names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    if rows:
-        schema = arrow_schema(names)
-        columns = dict(zip(_TYPES, zip(*rows, strict=True), strict=True))
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @cache

@@ -186,8 +186,8 @@ def _check_compaction(directory: str, names: Collection[str]) -> None:
     for base in _numbers(names, LOG + SWAP):
         raise KafkaStorageError(
             f"{directory} holds {base:0{_DIGITS}d}{LOG}{SWAP}, of a compaction that is not finished: "
-            "segments that it replaces may be gone. What to do: let a broker start once, which finishes it, or "
-            "read again where one is running"
+            "segments that it replaces may be gone. What to do: let a broker start once, which finishes "
+            "it, or read again where one is running"
         )
 
 

@@ -26,6 +26,7 @@ _WITH_SETTINGS = {"s3": "S3FileSystem", "gs": "GcsFileSystem"}
 _OF_ARROW = frozenset({"file", "hdfs", "viewfs", "abfs", "abfss", *_WITH_SETTINGS})
 _SECONDS = frozenset({"connect_timeout", "request_timeout"})
 _USER = re.compile(r"//[^/@]*@")
+_COPIED_BYTES = 64 * 1024
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
@@ -192,8 +193,11 @@ class LogFile:
         """
         wanted = max(0, min(count, self.end - position))
         try:
-            self._file.seek(position)
-            data = memoryview(self._file.read_buffer(wanted)).cast("B")  # Arrow's bytes are signed
+            if wanted <= _COPIED_BYTES:  # one call and a copy cost less than a buffer of Arrow's
+                data = memoryview(self._file.read_at(wanted, position))
+            else:
+                self._file.seek(position)
+                data = memoryview(self._file.read_buffer(wanted)).cast("B")  # Arrow's bytes are signed
         except (OSError, ValueError) as error:
             raise KafkaStorageError(f"cannot read {self.name}: {error}") from error
         if len(data) < wanted:

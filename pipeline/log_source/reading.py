@@ -88,7 +88,8 @@ def _parts_of(files: LogFiles, whole: LogSlice, rules: ReadingRules) -> Generato
                 headers_only=rules.headers_only,
                 read_bytes=min(rules.read_bytes, _HEADERS_BYTES) if is_skipping else rules.read_bytes,
             )
+            name = file.name
             for found in walk.chunks(piece.start, piece.end, is_cut=piece.is_cut):
                 if isinstance(found, Damage):
-                    tell(file.name, found, is_torn_end=piece.is_active and found.is_tail, fails=rules.fails)
-                yield Part(piece, file.name, found)
+                    tell(name, found, is_torn_end=piece.is_active and found.is_tail, fails=rules.fails)
+                yield Part(piece, name, found)

@@ -141,12 +141,14 @@ class Walk:
     def _beyond(self, header: BatchHeader, position: int, data: memoryview, at: int) -> _Stop | None:
         """Whether a batch ends where there is nothing, or nothing was read."""
         size = header.size_bytes
+        if at + size <= len(data) and size <= LARGEST_BATCH_BYTES:
+            return None
         if position + at + size > self.file.end:
             return _Stop(problem=f"a batch of {size:,} bytes is cut short")
         if size > LARGEST_BATCH_BYTES:
             return _Stop(problem=f"a batch of {size:,} bytes is too large to be one")
         may_lack = self.headers_only and not self.check_crcs and not header.is_control
-        return _Stop(size) if at + size > len(data) and not may_lack else None
+        return None if may_lack else _Stop(size)
 
     def _damage(self, position: int, end: int, reason: str, due: int, *, is_cut: bool) -> Damage:
         header = _header(self.file, position)
