@@ -109,11 +109,15 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def _slots(partitions: Sequence[Any], what: str) -> array[int]:
+    nulls = 0 if isinstance(partitions, array) else partitions.count(None)
     try:
-        slots = array("H", partitions)
-    except (TypeError, OverflowError):  # some are null, or wrong
+        slots = array(
+            "H", [NULL_KEY_SLOT if each is None else each for each in partitions] if nulls else partitions
+        )
+    except (TypeError, OverflowError):  # some are wrong, or large
         return array("H", _each(partitions, _slot, what))
-    return slots if max(slots, default=0) < ODD_KEY_SLOT else array("H", _each(partitions, _slot, what))
+    plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
+    return slots if plain else array("H", _each(partitions, _slot, what))
 
 
 def _slot(partition: Any) -> int:
@@ -122,6 +126,8 @@ def _slot(partition: Any) -> int:
 
 def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]:
     try:
+        if not isinstance(timestamps, array) and None in timestamps:
+            return array("q", [now_ms if each is None else each for each in timestamps])
         return array("q", timestamps)
     except (TypeError, OverflowError):
         return array(

@@ -7,6 +7,7 @@ both twins, which costs some microseconds per chunk; the rows are the kernel's (
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -41,8 +42,8 @@ class ArrowChunk(NamedTuple):
     values: ArrowParts
     keys: ArrowParts | None
     headers: ListParts | None = None
-    partitions: list[int | None] | None = None
-    timestamps: list[int | None] | None = None
+    partitions: Sequence[int | None] | None = None
+    timestamps: Sequence[int | None] | None = None
 
 
 class ArrowSource:

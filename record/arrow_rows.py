@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array as Numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,16 +20,8 @@ from splashdam.record.arrow_schema import (
 from splashdam.record.arrow_structs import Held, children
 from splashdam.record.header_lists import ListParts
 
-_WHOLE_NUMBERS: dict[str, Any] = {
-    "c": ctypes.c_int8,
-    "C": ctypes.c_uint8,
-    "s": ctypes.c_int16,
-    "S": ctypes.c_uint16,
-    "i": ctypes.c_int32,
-    "I": ctypes.c_uint32,
-    "l": ctypes.c_int64,
-    "L": ctypes.c_uint64,
-}
+_WHOLE_NUMBERS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q"}
+"""Format -> type code of an ``array`` of the same numbers."""
 _TO_MS = {"tss": (1000, 1), "tsm": (1, 1), "tsu": (1, 1000), "tsn": (1, 1_000_000), "tdm": (1, 1)}
 """Format -> factor and divisor that make milliseconds of it; a time zone stands behind the colon."""
 
@@ -41,17 +34,17 @@ class NumberColumn(NamedTuple):
     Attributes:
         at: number of the column.
         name: for errors.
-        kind: a number as ``ctypes`` has it.
-        factor, divisor: what is read is multiplied by the one and divided by the other.
+        kind: type code of an ``array`` of them.
+        factor, divisor: what is read is multiplied by the one or divided by the other.
     """
 
     at: int
     name: str
-    kind: Any
+    kind: str
     factor: int = 1
     divisor: int = 1
 
-    def read(self, held: Held, array: Any, skip: int, length: int) -> list[int | None]:
+    def read(self, held: Held, array: Any, skip: int, length: int) -> Sequence[int | None]:
         """Rows from ``skip`` on. ``held`` keeps the memory meanwhile.
 
         Raises:
@@ -62,9 +55,14 @@ class NumberColumn(NamedTuple):
         data = needed(array, 1, self.name, needed=length > 0)
         if not length:
             return []
-        numbers = list((self.kind * length).from_address(data + first * ctypes.sizeof(self.kind)))
-        if (self.factor, self.divisor) != (1, 1):
-            numbers = [number * self.factor // self.divisor for number in numbers]
+        read = Numbers(self.kind)
+        stored: Any = ctypes.c_char * (length * read.itemsize)
+        read.frombytes(stored.from_address(data + first * read.itemsize))
+        numbers: Sequence[int] = read
+        if self.factor != 1:
+            numbers = [number * self.factor for number in read]
+        elif self.divisor != 1:
+            numbers = [number // self.divisor for number in read]
         nulls = validity(array, self.name)
         if not nulls:
             return numbers
@@ -167,7 +165,7 @@ def _column(option: str, at: int, fields: Sequence[Any], names: Sequence[str]) -
         return NumberColumn(at, name, _WHOLE_NUMBERS[form])
     scale = _TO_MS.get(form.partition(":")[0])
     if option == "timestamp_ms" and scale is not None:
-        return NumberColumn(at, name, ctypes.c_int64, *scale)
+        return NumberColumn(at, name, "q", *scale)
     kinds = "whole numbers" if option == "partition" else "timestamps, or whole numbers of milliseconds"
     raise IllegalArgumentError(
         f"{name} is of Arrow type {called(form)}; {option} takes {kinds}: cast it first"
@@ -210,5 +208,5 @@ def _bits(address: int, first: int, length: int) -> list[bool]:
         return [True] * length
     low = first >> 3
     bits = int.from_bytes(ctypes.string_at(address + low, ((first + length + 7) >> 3) - low), "little")
-    shown = bin(bits >> (first & 7) | 1 << length + 8)
-    return [shown[-1 - at] == "1" for at in range(length)]
+    shown = bin(bits >> (first & 7) | 1 << length + 8)[: -length - 1 : -1]
+    return [bit == "1" for bit in shown]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from splashdam.client.bulk_rows import row_parts
 from splashdam.client.partitioners import RoundRobinPartitioner
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import BulkSendError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
+from splashdam.record.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 
 PARTS = st.one_of(st.none(), st.binary(max_size=100))
 PAIRS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=4), PARTS), max_size=3)
@@ -90,6 +93,23 @@ def test_kafka_python_reads_what_single_sends_would_have_sent(
         for topic in (alone, bulk)
     ]
     assert found[0] == found[1]
+
+
+@given(
+    partitions=st.lists(
+        st.one_of(
+            st.none(), st.integers(0, 3), st.sampled_from([0xFFFD, 0xFFFE, 0xFFFF, 0x10000, (1 << 31) - 1])
+        )
+    ),
+    timestamps=st.lists(st.one_of(st.none(), st.integers(-(1 << 63), (1 << 63) - 1))),
+)
+def test_numbers_as_the_kernels_take_them(partitions: Any, timestamps: Any) -> None:
+    """Nulls apart from partitions whose numbers are what the kernels write for a null or odd key."""
+    rows = row_parts(None, partitions, timestamps, 5)
+    assert rows.slots == array(
+        "H", [NULL_KEY_SLOT if each is None else min(each, ODD_KEY_SLOT) for each in partitions]
+    )
+    assert rows.timestamps == array("q", [5 if each is None else each for each in timestamps])
 
 
 def stored(cluster: Any, topic: str, count: int) -> list[list[Any]]:
