@@ -36,6 +36,7 @@ COMMITTED = "splashdam.committed."
 NAMESPACE = "splashdam"
 """Of tables whose options name none."""
 _CATALOG = "catalog."
+_CATALOG_FILE = "catalog.sqlite"
 _ATTEMPTS = 5
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 
@@ -56,6 +57,8 @@ class IcebergTable(Table):
             TableMissingError: it knows none.
             KafkaConfigurationError: the options name no catalog, and there is no folder for one.
         """
+        if _has_own_catalog(location) and not location.exists(_CATALOG_FILE):
+            raise TableMissingError(f"{location.uri} holds no Iceberg table: there is no {_CATALOG_FILE}")
         catalog = _catalog(location)
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -161,12 +164,19 @@ class IcebergTable(Table):
 
 
 def identifier(location: Location) -> str:
-    """The table's name in its catalog: the option ``identifier``, or ``splashdam.`` and the folder's name."""
+    """The table's name in its catalog: the option ``identifier``, or ``splashdam.`` and the folder's name.
+
+    Points in the folder's name become underscores, since they part names of namespaces.
+    """
     given = dict(location.options).get("identifier")
-    name = given or f"{NAMESPACE}.{location.uri.rpartition('/')[2]}"
+    name = given or f"{NAMESPACE}.{location.uri.rpartition('/')[2].replace('.', '_')}"
     if "." not in name:
         raise KafkaConfigurationError(f"identifier={name}: name the table as NAMESPACE.TABLE")
     return name
+
+
+def _has_own_catalog(location: Location) -> bool:
+    return location.is_local and not any(name.startswith(_CATALOG) for name, _ in location.options)
 
 
 def _catalog(location: Location) -> Catalog:
@@ -199,7 +209,7 @@ def catalog_properties(location: Location) -> dict[str, Any]:
                 "give catalog.type and catalog.uri"
             )
         location.filesystem.create_dir(location.root, recursive=True)
-        catalog = {"type": "sql", "uri": f"sqlite:///{location.root}/catalog.sqlite"}
+        catalog = {"type": "sql", "uri": f"sqlite:///{location.root}/{_CATALOG_FILE}"}
     return {"warehouse": location.uri, **storage, **catalog}
 
 

@@ -182,6 +182,11 @@ class Location:
         """
         self.filesystem.delete_file(self.full_path(path))
 
+    def entries(self) -> list[str]:
+        """Names of files and folders directly below, sorted; none where it is not there."""
+        selector = fs.FileSelector(self.root, allow_not_found=True)
+        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+
     def files(self, folder: str = "") -> Iterator[StoredFile]:
         """All files below a folder, in no order; none where it is not there."""
         base = self.full_path(folder) if folder else self.root

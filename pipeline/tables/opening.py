@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError
 from splashdam.pipeline.tables.locations import Location
-from splashdam.pipeline.tables.table import Table, TableMissingError
+from splashdam.pipeline.tables.table import Table, TableFailedError, TableMissingError
 from splashdam.pipeline.tables.writing import DATE
 
 FORMATS = ("parquet", "delta", "iceberg")
 """What a table can be."""
+_SIGNS = {"_common_metadata": "parquet", "_delta_log": "delta", "catalog.sqlite": "iceberg"}
+"""What lies in the folder of a table of each format."""
 
 
 def _adapter(table_format: str) -> type[Table]:
@@ -44,9 +47,16 @@ def existing_table(
 
     Raises:
         TableMissingError: it is not.
+        TableFailedError: its log is damaged.
         KafkaConfigurationError: the format is unknown, or its package is not installed.
     """
-    return _adapter(table_format).open(Location.of(place, options))
+    adapter, location = _adapter(table_format), Location.of(place, options)
+    with _failures_named(location):
+        try:
+            return adapter.open(location)
+        except TableMissingError:
+            _refuse_other_format(table_format, location, location.entries())
+            raise
 
 
 def open_table(
@@ -68,16 +78,20 @@ def open_table(
         options: see `Location` and, for Iceberg, `catalog_properties`.
 
     Raises:
-        KafkaConfigurationError: the table has another partitioning, or a column of another type; or the
-            format is unknown, or its package is not installed.
+        TableFailedError: its log is damaged.
+        KafkaConfigurationError: the table has another partitioning, or a column of another type; the folder
+            has files that belong to no table, or to one of another format; or the format is unknown, or its
+            package is not installed.
     """
     adapter = _adapter(table_format)
     location = Location.of(place, options)
     wanted = _with_date(schema, partition_by)
-    try:
-        table = adapter.open(location)
-    except TableMissingError:
-        return adapter.create(location, wanted, tuple(partition_by))
+    with _failures_named(location):
+        try:
+            table = adapter.open(location)
+        except TableMissingError:
+            _refuse_foreign(table_format, location)
+            return adapter.create(location, wanted, tuple(partition_by))
     if table.partition_by != tuple(partition_by):
         named, asked = ", ".join(table.partition_by), ", ".join(partition_by)
         table.close()
@@ -87,6 +101,40 @@ def open_table(
         )
     table.evolve(wanted)
     return table
+
+
+@contextmanager
+def _failures_named(location: Location) -> Iterator[None]:
+    """Formats' packages, and what is below them, share no class of errors."""
+    try:
+        yield
+    except (KafkaError, OSError):
+        raise
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TableFailedError(f"{location.uri} cannot be opened: {lines[0]}") from error
+
+
+def _refuse_foreign(table_format: str, location: Location) -> None:
+    """A new table takes a folder for itself: readers of the folder would take other files for rows."""
+    entries = location.entries()
+    _refuse_other_format(table_format, location, entries)
+    # What was begun and not finished is no obstacle: logs and hidden files, and what Iceberg makes first.
+    own = {"catalog.sqlite", "metadata"} if table_format == "iceberg" else set()
+    foreign = [name for name in entries if not name.startswith(("_", ".")) and name not in own]
+    if foreign:
+        raise KafkaConfigurationError(
+            f"{location.uri} has files of something else, {foreign[0]} for one: take another folder"
+        )
+
+
+def _refuse_other_format(table_format: str, location: Location, entries: Sequence[str]) -> None:
+    for name in entries:
+        if _SIGNS.get(name, table_format) != table_format:
+            raise TableMissingError(
+                f"{location.uri} holds a table of the format {_SIGNS[name]}, not {table_format}: name that, "
+                "or take another folder"
+            )
 
 
 def _with_date(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:

@@ -19,6 +19,12 @@ class TableMissingError(KafkaConfigurationError):
     """There is no such table."""
 
 
+class TableFailedError(KafkaError):
+    """A table's log cannot be read or written; the text says what the format's package makes of it."""
+
+    remedy = "mend the table with the tools of its format, or take another folder"
+
+
 class TableConflictError(KafkaError):
     """Somebody else changed the table again and again while a batch was to be committed."""
 

@@ -1,0 +1,69 @@
+"""Folders that hold something else, and logs that are damaged: told, and left as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tables_kit import SCHEMA, every_format, new_table
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.tables import FORMATS, existing_table, open_table
+from splashdam.pipeline.tables.table import TableFailedError, TableMissingError
+
+
+@every_format
+def test_a_folder_with_other_files_is_left_alone(table_format: str, tmp_path: Path) -> None:
+    """A table was made among files of something else, and a foreign ``x.parquet`` was read as its rows."""
+    foreign = tmp_path / "x.parquet"
+    foreign.write_bytes(b"something else")
+    with pytest.raises(KafkaConfigurationError, match=r"has files of something else, x\.parquet for one"):
+        open_table(table_format, tmp_path, schema=SCHEMA)
+    assert list(tmp_path.iterdir()) == [foreign]
+
+
+@every_format
+def test_a_table_of_another_format_is_left_alone(table_format: str, tmp_path: Path) -> None:
+    """A second table was made in the folder of the first, and who read the first did not see its rows."""
+    table = new_table(table_format, tmp_path)
+    table.close()
+    place = table.location.uri
+    before = sorted(Path(place).iterdir())
+    for other in set(FORMATS) - {table_format}:
+        told = f"holds a table of the format {table_format}, not {other}"
+        with pytest.raises(TableMissingError, match=told):
+            open_table(other, place, schema=SCHEMA)
+        with pytest.raises(TableMissingError, match=told):
+            existing_table(other, place)
+    assert sorted(Path(place).iterdir()) == before
+
+
+@every_format
+def test_a_table_that_was_begun_is_finished(table_format: str, tmp_path: Path) -> None:
+    """What a driver leaves that is killed while it makes the table does not keep the next one from it."""
+    for name in ("_delta_log", "metadata") if table_format == "iceberg" else ("_delta_log",):
+        if name != "_delta_log" or table_format == "delta":
+            (tmp_path / name).mkdir()
+    (tmp_path / "_common_metadata.0.tmp").write_bytes(b"")
+    open_table(table_format, tmp_path, schema=SCHEMA).close()
+    existing_table(table_format, tmp_path).close()
+
+
+@every_format
+def test_a_damaged_log_is_named(table_format: str, tmp_path: Path) -> None:
+    """Each format's package had errors of its own, which the command showed as tracebacks."""
+    table = new_table(table_format, tmp_path)
+    table.close()
+    place = Path(table.location.uri)
+    logs = {"parquet": "_common_metadata", "delta": "_delta_log/*.json", "iceberg": "catalog.sqlite"}
+    (log,) = place.glob(logs[table_format])
+    log.write_bytes(b"{ is no log" * 100)
+    with pytest.raises(TableFailedError, match=f"{place} cannot be opened: "):
+        existing_table(table_format, place)
+
+
+def test_a_folder_with_points_in_its_name(tmp_path: Path) -> None:
+    """Iceberg took them for namespaces."""
+    pytest.importorskip("pyiceberg", reason="needs splashdam[iceberg]")
+    open_table("iceberg", tmp_path / "flights.v1", schema=SCHEMA).close()
+    existing_table("iceberg", tmp_path / "flights.v1").close()
