@@ -32,6 +32,7 @@ FINISH = "finish"
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.log.level": "ERROR",
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 _PATIENCE = 10
 """Queries that may fail: each new Python process has ten seconds, which are few while a machine is busy."""

@@ -59,6 +59,8 @@ class Driver:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 command,
+                # Of the sockets between Spark's JVM and Python; a busy machine needs more than 15 seconds.
+                env={**os.environ, "SPARK_AUTH_SOCKET_TIMEOUT": "120"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
