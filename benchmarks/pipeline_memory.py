@@ -42,12 +42,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 @contextmanager
 def session(limit_mib: int) -> Iterator[SparkSession]:
-    """Two workers, each with its limit: Spark divides the setting by the cores."""
+    """Two workers, each with its limit: Spark divides the setting by the cores of an executor."""
     from splashdam.pipeline import spark_session
 
     # Else Arrow reserves a GiB of addresses at its start, of which it uses next to nothing.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    settings = {"spark.executor.pyspark.memory": f"{limit_mib * CORES}m"} if limit_mib else {}
+    # That one here has CORES is not counted in local mode.
+    settings = {"spark.executor.pyspark.memory": f"{limit_mib}m"} if limit_mib else {}
     spark = spark_session("memory", master=f"local[{CORES}]", memory="2g", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     try:
