@@ -46,6 +46,10 @@ def test_links_lead_somewhere() -> None:
         "CONTRIBUTING.md",
         "benchmarks/README.md",
         "docs/performance.md",
+        "docs/pipeline.md",
+        "docs/pipeline-cluster.md",
+        "docs/pipeline-guarantees.md",
+        "docs/pipeline-comparison.md",
         "docs/decisions/README.md",
     )
     for page in map(ROOT.joinpath, pages):
