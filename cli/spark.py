@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,6 +105,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
         metavar="SIZE",
         default="1g",
         show_default=True,
+        callback=_size,
         help="Heap of the driver's JVM, with a local master of everything.",
     )
     @click.option(
@@ -136,6 +138,12 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
             command(spark, *args, **arguments)
 
     return run
+
+
+def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    if re.fullmatch(r"[1-9]\d*[kmgt]b?", text, flags=re.IGNORECASE) is None:
+        raise click.BadParameter(f"{text!r} is no size such as 512m or 2g")
+    return text
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> dict[str, str]:

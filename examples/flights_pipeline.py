@@ -13,23 +13,23 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flights_data import ALL_FLIGHTS, MissingPackage
-from flights_live import TOPIC, WATERMARK_DAYS, Flight, Sending, year
+from flights_live import TOPIC, Flight, Sending, year
 
 from splashdam import EmbeddedBroker, KafkaProducer
+from splashdam.model.errors import KafkaError
 from splashdam.pipeline.java import JavaMissingError, need_java
 
 if TYPE_CHECKING:
     from flights_delays import Board
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
     from splashdam.pipeline.audit.report import AuditReport
 
@@ -38,6 +38,12 @@ SEGMENT_BYTES = 4 << 20
 YEAR_SECONDS = 20
 """So long the year takes, that one can watch it."""
 CANNOT_RUN = 2
+
+MASTER = "local[*,4]"
+"""All cores; a task whose worker dies, or starts too slowly on a busy machine, is tried again."""
+
+SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""Most of a minute in a new JVM goes to its compilers: without the second one it is done earlier."""
 
 BROKER = {
     "num_partitions": PARTITIONS,
@@ -63,88 +69,10 @@ def missing() -> str | None:
     return None
 
 
-class Live:
-    """The two streams while the flights are sent.
-
-    Args:
-        spark: the session.
-        folder: for the table and the checkpoints.
-        bootstrap_servers: of the broker.
-        board: what the second stream fills.
-    """
-
-    def __init__(self, spark: SparkSession, folder: Path, bootstrap_servers: str, board: Board) -> None:
-        self.in_table = 0
-        self._board = board
-        source = {
-            "kafka.bootstrap.servers": bootstrap_servers,
-            "subscribe": TOPIC,
-            "startingOffsets": "earliest",
-        }
-        self.queries = [self._table(spark, folder, source), self._delays(spark, folder, source)]
-
-    def _table(self, spark: SparkSession, folder: Path, source: dict[str, str]) -> StreamingQuery:
-        from splashdam.pipeline.jobs.ingest import Target, start_ingest
-        from splashdam.pipeline.tables.streaming import CommittedBatch
-
-        def committed(batch: CommittedBatch) -> None:
-            self.in_table += batch.record_count
-
-        return start_ingest(
-            spark,
-            source,
-            Target(table_format="delta", place=str(folder / "table")),
-            checkpoint=str(folder / "table-checkpoint"),
-            trigger_seconds=1,
-            on_commit=committed,
-        )
-
-    def _delays(self, spark: SparkSession, folder: Path, source: dict[str, str]) -> StreamingQuery:
-        from flights_delays import hourly
-
-        checkpoint = folder / "delays-checkpoint"
-        options = {**source, "initialOffsetsLocation": f"{checkpoint}/initial-offsets"}
-        rows = spark.readStream.format("kafka-local").options(**options).load()
-        return (
-            hourly(rows, WATERMARK_DAYS)
-            .writeStream.outputMode("update")
-            .foreachBatch(self._board.update)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime="1 second")
-            .start()
-        )
-
-    def wait(self, sending: Sending, limit: int, progress: Progress, bars: list[TaskID]) -> None:
-        """Until all is sent, in the table and on the board.
-
-        Args:
-            sending: what is waited for.
-            limit: how many flights there are.
-            progress: of the table and of the board, each time something has come.
-            bars: theirs.
-
-        Raises:
-            Exception: what ended the sending.
-            StreamingQueryException: a stream failed.
-        """
-        while not (sending.is_over and self.in_table >= limit and self._board.scheduled >= limit):
-            if sending.failure is not None:
-                raise sending.failure
-            for query in self.queries:
-                if not query.isActive and query.awaitTermination(1):
-                    return  # the audit will say what is missing
-            self.queries[0].awaitTermination(1)
-            progress.update(bars[0], completed=self.in_table)
-            progress.update(bars[1], completed=self._board.scheduled)
-
-    def stop(self) -> None:
-        for query in self.queries:
-            query.stop()
-
-
 def stream(spark: SparkSession, folder: Path, board: Board, found: list[Flight], console: Console) -> None:
     """Sends the flights and has both streams read them."""
     from flights_report import progress_bar
+    from flights_streams import Live
 
     limit = len(found)
     seconds = YEAR_SECONDS * limit / ALL_FLIGHTS
@@ -217,13 +145,46 @@ def run(spark: SparkSession, folder: Path, out: Path, flights: list[Flight], con
     return found
 
 
-def started(folder: Path, memory: str) -> SparkSession:
+def started(log: Path, memory: str) -> SparkSession:
     """A session whose log goes to a file, not among the tables."""
+    from splashdam.cli.signals import interrupts_wait
     from splashdam.pipeline import spark_session
     from splashdam.pipeline.spark_log import children_log_into
 
-    with children_log_into(str(folder / "spark.log")):
-        return spark_session("flights", memory=memory)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # A JVM whose parent leaves before it has said where it listens never ends.
+    with interrupts_wait(), children_log_into(str(log)):
+        return spark_session("flights", master=MASTER, memory=memory, settings=SETTINGS)
+
+
+def pipeline(arguments: argparse.Namespace, log: Path) -> list[str]:
+    """All of it in a folder that is gone behind it; the list of differences."""
+    from rich.console import Console
+
+    with tempfile.TemporaryDirectory(prefix="splashdam-pipeline-", ignore_cleanup_errors=True) as folder:
+        with ThreadPoolExecutor(1) as thread:  # reads while a JVM starts
+            reading = thread.submit(year, arguments.limit)
+            spark = started(log, arguments.memory)
+        try:
+            return run(spark, Path(folder), arguments.out, reading.result(), Console())
+        finally:
+            with suppress(Exception):  # the JVM may have died, which is told already
+                spark.stop()
+
+
+def told(error: Exception, log: Path) -> str:
+    """A line for what went wrong outside of this program.
+
+    Raises:
+        Exception: the error itself, which is one of this program.
+    """
+    from splashdam.pipeline.failures import cause_in, is_of_spark
+
+    if is_of_spark(error):
+        return f"Spark failed: {cause_in(str(error))}\nits log: {log}"
+    if isinstance(error, OSError | KafkaError | MissingPackage):
+        return str(error)
+    raise error
 
 
 def main() -> int:
@@ -236,20 +197,18 @@ def main() -> int:
     if lacking is not None:
         print(lacking, file=sys.stderr)
         return CANNOT_RUN
-    from rich.console import Console
+    from splashdam.cli.signals import exit_status, signals_interrupt
 
-    with tempfile.TemporaryDirectory(prefix="splashdam-pipeline-", ignore_cleanup_errors=True) as folder:
-        try:
-            with ThreadPoolExecutor(1) as thread:  # reads while a JVM starts
-                reading = thread.submit(year, arguments.limit)
-                spark = started(Path(folder), arguments.memory)
-            try:
-                found = run(spark, Path(folder), arguments.out, reading.result(), Console())
-            finally:
-                spark.stop()
-        except MissingPackage as error:
-            print(error, file=sys.stderr)
-            return CANNOT_RUN
+    log = arguments.out / "spark.log"
+    try:
+        with signals_interrupt():
+            found = pipeline(arguments, log)
+    except KeyboardInterrupt as interrupt:
+        print("interrupted", file=sys.stderr)
+        return exit_status(interrupt)
+    except Exception as error:
+        print(told(error, log), file=sys.stderr)
+        return CANNOT_RUN if isinstance(error, MissingPackage) else 1
     if found:
         print("\n".join(["what came through is not what was sent:", *found]), file=sys.stderr)
     return bool(found)

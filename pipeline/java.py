@@ -41,9 +41,15 @@ def need_java() -> None:
 
 @cache
 def _version(java: str) -> int | None:
-    """The feature version; None where the answer is of no known form, which is left to Spark."""
+    """The feature version; None where the answer is of no known form, which is left to Spark.
+
+    Raises:
+        JavaMissingError: it does not run, as macOS's own ``java`` where none is installed.
+    """
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     said = re.search(r'version "(\d+)(?:\.(\d+))?', done.stdout + done.stderr)
+    if said is None and done.returncode:
+        raise JavaMissingError(f"{java} does not run. {HOW_TO_GET_IT}")
     if said is None:
         return None
     first, second = int(said[1]), int(said[2] or 0)

@@ -28,12 +28,25 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: Sequence
     return found
 
 
+def _there(_context: click.Context, _parameter: click.Parameter, directory: str) -> str:
+    if "://" not in directory and not Path(directory).is_dir():
+        raise click.BadParameter(f"{directory} is no directory")
+    return directory
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{path.parent} is no directory")
+    return path
+
+
 @click.command(short_help="Check a log directory of any size, with a report page.")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", metavar="DIR", callback=_there)
 @click.option(
     "--report",
     "page_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=_writable,
     help="Write a page with pictures here: one HTML file.",
 )
 @click.option(

@@ -75,3 +75,16 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     result = run(str(tmp_path))
     assert (result.exit_code, "neither a data directory" in result.output) == (1, True)
     assert run(str(tmp_path), "--storage", "region").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("gone",), (".", "--report", "gone/audit.html"), (".", "--memory", "1x")]
+)
+def test_what_is_wrong_is_said_before_a_jvm_is_started(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing directory, a page that could not be written after the audit, a heap that no JVM takes."""
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: Invalid value for ")

@@ -17,12 +17,20 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 Caused by: java.io.IOException: no
 """
 
+REFUSED_READER = """splashdam.model.errors.KafkaConfigurationError: unknown producer property 'nonsense'.
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+UnboundLocalError: cannot access local variable 'reader' where it is not associated with a value"""
+
 
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
         (WORKER.format(error="splashdam.model.errors.KafkaConfigurationError: no topic t"), "no topic t"),
         (WORKER.format(error="ValueError: 7"), "ValueError: 7"),
+        (WORKER.format(error=REFUSED_READER), "unknown producer property 'nonsense'."),
         ("[STREAM_FAILED] Query [id = 1] terminated. SQLSTATE: X", "Query [id = 1] terminated. SQLSTATE: X"),
         ("first\nsecond", "first"),
         ("", "Spark gave no reason"),
@@ -31,6 +39,12 @@ Caused by: java.io.IOException: no
 def test_cause(text: str, cause: str) -> None:
     """Our message alone; Python's with its class; else Spark's own words."""
     assert cause_in(text) == cause
+
+
+def test_a_worker_that_starts_too_slowly_is_no_riddle() -> None:
+    """Spark's words for it do not say that nothing is wrong but the machine's load."""
+    text = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."
+    assert "busy: try again" in cause_in(text)
 
 
 def test_whose_error_it_is() -> None:

@@ -30,6 +30,17 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         need_java()
 
 
+def test_a_java_that_only_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As macOS has one: Spark would fail on it without a word of help."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match=r"java does not run\. Spark runs on Java 17"):
+        need_java()
+
+
 def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As is one with a Java that Spark does not take."""
     java = tmp_path / "bin" / "java"
