@@ -32,7 +32,7 @@ def run(block: str, names: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.spark
 def test_the_blocks_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A program, a stream from the latest offsets, files, a table, an ingest: each does what the page says."""
+    """A program, a stream from the latest offsets, files, a table, an ingest: each does what is said."""
     pytest.importorskip("deltalake", reason="needs splashdam[delta]")
     program, latest, files, into_a_table, ingest = BLOCKS
     run(program, {"__name__": "__main__"}, tmp_path)
