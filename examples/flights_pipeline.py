@@ -43,7 +43,7 @@ MASTER = "local[*,4]"
 """All cores; a task whose worker dies, or starts too slowly on a busy machine, is tried again."""
 
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Most of a minute in a new JVM goes to its compilers: without the second one it is done earlier."""
+"""The first compiler alone: what the second one makes faster pays in longer runs than this."""
 
 BROKER = {
     "num_partitions": PARTITIONS,
