@@ -238,7 +238,7 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """Closes what is open and removes it; a file that stays all the same is an orphan, and harmless."""
-        with suppress(OSError, pa.ArrowException):
+        with suppress(OSError, pa.ArrowException, RuntimeError):  # the last for want of a footer
             self._writer.close()
         with suppress(OSError, pa.ArrowException):
             self._sink.close()

@@ -61,6 +61,14 @@ def test_dictionaries_are_for_what_repeats(tmp_path: Path) -> None:
     assert plain == {"value", "offset", "timestamp"}
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told was that a file without an end has no footer."""
+    monkeypatch.setattr(Location, "open_output", lambda *_: pa.OSFile("/dev/full", "wb"))
+    with pytest.raises(OSError, match="No space left on device"):
+        list(write_files(writing(tmp_path), [rows(range(100))]))
+
+
 def test_row_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches become few row groups."""
     monkeypatch.setattr(module, "ROW_GROUP_BYTES", 4_000)
