@@ -174,10 +174,11 @@ def session(
         SystemExit: an interrupt, with the status that a shell expects.
     """
     from splashdam.pipeline.failures import cause_in, is_of_spark
+    from splashdam.pipeline.spark_log import interrupts_unlogged
 
     path, kept = _log_file(log), log is not None
     try:
-        with _started(path, master, memory, settings) as spark:
+        with interrupts_unlogged(), _started(path, master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:
         _end(interrupt)

@@ -198,10 +198,11 @@ def main() -> int:
         print(lacking, file=sys.stderr)
         return CANNOT_RUN
     from splashdam.cli.signals import exit_status, signals_interrupt
+    from splashdam.pipeline.spark_log import interrupts_unlogged
 
     log = arguments.out / "spark.log"
     try:
-        with signals_interrupt():
+        with signals_interrupt(), interrupts_unlogged():
             found = pipeline(arguments, log)
     except KeyboardInterrupt as interrupt:
         print("interrupted", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -39,3 +40,18 @@ def children_log_into(path: str) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(before, _STANDARD_ERROR)
         os.close(before)
+
+
+@contextmanager
+def interrupts_unlogged() -> Iterator[None]:
+    """The bridge to the JVM logs no traceback for Ctrl-C inside; what it logs else is logged."""
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from splashdam.pipeline.spark_log import children_log_into
+from splashdam.pipeline.spark_log import children_log_into, interrupts_unlogged
 
 
 def test_children_write_into_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +29,15 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path, capfd: pytest.CaptureFixtu
         pass
     os.write(2, b"here")
     assert capfd.readouterr().err == "here"
+
+
+def test_ctrl_c_during_a_call_into_the_jvm_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """py4j logs it to the root logger and raises it anyway; its other messages are seen."""
+    with interrupts_unlogged():
+        logging.exception("KeyboardInterrupt while sending command.")
+        logging.error("Unknown command x")
+    logging.error("KeyboardInterrupt while sending command.")
+    assert [record.getMessage() for record in caplog.records] == [
+        "Unknown command x",
+        "KeyboardInterrupt while sending command.",
+    ]
