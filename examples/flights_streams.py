@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,8 +124,10 @@ class Live:
             return True
 
     def stop(self) -> None:
+        """A JVM that has died, perhaps by the signal that ends us, too, is no reason not to end."""
         for query in self.queries:
-            query.stop()
+            with suppress(Exception):
+                query.stop()
 
 
 def _reads(query: StreamingQuery) -> bool:
