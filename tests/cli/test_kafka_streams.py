@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.cli.kafka_streams import TopicStream, table_or_topic, value_format
+from splashdam.cli.kafka_streams import TopicStream, one_place, table_or_topic, value_format
 from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 
@@ -19,12 +19,21 @@ TABLES = {"table_format": "delta", "options": {}}
 
 def test_one_place() -> None:
     """A table or a topic; the sink is not told how readers isolate."""
-    assert table_or_topic("./t", None, "--a and --b", TABLES, KAFKA) == TableOutput("delta", "./t")
-    topic = table_or_topic(None, "t", "--a and --b", TABLES, KAFKA)
+    assert table_or_topic("./t", None, TABLES, KAFKA) == TableOutput("delta", "./t")
+    topic = table_or_topic(None, "t", TABLES, KAFKA)
     assert topic == TopicOutput("t", {"kafka.bootstrap.servers": "localhost:9092"})
-    for table, name in ((None, None), ("./t", "t")):
+
+
+def test_both_places_or_none() -> None:
+    """The command is not begun where it would not know where to."""
+    begun: list[dict[str, str | None]] = []
+    command = one_place("table", "topic", "--a and --b")(lambda **arguments: begun.append(arguments))
+    for table, topic in ((None, None), ("./t", "t")):
         with pytest.raises(click.UsageError, match="--a and --b"):
-            table_or_topic(table, name, "--a and --b", TABLES, KAFKA)
+            command(table=table, topic=topic)
+    assert begun == []
+    command(table="./t", topic=None)
+    assert begun == [{"table": "./t", "topic": None}]
 
 
 def test_schemas(tmp_path: Path) -> None:
