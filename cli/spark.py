@@ -98,7 +98,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--master",
         metavar="URL",
-        help="Spark's master. Default: that of spark-submit, else local[*], all cores of this machine.",
+        help="Spark's master. Default: that of spark-submit, else local[*,4]: all cores of this machine.",
     )
     @click.option(
         "--memory",

@@ -39,7 +39,8 @@ def spark_session(
     Args:
         app_name: what Spark shows.
         master: Spark's master URL; by default what ``spark-submit`` or ``PYSPARK_SUBMIT_ARGS`` says, else
-            ``local[*]``. With ``local…`` the session listens on loopback alone and has no web page.
+            ``local[*,4]``: all cores, four attempts for each task. With ``local…`` the session listens on
+            loopback alone and has no web page.
         memory: the heap of the driver's JVM, where this call starts it; 450 MiB is Spark's least. Under
             ``spark-submit`` it runs already, and ``--driver-memory`` counts.
         settings: more of Spark's settings, which win.
@@ -80,6 +81,6 @@ def settings_of_master(master: str | None, memory: str, environment: Mapping[str
             return {}
         if "--master" in environment.get("PYSPARK_SUBMIT_ARGS", ""):
             return {"spark.driver.memory": memory}
-        master = "local[*]"
+        master = "local[*,4]"  # Spark gives up at once without a second attempt, and workers may start late
     local = _LOCAL if master.startswith("local") else {}
     return {"spark.master": master, "spark.driver.memory": memory, **local}

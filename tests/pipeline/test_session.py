@@ -55,7 +55,7 @@ def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, "local[*]"),
+        ({}, "local[*,4]"),
         ({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, None),
         ({"PYSPARK_GATEWAY_PORT": "4711"}, None),
     ],
