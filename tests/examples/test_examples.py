@@ -44,6 +44,7 @@ ON_SPARK = {
     "flights_delays.py",
     "flights_live.py",
     "flights_picture.py",
+    "flights_streams.py",
     "flights_table.py",
 }
 """Run by tests/pipeline/test_example_programs.py, which has a session."""
