@@ -162,8 +162,7 @@ async def test_too_large_batch_is_split(make_rig, autojump_clock, idempotent):
     )
     async with rig.running():
         futures = [rig.send(b"%02d" % number + b"x" * 98) for number in range(30)]
-        with rig.guard:
-            outcomes = rig.accumulator.begin_flush()
+        outcomes = rig.guard.run(rig.accumulator.begin_flush)
         rig.wakeup.wake()
         assert [await rig.outcome(future) for future in futures] == list(range(30))
         assert all(outcome.done() for outcome in outcomes)
