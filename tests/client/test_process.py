@@ -23,12 +23,11 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
         assert sockets and min(sockets) >= 0
         held, fork = threading.Event(), threading.Event()
 
-        def hold_the_guard():
-            with holding(producer._core.guard):
-                held.set()
-                fork.wait()
+        def stay():
+            held.set()
+            fork.wait()
 
-        holder = threading.Thread(target=hold_the_guard)
+        holder = threading.Thread(target=producer._core.guard.run, args=(stay,))
         holder.start()
         held.wait()
         pid = os.fork()
