@@ -25,6 +25,7 @@ from splashdam.embedded_broker.storage.partition_metadata import format_uuid, ne
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
 START_SECONDS = 60
 _ASK_SECONDS = 2
+_LOOK_SECONDS = 0.1
 TOOL_SECONDS = 120
 _JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _DUMP_LOG = {"3": "kafka.tools.DumpLogSegments"}
@@ -155,6 +156,16 @@ class KafkaBroker:
         if process is not None:
             process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
             process.wait(START_SECONDS)
+
+    def wait_log_start_on_disk(self, partition: str, offset: int) -> None:
+        """Until the directory says where a log begins: a Kafka that runs writes it down once a minute, or as
+        ``log.flush.start.offset.checkpoint.interval.ms`` says."""
+        wanted = f"{partition.replace('-', ' ')} {offset}"
+        path = self.data / "log-start-offset-checkpoint"
+        deadline = time.monotonic() + START_SECONDS
+        while not path.exists() or wanted not in path.read_text().splitlines():
+            assert time.monotonic() < deadline, f"{path} does not say {wanted!r}"
+            time.sleep(_LOOK_SECONDS)
 
     def _write_properties(self) -> Path:
         settings = {**self._properties(), **self._settings}

@@ -92,7 +92,7 @@ def test_restarts_between_decision_and_commit(
         given = options(running.bootstrap_servers, topic=topic, delivery="exactly_once")
         return stream_writer(schema("value binary"), given, False)
 
-    async def dies(*_: object) -> None:
+    def dies(*_: object) -> None:
         raise KafkaError("the driver dies")
 
     messages = [tasks.run(writer(), rows([b"%d" % number]), number, query, 0) for number in range(3)]
@@ -104,6 +104,7 @@ def test_restarts_between_decision_and_commit(
     if kill is not None:
         running.stop(kill=kill)
         running.start()
+    assert len(ask(running.bootstrap_servers, open_transactions)) == len(messages)  # decided, not committed
     replayed = tasks.run(writer(), rows([b"99"]), query=query, batch=0)
     assert replayed.outcome.was_decided
     writer().commit([replayed], 0)
