@@ -101,10 +101,10 @@ def test_restarts_between_decision_and_commit(
         with pytest.raises(KafkaError, match="the driver dies"):
             writer().commit(messages, 0)
     assert values(running, topic) == []
+    assert len(ask(running.bootstrap_servers, open_transactions)) == len(messages)  # decided, not committed
     if kill is not None:
         running.stop(kill=kill)
         running.start()
-    assert len(ask(running.bootstrap_servers, open_transactions)) == len(messages)  # decided, not committed
     replayed = tasks.run(writer(), rows([b"99"]), query=query, batch=0)
     assert replayed.outcome.was_decided
     writer().commit([replayed], 0)
