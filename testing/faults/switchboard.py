@@ -86,7 +86,7 @@ class Switchboard:
     def unhit(self) -> list[Fault | Refusals]:
         """What was set and has happened to nobody, removed or not."""
         with self._lock:
-            present = (*self._faults, *self._refusals)
+            present: tuple[Fault | Refusals, ...] = (*self._faults, *self._refusals)
             return [*self._missed, *(each for each in present if not each.hits)]
 
     def _note_missed(self, removed: Iterable[Fault | Refusals]) -> None:
