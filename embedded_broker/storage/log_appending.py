@@ -9,7 +9,7 @@ from splashdam.embedded_broker.storage.append_checks import check_batch, check_s
 from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog
-from splashdam.embedded_broker.storage.log_flushing import FlushableLog
+from splashdam.embedded_broker.storage.log_flush import FlushableLog
 from splashdam.embedded_broker.storage.log_reading import NO_TIMESTAMP
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
 from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, RememberedBatch

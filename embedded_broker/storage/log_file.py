@@ -7,8 +7,8 @@ is cut off again. Every failure of the file system is a ``KafkaStorageError`` th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
@@ -94,6 +94,7 @@ class LogFile(ABC):
         self.end = end
         self.on_failure: Callable[[KafkaStorageError], None] | None = None
         self._synced_end = end
+        self._cuts = 0
         self._has_torn_tail = False
 
     @property
@@ -150,6 +151,7 @@ class LogFile(ABC):
         except OSError as error:
             raise self._told("truncate", error) from error
         self._has_torn_tail = False
+        self._cuts += 1
         if end != self.end:
             self.end = end
             self._synced_end = -1
@@ -184,6 +186,18 @@ class LogFile(ABC):
     async def sync(self) -> None:
         """As ``sync_now``, without holding up the event loop."""
 
+    @asynccontextmanager
+    async def _sync_under_way(self) -> AsyncIterator[None]:
+        """Around the disk's work in ``sync``: what is written or cut meanwhile waits for the next one."""
+        self.cut_torn_tail()
+        end, cuts = self.end, self._cuts
+        try:
+            yield
+        except OSError as error:
+            raise self._told("sync", error) from error
+        if cuts == self._cuts:
+            self._synced_end = max(self._synced_end, end)  # another call may have come further
+
     @abstractmethod
     def slice(self, position: int, count: int) -> FileSlice:
         """``count`` bytes from ``position``, or as many as there are, independent of this object's life."""
@@ -213,6 +227,7 @@ class LogFile(ABC):
 
     def _give_up_append(self) -> None:
         self._synced_end = -1
+        self._cuts += 1
         try:
             self._truncate_to(self.end)
         except OSError:
