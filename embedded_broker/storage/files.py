@@ -145,7 +145,7 @@ class DiskLogFile(LogFile):
 
     async def sync(self) -> None:
         async with self._sync_under_way():
-            # The thread gets a descriptor of its own: this one may be closed meanwhile, and its number reused.
+            # The thread gets a descriptor of its own: this one may be closed meanwhile, its number reused.
             descriptor = os.dup(self._descriptor)
             try:
                 await trio.to_thread.run_sync(os.fdatasync, descriptor)
