@@ -113,7 +113,7 @@ def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
 
 @behaviour(SPEAK)
 def an_election_nobody_needs_names_its_topics(run: Run) -> None:
-    """Of all partitions: each topic, and none of its partitions. An unknown kind: each partition asked for."""
+    """Of all partitions: each topic without partitions. Of an unknown kind: each partition asked for."""
     topic = run.topic()
     with leader_of(run, topic) as talk:
         everything = talk.ask(ElectLeadersRequest(topic_partitions=None, timeout_ms=5_000), 2)
