@@ -281,7 +281,7 @@ class Broker:
             KafkaStorageError: the disk refuses, or nobody can say who may do what.
         """
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
-            self.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
+            self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)
