@@ -18,6 +18,7 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
 from splashdam.client.load_aware import LoadAwareDraw
+from splashdam.client.lookup import Doubts
 from splashdam.client.numbers import check_timestamp_ms
 from splashdam.client.partitioners import (
     DefaultPartitioner,
@@ -63,6 +64,7 @@ class RecordIntake:
         tally: counts what callers wait for.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
+        doubts: topics whose number of partitions ``send_nowait`` has doubted.
         transaction: changes when a transaction ends; a record that waited longer is not taken.
         between: the ``refuse`` of a transactional producer without a transaction.
     """
@@ -86,6 +88,7 @@ class RecordIntake:
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self.transaction = 0
+        self.doubts = Doubts()
         self.between: Callable[[], BaseException] | None = None
         self.tally = CallerTally(settings.metrics_num_samples)
         self._refuse: Callable[[], BaseException] | None = None
