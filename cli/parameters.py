@@ -17,6 +17,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
+DEFAULT_TIMEOUT_SECONDS = 10.0
+"""Of every command that talks to a cluster; one that answers later than that is not worth waiting for."""
+
 
 def topic_argument(command: Command) -> Command:
     """``TOPIC``: a name that Kafka would accept."""
@@ -54,6 +57,19 @@ def bootstrap_servers_option(command: Command) -> Command:
         default=DEFAULT_BOOTSTRAP_SERVERS,
         show_default=True,
         help="Brokers to start from, or embedded:DIR for a broker of one's own on a directory.",
+    )(command)
+
+
+def timeout_option(command: Command) -> Command:
+    """``--timeout``: how long the cluster may keep a command waiting; the command gets ``timeout_seconds``."""
+    return click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(0, 86_400, min_open=True),
+        metavar="SECONDS",
+        default=DEFAULT_TIMEOUT_SECONDS,
+        show_default=True,
+        help="How long to wait for an answer of the cluster before giving up.",
     )(command)
 
 

@@ -19,6 +19,7 @@ from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
     property_option,
+    timeout_option,
     topic_argument,
 )
 from splashdam.cli.rendering import FORMATS, Render
@@ -28,9 +29,6 @@ from splashdam.model.values import IsolationLevel
 from splashdam.net.clock import SystemClock
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.fetching import FetchedPartition
-
-SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
-"""A broker that is away for longer ends the reading with a message."""
 
 
 @click.command(short_help="Write the records of a topic to standard output.")
@@ -65,6 +63,7 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
 )
 @config_option("client")
 @property_option("client")
+@timeout_option
 def tail(
     *,
     topic: str,
@@ -77,6 +76,7 @@ def tail(
     format_name: str,
     config: Path | None,
     properties: dict[str, str],
+    timeout_seconds: float,
 ) -> None:
     """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
 
@@ -92,7 +92,8 @@ def tail(
         output=standard_output(),
     )
     try:
-        with failures_reported(), named_cluster(bootstrap_servers, config, properties) as cluster:
+        named = named_cluster(bootstrap_servers, config, properties, timeout_seconds)
+        with failures_reported(), named as cluster:
             trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
@@ -113,7 +114,13 @@ def _forget_output() -> None:
 
 
 async def _read(reading: Reading, cluster: Cluster, isolation_level: IsolationLevel) -> None:
-    settings = attrs.evolve(SETTINGS, isolation_level=isolation_level)
+    settings = FetchSettings(
+        client_id="splashdam-tail",
+        timeout_ms=cluster.timeout_ms,
+        request_timeout_ms=cluster.timeout_ms,
+        awaits_first_broker=False,
+        isolation_level=isolation_level,
+    )
     async with open_fetch_client(
         cluster.addresses,
         connect=cluster.connect,
