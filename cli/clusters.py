@@ -18,6 +18,7 @@ from splashdam.cli.parameters import (
     config_option,
     property_option,
     read_properties,
+    settled_servers,
     timeout_option,
 )
 from splashdam.client.local import ADDRESS, Lease, local_address
@@ -84,21 +85,19 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def named_cluster(
-    bootstrap_servers: str, config: Path | None, properties: Mapping[str, str], timeout_seconds: float
+    bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
 ) -> Iterator[Cluster]:
     """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``.
 
     Args:
         bootstrap_servers: as the option says.
-        config: a file with more settings.
-        properties: settings that win over those of the file.
+        properties: more settings, by Kafka's names.
         timeout_seconds: how long an answer may take.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
     """
-    given = {} if config is None else read_properties(config)
-    options = options_from_properties({**given, **properties})
+    options = options_from_properties(properties)
     options["bootstrap_servers"] = bootstrap_servers
     settings = producer_settings(options)
     local = local_address(settings.bootstrap_servers)
@@ -135,9 +134,12 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if "configs" in arguments:
             _refuse_topic_configs(properties)
-        named = named_cluster(bootstrap_servers, config, properties, timeout_seconds)
-        with failures_reported(), named as cluster:
-            command(cluster, **arguments)
+        with failures_reported():
+            given = {} if config is None else read_properties(config)
+            bootstrap_servers = settled_servers(properties, given)
+            settings = {**given, **properties}
+            with named_cluster(bootstrap_servers, settings, timeout_seconds) as cluster:
+                command(cluster, **arguments)
 
     return run
 

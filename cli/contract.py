@@ -13,7 +13,7 @@ import click
 
 from splashdam.cli.clusters import named_cluster
 from splashdam.cli.failures import failures_reported
-from splashdam.cli.parameters import timeout_option
+from splashdam.cli.parameters import exclusive, timeout_option
 from splashdam.cli.streams import is_terminal, standard_output
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ _WIDTH = 240
 )
 @click.option("--list", "is_list", is_flag=True, help="Say what is promised, and touch no cluster.")
 @timeout_option
+@exclusive("wanted", "all_clients")
+@exclusive("is_list", "bootstrap")
+@exclusive("is_list", "markdown")
 def contract(
     *,
     bootstrap: str | None,
@@ -89,7 +92,7 @@ def contract(
     if not makers:
         raise click.ClickException("none of these clients is to be had here")
     with failures_reported(), _cluster(bootstrap) as address:
-        with named_cluster(address, None, {}, timeout_seconds) as cluster:
+        with named_cluster(address, {}, timeout_seconds) as cluster:
             cluster.check()  # so that a cluster that is not there is one message, not one for each behaviour
         helper = SplashdamClient(address)
         with lined_up(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:

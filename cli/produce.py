@@ -11,12 +11,12 @@ from threading import Timer
 
 import attrs
 import click
-from click.core import ParameterSource
 
 from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
+    is_given,
     property_option,
     read_properties,
     settled_properties,
@@ -103,7 +103,7 @@ def produce(
 
 def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
     """``--timeout`` is the producer's ``max.block.ms``; what was taken has ``delivery.timeout.ms``."""
-    given = context.get_parameter_source("timeout_seconds") is not ParameterSource.DEFAULT
+    given = is_given(context, "timeout_seconds")
     if given and "max.block.ms" in properties:
         raise click.UsageError(f"--timeout contradicts -X max.block.ms={properties['max.block.ms']}", context)
     properties.setdefault("max.block.ms", str(max(1, round(timeout_seconds * 1000))))

@@ -24,6 +24,7 @@ from splashdam.cli.parameters import (
     config_option,
     property_option,
     read_properties,
+    settled_servers,
     timeout_option,
 )
 from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
@@ -56,21 +57,21 @@ def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(
         *args: Any,
-        bootstrap_servers: str,
         config: Path | None,
         properties: dict[str, str],
         timeout_seconds: float,
         **arguments: Any,
     ) -> None:
+        arguments.pop("bootstrap_servers")
         with failures_reported(), ExitStack() as opened:
             given = {} if config is None else read_properties(config)
-            servers = opened.enter_context(_reachable(bootstrap_servers))
+            servers = opened.enter_context(_reachable(settled_servers(properties, given)))
             of_connections = {
                 name: value
                 for name, value in {**given, **properties}.items()
                 if name.startswith(("security.", "ssl.", "sasl."))
             }
-            with named_cluster(servers, None, of_connections, timeout_seconds) as cluster:
+            with named_cluster(servers, of_connections, timeout_seconds) as cluster:
                 cluster.check(_topics_read(arguments))  # a session takes many times as long to start
             kafka = {f"kafka.{name}": value for name, value in {**given, **properties}.items()}
             command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)

@@ -19,6 +19,8 @@ from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
     property_option,
+    read_properties,
+    settled_servers,
     timeout_option,
     topic_argument,
 )
@@ -67,7 +69,6 @@ from splashdam.net.fetching import FetchedPartition
 def tail(
     *,
     topic: str,
-    bootstrap_servers: str,
     from_beginning: bool,
     partitions: Sequence[int],
     max_messages: int | None,
@@ -77,6 +78,7 @@ def tail(
     config: Path | None,
     properties: dict[str, str],
     timeout_seconds: float,
+    **_options: str,
 ) -> None:
     """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
 
@@ -92,9 +94,11 @@ def tail(
         output=standard_output(),
     )
     try:
-        named = named_cluster(bootstrap_servers, config, properties, timeout_seconds)
-        with failures_reported(), named as cluster:
-            trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
+        with failures_reported():
+            given = {} if config is None else read_properties(config)
+            servers = settled_servers(properties, given)
+            with named_cluster(servers, {**given, **properties}, timeout_seconds) as cluster:
+                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:

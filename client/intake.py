@@ -310,7 +310,11 @@ class RecordIntake:
     def last_failure(self) -> str:
         """Why the cluster did not answer, as far as that is known."""
         reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
-        return "; ".join(reasons) or "no connection has failed, but what was asked is not answered"
+        if reasons:
+            return "; ".join(reasons)
+        silent = self.metadata.silent()
+        by_whom = f" by {silent}" if silent else ""
+        return f"no connection has failed, but what was asked is not answered{by_whom}"
 
     def close_plugins(self) -> None:
         """Calls ``close`` of serializers and interceptors that have one; what they raise is logged."""

@@ -131,6 +131,11 @@ class LinkDirectory:
             if left_ms > 0
         )
 
+    def silent(self) -> str:
+        """Which brokers are being connected to, or have not said what they speak. Any thread may ask."""
+        links = list(self._links.values())
+        return ", ".join(str(link.node) for link in links if link.state is LinkState.CONNECTING)
+
     def close_idle(self, now_ms: float) -> float:
         """Closes connections that nobody used for long.
 

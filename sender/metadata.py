@@ -45,6 +45,7 @@ class Metadata:
     Attributes:
         cluster: the present snapshot; another object after every answer.
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
+        silent: names the brokers that have not answered at all yet; empty if none.
         obstacle: says what keeps open connections from being used now; empty if nothing does.
         updated_at_ms: when ``cluster`` was replaced; infinity before the first answer.
         questions: how many were sent; see ``shown_since``.
@@ -70,6 +71,7 @@ class Metadata:
         self.refusals = 0
         self.on_change: Callable[[], None] = lambda: None
         self.obstacle: Callable[[], str] = str
+        self.silent: Callable[[], str] = str
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
