@@ -127,7 +127,7 @@ class StraightProduce:
                 enrol(self._broker, None, batch, log, version)
             base_offset, _, appended_ms, start_offset, _ = append_batch(log, batch, self._broker)
         except BrokerResponseError as error:
-            return _refusal(form, error, correlation_id)
+            return _refusal(form, error, correlation_id, self._broker)
         return [form.answer(correlation_id, base_offset, appended_ms, start_offset)]
 
     def _of_other_size(
@@ -153,10 +153,12 @@ class StraightProduce:
         self._forms.add(form)
 
 
-def _refusal(form: ProduceForm, error: BrokerResponseError, correlation_id: int) -> list[Part]:
+def _refusal(
+    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: Broker
+) -> list[Part]:
     topic, partition = form.topic_partition
     answer = PartitionProduceResponse(index=partition)
-    refuse(answer, form.topic_partition, error)
+    refuse(answer, form.topic_partition, error, broker)
     topic_response = TopicProduceResponse(
         name=topic, topic_id=form.topic_id or bytes(16), partition_responses=[answer]
     )
