@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from splashdam.cli.clusters import named_cluster
 from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
     Command,
@@ -23,6 +24,8 @@ from splashdam.cli.parameters import (
     config_option,
     property_option,
     read_properties,
+    settled_servers,
+    timeout_option,
 )
 from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
 
@@ -50,17 +53,37 @@ def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
     @bootstrap_servers_option
     @config_option("client")
     @property_option("client")
+    @timeout_option
     @wraps(command)
     def run(
-        *args: Any, bootstrap_servers: str, config: Path | None, properties: dict[str, str], **arguments: Any
+        *args: Any,
+        config: Path | None,
+        properties: dict[str, str],
+        timeout_seconds: float,
+        **arguments: Any,
     ) -> None:
+        arguments.pop("bootstrap_servers")
         with failures_reported(), ExitStack() as opened:
             given = {} if config is None else read_properties(config)
-            servers = opened.enter_context(_reachable(bootstrap_servers))
+            servers = opened.enter_context(_reachable(settled_servers(properties, given)))
+            of_connections = {
+                name: value
+                for name, value in {**given, **properties}.items()
+                if name.startswith(("security.", "ssl.", "sasl."))
+            }
+            with named_cluster(servers, of_connections, timeout_seconds) as cluster:
+                cluster.check(_topics_read(arguments))  # a session takes many times as long to start
             kafka = {f"kafka.{name}": value for name, value in {**given, **properties}.items()}
             command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
 
     return run
+
+
+def _topics_read(arguments: Mapping[str, Any]) -> list[str]:
+    """The topics that have to be there, by the arguments of a pipeline."""
+    stream = arguments.get("stream")
+    texts = (arguments.get("topics"), getattr(stream, "topics", None), arguments.get("topic"))
+    return [name.strip() for text in texts if text for name in text.split(",") if name.strip()]
 
 
 @contextmanager
