@@ -105,7 +105,7 @@ def _partition(
         if answer.low_watermark > 0:  # one that an earlier request moved may not be kept yet
             kept.append((log, answer))
         if answer.low_watermark > before:
-            context.broker.parking.changed(topic_partition)
+            context.broker.log_start_moved(topic_partition)
     except BrokerResponseError as error:
         answer.error_code = error.code
     return answer

@@ -64,6 +64,7 @@ class LogManager:
         settings_for: makes a log's settings of its topic's options.
         cleaner: compacts the logs of topics that want it.
         files: the file system.
+        on_log_start: is told of logs that begin later now, since old segments went.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
+        self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
         self.files = self.directories.files
         self.cleaner = LogCleaner(self.files, settings, self.checkpoints.cleaner_offsets)
