@@ -85,7 +85,7 @@ class ChangeLog:
                 if self._file.end:
                     self._file.truncate(0)
                 lines.insert(0, _line({"generation": self._generation}))
-            self._file.append(lines)
+            self._file.append((b"".join(lines),))  # of pieces the system takes a thousand at most
             self._file.sync_now()
             if is_new:
                 self._files.sync_directory(self._path.rpartition("/")[0])

@@ -109,6 +109,15 @@ class IndexFile:
             self._kept_back = b""
         return None if self._file is None or self._file.is_synced else self._file
 
+    def mark_unsynced(self) -> None:
+        """Says of what the file holds that it may not be on stable storage.
+
+        Raises:
+            KafkaStorageError: the file cannot be opened.
+        """
+        if self.size_bytes:
+            self._open().mark_unsynced()
+
     def discard(self) -> None:
         """Gives the file back for good: what is not on stable storage need never be."""
         self._kept_back = self._surplus = b""
