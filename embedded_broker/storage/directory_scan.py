@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log_file import linked
 from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME, read_topic_id
 from splashdam.embedded_broker.storage.segment import LOG
 from splashdam.embedded_broker.storage.topic_names import (
@@ -54,6 +55,7 @@ def find_partitions(
             if not any(each.startswith(f"{path}/") for each in roots):
                 _logger.warning("%s is no partition of a topic; it is left alone", path)
             continue
+        refuse_link(files, path)
         found[topic_partition] = path
     return found
 
@@ -92,8 +94,19 @@ def refuse_taken_directories(files: Files, root: str, partitions: Collection[Top
     """
     for topic_partition in partitions:
         path = f"{root}/{topic_partition}"
+        refuse_link(files, path)
         if files.list_directory(path):
             raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
+
+
+def refuse_link(files: Files, path: str) -> None:
+    """Keeps the broker out of a directory that lies elsewhere.
+
+    Raises:
+        KafkaStorageError: it is a symbolic link.
+    """
+    if files.is_link(path):
+        raise linked(path)
 
 
 def _is_known(topic_partition: TopicPartition, topics: Mapping[str, Topic]) -> bool:

@@ -6,6 +6,7 @@ is cut off again. Every failure of the file system is a ``KafkaStorageError`` th
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,17 @@ from splashdam.model.values import Buffer
 
 def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     """The one form in which failures of the file system are told."""
+    if error.errno == errno.ELOOP:
+        return linked(path)
     return KafkaStorageError(f"could not {action} {path}: {error.strerror or error}")
+
+
+def linked(path: str) -> KafkaStorageError:
+    """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
+    return KafkaStorageError(
+        f"{path} is a symbolic link, and none is followed inside a data directory; move what it points to "
+        "there, or name another directory in log.dirs"
+    )
 
 
 def unusable_file(path: str, reason: str) -> KafkaStorageError:

@@ -17,7 +17,7 @@ import trio
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
-from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
+from splashdam.embedded_broker.storage.directory_scan import refuse_link, refuse_taken_directories
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.housekeeping import Housekeeping
 from splashdam.embedded_broker.storage.log import Log
@@ -226,6 +226,7 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
     ) -> None:
         path = f"{directory.root}/{topic_partition}"
+        refuse_link(self.files, path)
         self.files.make_directory(path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
         write_topic_id(self.files, path, topic_id, sync=False)
