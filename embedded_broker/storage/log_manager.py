@@ -34,6 +34,7 @@ from splashdam.embedded_broker.storage.topic_directories import put_aside, remov
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
@@ -199,7 +200,7 @@ class LogManager:
             KafkaStorageError: the disk refuses; the next start finishes what was begun.
         """
         if name not in self.topics:
-            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
         self.offline.forget(self.topics[name])
         self.registry.begin_deletion(name)
         self.abandon_logs(each for each in self.logs if each.topic == name)
