@@ -60,23 +60,27 @@ def find_partitions(
     return found
 
 
-def topic_ids(files: Files, partitions: Mapping[TopicPartition, str]) -> dict[str, bytes]:
-    """The id of each topic as its partitions have it; topics without any are left out.
+def topic_ids(
+    files: Files, partitions: Mapping[TopicPartition, str]
+) -> tuple[dict[str, bytes], set[TopicPartition]]:
+    """The id of each topic as its partitions have it, topics without any left out; and who says none.
 
     Raises:
         KafkaStorageError: partitions of one topic have different ids.
     """
     ids: dict[str, bytes] = {}
+    without_id: set[TopicPartition] = set()
     for topic_partition, directory in sorted(partitions.items()):
         topic_id = read_topic_id(files, directory)
         if topic_id is None:
+            without_id.add(topic_partition)
             continue
         if ids.setdefault(topic_partition.topic, topic_id) != topic_id:
             raise KafkaStorageError(
                 f"{directory} belongs to another topic {topic_partition.topic!r} than its neighbours: "
                 f"their {FILE_NAME} files differ"
             )
-    return ids
+    return ids, without_id
 
 
 def remove_deleted(files: Files, root: str) -> None:

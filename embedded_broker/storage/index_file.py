@@ -71,8 +71,10 @@ class IndexFile:
         if entry_count:
             self.settle()
         self._kept_back = self._surplus = b""
-        if self._file is None and self._size_bytes == entry_count * self._entry_bytes:
-            return
+        if self._file is None:
+            size_bytes = self._size_bytes if entry_count else self.size_bytes
+            if size_bytes == entry_count * self._entry_bytes:
+                return
         file = self._open()
         if file.end != entry_count * self._entry_bytes:
             file.truncate(entry_count * self._entry_bytes)
