@@ -121,12 +121,13 @@ class Broker:
         self.logs = logs
         self.disk_troubles = DiskTroubles(clock)
         self.parking = FetchParking()
-        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
         self.attention = Attention(self.parking, own_loop)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         logs.offline.on_offline = self.lose
+        logs.on_log_start = self.log_start_moved
         self.replicas: TakesReplicaFetches = NoReplicas()
         self._membership = membership
         if membership is not None:
@@ -260,6 +261,11 @@ class Broker:
             self.parking.changed(topic_partition)
         if self._membership is not None:
             self._nursery.start_soon(self._let_others_lead, self._membership.controller, partitions)
+
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """A log begins later than before: who waits for it and who replicates it is told."""
+        self.parking.changed(topic_partition)
+        self.replicas.log_start_moved(topic_partition)
 
     async def _let_others_lead(self, controller: Controller, lost: list[TopicPartition]) -> None:
         """In a turn of its own: the disk may have failed in the middle of anything."""

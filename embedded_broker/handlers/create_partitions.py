@@ -9,6 +9,7 @@ from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -40,7 +41,7 @@ def create_partitions(request: CreatePartitionsRequest, context: RequestContext)
 def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
     topic = context.broker.topics.get(asked.name)
     if topic is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {asked.name!r}")
+        raise UnknownTopicOrPartitionError(f"there is no topic {quoted(asked.name)}")
     new = asked.count - len(topic.partitions)
     if new > MAX_PARTITIONS:
         raise error_for(

@@ -19,6 +19,7 @@ from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -92,7 +93,7 @@ def _partition(
     )
     try:
         if topic_partition.topic in INTERNAL_TOPICS:
-            raise InvalidTopicError(f"records of the internal topic {topic_partition.topic!r} stay")
+            raise InvalidTopicError(f"records of the internal topic {quoted(topic_partition.topic)} stay")
         log = leader_log(context.broker, topic_partition)
         if not options_of(log).is_deleted:
             raise error_for(
@@ -105,7 +106,7 @@ def _partition(
         if answer.low_watermark > 0:  # one that an earlier request moved may not be kept yet
             kept.append((log, answer))
         if answer.low_watermark > before:
-            context.broker.parking.changed(topic_partition)
+            context.broker.log_start_moved(topic_partition)
     except BrokerResponseError as error:
         answer.error_code = error.code
     return answer

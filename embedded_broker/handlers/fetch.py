@@ -26,7 +26,6 @@ from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
 from splashdam.embedded_broker.registry import Parked, RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
-from splashdam.model.options import MAX_LONG
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -66,12 +65,14 @@ async def _wait_and_read(
 ) -> FetchResponse:
     """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
     reading = FetchReading(asked, limits, context, is_repeat=True)
-    where = [each.topic_partition for each in asked.partitions if each.topic_partition is not None]
-    wants_high_watermark = any(each.asked.high_watermark != MAX_LONG for each in asked.partitions)
     with (
         FetchWaiter(
-            context.broker.parking, where, limits.isolation, wants_high_watermark=wants_high_watermark
+            context.broker.parking,
+            asked.waited_for(),
+            limits.isolation,
+            wants_high_watermark=asked.wants_high_watermark,
         ) as waiter,
+        asked.parked(waiter),
         trio.move_on_after(max_wait_ms / 1000),
     ):
         while not reading.read():

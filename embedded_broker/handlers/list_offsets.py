@@ -25,6 +25,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -88,7 +89,7 @@ def _partition(
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         if is_repeated:
-            raise InvalidRequestError(f"{topic_partition} is asked about more than once")
+            raise InvalidRequestError(f"{quoted(str(topic_partition))} is asked about more than once")
         find_log = hosted_log if request.replica_id == _DEBUGGER else leader_log
         log = find_log(context.broker, topic_partition)
         check_leader_epoch(log, asked.current_leader_epoch)

@@ -42,6 +42,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
@@ -355,5 +356,7 @@ def _answer(
         for answer in topic.partition_responses:
             if answer.error_code:
                 where = f"{topic.name}-{answer.index}"
-                raise CloseConnectionError(f"{where}, acks=0: {answer.error_code} {answer.error_message}")
+                raise CloseConnectionError(
+                    f"{quoted(where)}, acks=0: {answer.error_code} {answer.error_message}"
+                )
     return None
