@@ -8,12 +8,12 @@ every batch stays as its producer packed it).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
+
+import attrs
 
 from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
 from splashdam.embedded_broker.topic_configs import TopicSettings
-from splashdam.embedded_broker.turns import Work
 from splashdam.model.broker_errors import InvalidRecordError, UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer
@@ -54,52 +54,64 @@ def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
     return not settings.looks_at_records and settings.compression_type == "producer"
 
 
-def admission(batch: Buffer, settings: TopicSettings, now_ms: int) -> Work[Admitted]:
-    """What has to be done with a batch that is not taken as it is.
+@attrs.frozen
+class Admission:
+    """What has to be done with a batch that is not taken as it is; a `turns.Work`.
 
-    The work raises BrokerResponseError where the log would refuse the batch, or a codec's library is missing.
-
-    Args:
+    Attributes:
         batch: one batch as a producer sent it; it stays as it is until the work is done.
         settings: of the topic.
         now_ms: wall clock, milliseconds since the epoch.
+        size_bytes: see `turns.Work`.
+        most_bytes: likewise.
     """
-    factor = _packing_factor(batch, settings)
-    body = memoryview(batch)[HEADER_BYTES:]
-    codec = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if len(body) else 0
-    return Work(
-        likely_unpacked_bytes(codec, body) * factor,
-        partial(_admit, batch, settings, now_ms, factor),
-        most_unpacked_bytes(codec, body),
-    )
+
+    batch: Buffer
+    settings: TopicSettings
+    now_ms: int
+    size_bytes: int
+    most_bytes: int
+
+    @classmethod
+    def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
+        """That of a batch with a whole header."""
+        body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
+        return cls(batch, settings, now_ms, size_bytes, most_unpacked_bytes(codec, body))
+
+    def do(self, max_bytes: int) -> Admitted:
+        """Checks and packs.
+
+        Raises:
+            BrokerResponseError: the log would refuse the batch, or a codec's library is missing.
+            OverLimitError: the limit is below the usual one, and does not do.
+        """
+        is_last_try = max_bytes >= MAX_DECOMPRESSED_BYTES
+        if not is_last_try:
+            max_bytes //= _packing_factor(self.batch, self.settings)
+        try:
+            header = check_batch(self.batch, self.settings, self.now_ms, max_bytes=max_bytes)
+            return _with_topic_codec(self.batch, header, self.settings, max_bytes)
+        except OverLimitError as error:
+            if not is_last_try:
+                raise
+            raise InvalidRecordError(str(error)) from error
 
 
 def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     name = settings.compression_type
-    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if len(batch) >= HEADER_BYTES else 0
+    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
         return 1
     is_slow = name == "zstd" and settings.compression_zstd_level >= _FIRST_SLOW_ZSTD_LEVEL
     return _SLOW_PACKING_FACTOR if is_slow else _PACKING_FACTOR
 
 
-def _admit(batch: Buffer, settings: TopicSettings, now_ms: int, factor: int, most_bytes: int) -> Admitted:
-    """Checks and packs; `OverLimitError` where a limit below the usual one does not do."""
-    max_bytes = most_bytes if most_bytes >= MAX_DECOMPRESSED_BYTES else most_bytes // factor
-    try:
-        header = check_batch(batch, settings, now_ms, max_bytes=max_bytes)
-        if settings.compression_type != "producer":
-            return _with_topic_codec(batch, header, settings, max_bytes)
-    except OverLimitError as error:
-        if max_bytes < MAX_DECOMPRESSED_BYTES:
-            raise
-        raise InvalidRecordError(str(error)) from error
-    return Admitted(batch, header, settings)
-
-
 def _with_topic_codec(
     batch: Buffer, header: BatchHeader, settings: TopicSettings, max_bytes: int
 ) -> Admitted:
+    if settings.compression_type == "producer":
+        return Admitted(batch, header, settings)
     try:
         compression = _compression_of(settings)
         if header.codec is compression.codec:
