@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import trio
 
@@ -141,10 +141,10 @@ class Turns:
     def answer(self, steps: Steps[Answer]) -> Answer:
         """The answer of a handler that is a generator: at once, where it needs no more than this turn."""
         try:
-            due = self._go_on(steps, partial(next, steps))
+            stop = self._go_on(steps, partial(next, steps))
         except StopIteration as done:
             return cast("Answer", done.value)
-        return Parked(partial(self._finish, steps, due))
+        return Parked(partial(self._finish, steps, stop))
 
     async def finish(self, steps: Steps[Answer]) -> Response | None:
         """As ``answer``, and waits for it."""
@@ -153,50 +153,65 @@ class Turns:
     async def finish_steps(self, steps: Steps[T]) -> T:
         """What a generator returns, after as many turns as it takes."""
         try:
-            due = self._go_on(steps, partial(next, steps))
+            stop = self._go_on(steps, partial(next, steps))
         except StopIteration as done:
             return cast("T", done.value)
-        return await self._rest(steps, due)
+        return await self._rest(steps, stop)
 
-    def _go_on(self, steps: Steps[Any], step: Callable[[], Work[Any] | None]) -> Work[Any] | None:
-        """Steps until the turn is over (None) or one has to be done beside the loop; or StopIteration."""
+    def _go_on(self, steps: Steps[Any], step: Callable[[], Work[Any] | None]) -> _Stop:
+        """Steps until the turn is over or one has to be done beside the loop; StopIteration at their end."""
         while True:
             due = step()
             if due is None:
                 self.left -= 1
-                if self.left <= 0:
-                    return None
+            if self.left <= 0:
+                return _Stop(due)
+            if due is None:
                 step = partial(next, steps)
                 continue
             try:
                 done = self.attempt(due)
             except OverLimitError:
-                return due
+                return _Stop(due, is_heavy=True)
             except Exception as error:
                 step = partial(steps.throw, error)
             else:
                 step = partial(steps.send, done)
 
-    async def _finish(self, steps: Steps[Answer], due: Work[Any] | None) -> Response | None:
-        return await _waited(await self._rest(steps, due))
+    async def _finish(self, steps: Steps[Answer], stop: _Stop) -> Response | None:
+        return await _waited(await self._rest(steps, stop))
 
-    async def _rest(self, steps: Steps[T], due: Work[Any] | None) -> T:
+    async def _rest(self, steps: Steps[T], stop: _Stop) -> T:
         try:
             while True:
+                due, is_heavy = stop
                 step: Callable[[], Work[Any] | None] = partial(next, steps)
-                if due is None:
-                    await trio.lowlevel.checkpoint()
-                else:
+                if is_heavy and due is not None:
                     try:
                         step = partial(steps.send, await self.do_beside(due))
                     except Exception as error:
                         step = partial(steps.throw, error)
+                else:
+                    await trio.lowlevel.checkpoint()
+                    if due is not None:
+                        step = partial(_still, due)
                 self.begin()
-                due = self._go_on(steps, step)
+                stop = self._go_on(steps, step)
         except StopIteration as done:
             return cast("T", done.value)
         finally:
             steps.close()
+
+
+class _Stop(NamedTuple):
+    """Where the steps of a turn ended."""
+
+    due: Work[Any] | None
+    is_heavy: bool = False
+
+
+def _still(due: Work[Any]) -> Work[Any]:
+    return due
 
 
 async def _waited(answer: Answer) -> Response | None:
