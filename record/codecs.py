@@ -31,6 +31,7 @@ _SNAPPY_BEST_OUT, _SNAPPY_BEST_IN = 64, 3
 _FIRST_CHUNK_BYTES, _LARGEST_CHUNK_BYTES = 1 << 16, 1 << 22
 
 _ZSTD_BLOCK_BYTES = 128 * 1024
+_ZSTD_DESCRIPTOR_AT = 4
 _ZSTD_LARGEST_HEADER = 18
 _ZSTD_UNKNOWN_SIZE = (1 << 64) - 1
 
@@ -271,10 +272,11 @@ def zstd_claim(data: Buffer) -> int:
     Told from the descriptor and the field it announces, as in RFC 8878, 3.1.1.1.
     """
     head = bytes(memoryview(data)[:_ZSTD_LARGEST_HEADER])
-    if len(head) < _ZSTD_LARGEST_HEADER:
+    if len(head) <= _ZSTD_DESCRIPTOR_AT:
         return 0
-    flag, is_single = head[4] >> 6, head[4] >> 5 & 1
-    start = 5 + (not is_single) + (0, 1, 2, 4)[head[4] & 3]
+    descriptor = head[_ZSTD_DESCRIPTOR_AT]
+    flag, is_single = descriptor >> 6, descriptor >> 5 & 1
+    start = _ZSTD_DESCRIPTOR_AT + 1 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
     size = (is_single, 2, 4, 8)[flag]
     return int.from_bytes(head[start : start + size], "little") + (256 if size == 2 else 0)
 
