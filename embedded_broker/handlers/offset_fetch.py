@@ -42,11 +42,9 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[
         answer = OffsetFetchResponse()
         for each in request.groups:
             yield None
-            answer.groups.append(_group_answer(each, request.require_stable, context))
-            partitions = sum(len(topic.partitions) for topic in answer.groups[-1].topics)
-            context.broker.turns.spend(partitions // _PARTITIONS_IN_A_UNIT)
+            answer.groups.append((yield from _group_answer(each, request.require_stable, context)))
         return answer
-    code, topics = _found(request.group_id, request.topics, request.require_stable, context)
+    code, topics = yield from _found(request.group_id, request.topics, request.require_stable, context)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -70,7 +68,7 @@ class _Offset(NamedTuple):
 
 def _group_answer(
     asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     topics, by_id = asked.topics, context.broker.topics.by_id
     unknown: list[OffsetFetchRequestTopics] = []
     if context.version >= _FIRST_TOPIC_ID_VERSION:
@@ -80,7 +78,7 @@ def _group_answer(
             known = by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     member = Member(asked.member_epoch, asked.member_id or "")
-    code, found = _found(asked.group_id, topics, require_stable, context, member)
+    code, found = yield from _found(asked.group_id, topics, require_stable, context, member)
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     for name, partitions in found.items():
         known = context.broker.topics.get(name)
@@ -106,7 +104,7 @@ def _found(
     require_stable: bool,
     context: RequestContext,
     member: Member = NOBODY,
-) -> tuple[int, dict[str, list[_Offset]]]:
+) -> Steps[tuple[int, dict[str, list[_Offset]]]]:
     """A code for the whole group, and offsets by topic."""
     try:
         group = context.broker.groups.find(group_id)
@@ -126,7 +124,9 @@ def _found(
     else:
         wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
     topics: dict[str, list[_Offset]] = {}
-    for topic_partition in wanted:
+    for number, topic_partition in enumerate(wanted):
+        if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
+            yield None
         offset = _offset_of(group, topic_partition, require_stable)
         topics.setdefault(topic_partition.topic, []).append(offset)
     return ErrorCode.NONE, topics
