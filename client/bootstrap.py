@@ -51,8 +51,7 @@ class BootstrapWait:
             raise NoBrokersAvailable(
                 f"no broker has answered within {self._timeout_ms:g} ms: {intake.last_failure()}"
             ) from metadata.last_error
-        with intake.guard.lock:
-            metadata.request_brokers(now_ms)
+        intake.guard.run(metadata.request_brokers, now_ms)
         intake.wake()
         self.waits_for = MetadataWait(intake, cluster, self._refusals, accepted=False)
         return None

@@ -163,10 +163,12 @@ class BulkSend:
         guard = self._intake.guard
         if guard.interrupted():
             return False
-        with guard.lock:
+
+        def append() -> int:
             places.begin(0, lane)
-            end = records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
-        return end > row
+            return records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
+
+        return guard.run(append) > row
 
     def _spread(self, records: BulkRecords, route: TopicRoute, row: int) -> bool:
         places = self._places
@@ -176,10 +178,9 @@ class BulkSend:
         guard = self._intake.guard
         if guard.interrupted():
             return False
-        with guard.lock:
-            end = records.spread(
-                route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
-            )
+        end = guard.run(
+            records.spread, route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
+        )
         if end > row:
             return True
         slot = memoryview(slots).cast("H")[places.count]

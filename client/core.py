@@ -17,7 +17,7 @@ from splashdam.client import process
 from splashdam.client.connecting import TrackedConnect
 from splashdam.client.emptying import Emptying
 from splashdam.client.errands import Errands
-from splashdam.client.guard import Guard
+from splashdam.client.guard import make_guard
 from splashdam.client.handover import HandOver
 from splashdam.client.intake import RecordIntake
 from splashdam.client.late import LateRecords
@@ -44,6 +44,7 @@ from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
+    from splashdam.accumulator.batch import ProducerBatch
     from splashdam.client.metric_reporters import Reporters
     from splashdam.client.transactions import Transactions
     from splashdam.sender.context import SenderContext
@@ -95,7 +96,7 @@ class ProducerCore:
         self.clock = clock
         self.state = State.NEW
         self.finished = Latch()
-        self.guard = Guard()
+        self.guard = make_guard()
         self.accumulator = make_accumulator(settings)
         self.metadata = make_metadata(settings)
         self._wakeup = Wakeup()
@@ -109,7 +110,7 @@ class ProducerCore:
             connect=secured(settings, self.connect),
             authenticator=authenticator(settings),
             clock=clock,
-            guard=self.guard.lock,
+            guard=self.guard,
             wakeup=self._wakeup,
             on_drained=hand_over.drained,
             on_batch=self._on_batch,
@@ -222,9 +223,8 @@ class ProducerCore:
             self._finish()
         elif at_once:
             self.force_close("with timeout=0")
-        elif (
-            self.guard.interrupted()
-        ):  # what follows takes the guard, whose holder is in the middle of something
+        elif self.guard.interrupted():
+            # What follows takes the guard, whose holder is in the middle of something.
             self.in_loop(self._close_sender)
         else:
             self._close_sender()
@@ -238,8 +238,7 @@ class ProducerCore:
             self.sender.initiate_close()
 
     def _wake_metadata_waiters(self) -> None:
-        with self.guard.lock:
-            waiters = self.metadata.take_waiters()
+        waiters = self.guard.run(self.metadata.take_waiters)
         run_waiters(waiters)
 
     def force_close(self, why: str) -> None:
@@ -329,17 +328,18 @@ class ProducerCore:
 
     def _give_up(self, why: str) -> None:
         """Ends without a caller who could be told, so it is logged: once, with a count."""
-        with self.guard.lock:
-            left = self.accumulator.statistics().incomplete_batches
-        left += self.late.waiting
+        left = self.guard.run(self._records_left)
         logger.warning(
-            "%s: %d batches were not delivered: the producer was closed %s. Call close() or use `with`",
+            "%s: %d records were not delivered: the producer was closed %s. Call close() or use `with`",
             self.settings.client_id,
             left,
             why,
-            extra=fields(client_id=self.settings.client_id, batches=left),
+            extra=fields(client_id=self.settings.client_id, records=left),
         )
         self.force_close(why)
+
+    def _records_left(self) -> int:
+        return sum(batch.records_now for batch in self.accumulator.incomplete) + self.late.waiting
 
     def never_ran(self) -> None:
         """No thread could be started for it."""
@@ -363,13 +363,15 @@ class ProducerCore:
             process.forget(self)
 
     def _abort(self, error: BaseException) -> None:
-        with self.guard.lock:
-            self.accumulator.close()
-            batches = self.accumulator.abort_batches(error)
+        batches = self.guard.run(self._end_batches, error)
         for batch in batches:
             batch.outcome.run_waiters()
             if self._on_batch is not None:
                 self._on_batch(batch)
+
+    def _end_batches(self, error: BaseException) -> list[ProducerBatch]:
+        self.accumulator.close()
+        return self.accumulator.abort_batches(error)
 
 
 def _but_cancelled(error: BaseException) -> BaseException | None:

@@ -40,11 +40,14 @@ class Emptying:
         core.refuse_if_foreign()
         refuse_inside_a_send("flush()")
         late = core.late.outcomes()
-        with core.guard.lock:
-            core.accumulator.begin_flush()
-            batches = [(batch.outcome, 0, batch.records_now) for batch in core.accumulator.incomplete]
+        batches = core.guard.run(self._begin)
         self._wake()
         return batches + [(outcome, 0, 1) for outcome in late]
+
+    def _begin(self) -> list[Stretch]:
+        accumulator = self._core.accumulator
+        accumulator.begin_flush()
+        return [(batch.outcome, 0, batch.records_now) for batch in accumulator.incomplete]
 
     def flush_report(self, records: Sequence[Stretch], timeout: float | None) -> DeliveryReport:
         """What became of ``records``; logged if some are pending, since few callers look."""
@@ -64,8 +67,7 @@ class Emptying:
 
     def end_flush(self) -> None:
         """Ends a ``begin_flush``."""
-        with self._core.guard.lock:
-            self._core.accumulator.end_flush()
+        self._core.guard.run(self._core.accumulator.end_flush)
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
         """Fails what the application does not want any more; counts the records.

@@ -10,38 +10,18 @@ who finds that he owns it already leaves the shared state alone: his record goes
 
 from __future__ import annotations
 
-import threading
-
 from splashdam.client.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
-from splashdam.record.straight import OwnedLock
+from splashdam.net.guard import Guard
 
 _guards: AliveSet[Guard] = AliveSet()
 
 
-class Guard:
-    """A lock that tells whether its holder has interrupted itself.
-
-    Attributes:
-        lock: the lock itself, for ``with guard.lock:``. This class has no ``__enter__`` of its own: Ctrl-C
-            strikes where Python code begins or a call returns, there too, and would leave the lock taken for
-            ever. Between a lock written in C and the body of its ``with`` statement it does not.
-    """
-
-    __slots__ = ("__weakref__", "lock")
-
-    def __init__(self) -> None:
-        self.renew()
-        _guards.add(self)
-
-    def renew(self) -> None:
-        """In a forked child: the lock's holder may be a thread that does not exist there."""
-        self.lock: OwnedLock = threading.RLock()  # type: ignore[assignment]  # typeshed has no _is_owned
-
-    def interrupted(self) -> bool:
-        """Whether the caller, who has not taken it himself, is a signal handler or a ``__del__`` that has
-        interrupted the holder."""
-        return self.lock._is_owned()
+def make_guard() -> Guard:
+    """A producer's guard, which ``refuse_inside_a_send`` knows."""
+    guard = Guard()
+    _guards.add(guard)
+    return guard
 
 
 def refuse_inside_a_send(call: str) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
-from splashdam.client.guard import Guard
 from splashdam.client.headers import header_pairs
 from splashdam.client.load_aware import LoadAwareDraw
 from splashdam.client.numbers import check_timestamp_ms
@@ -32,9 +31,10 @@ from splashdam.client.timings import CallerTally
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
+from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import StraightPath, record_size_upper_bound
-from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
+from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, PartitionLane, payload_size
 from splashdam.sender.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -266,16 +266,25 @@ class RecordIntake:
                 return None
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
-        with self.guard.lock:
-            if self._refuse is not None:  # the transaction has ended meanwhile
-                return None
-            future = self.accumulator.append_new(
-                lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
-            )
+        future = self.guard.run(self._append_new, lane, timestamp_ms, key, value, headers)
         if future is not None:
             route.sticky_bytes += sticky_bytes
             self.wake()
         return future
+
+    def _append_new(
+        self,
+        lane: PartitionLane,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+    ) -> RecordFuture | None:
+        if self._refuse is not None:  # the transaction has ended meanwhile
+            return None
+        return self.accumulator.append_new(
+            lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
+        )
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic as the present metadata shows it; None where they do not."""
@@ -295,8 +304,7 @@ class RecordIntake:
 
     def why_exhausted(self) -> str:
         """What to tell a caller who has waited for memory in vain."""
-        with self.guard.lock:
-            statistics = self.accumulator.statistics()
+        statistics = self.guard.run(self.accumulator.statistics)
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
             f" {statistics.incomplete_batches} batches are not acknowledged,"

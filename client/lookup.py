@@ -69,8 +69,7 @@ class TopicLookup:
         now_ms = intake.clock.now_ms()
         if now_ms >= self.deadline_ms:
             raise self._too_late(route)
-        with intake.guard.lock:
-            intake.metadata.request_topic(self._topic, now_ms)
+        intake.guard.run(intake.metadata.request_topic, self._topic, now_ms)
         intake.wake()
         self.waits_for = MetadataWait(intake, cluster, self._refusals, accepted=self.accepted)
         return None
@@ -112,16 +111,20 @@ class MetadataWait:
 
     def subscribe(self, wake: Wake) -> object | None:
         intake = self._intake
-        with intake.guard.lock:
-            over = intake.ended is not None and not self._accepted
-            metadata = intake.metadata
-            if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
-                return None
-            handle = metadata.add_waiter(wake)
+        handle = intake.guard.run(self._add_waiter, wake)
+        if handle is None:
+            return None
         # After a failure between `step` and here the sender sleeps, unless it sees somebody wait.
         intake.wake()
         return handle
 
+    def _add_waiter(self, wake: Wake) -> object | None:
+        intake = self._intake
+        over = intake.ended is not None and not self._accepted
+        metadata = intake.metadata
+        if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
+            return None
+        return metadata.add_waiter(wake)
+
     def unsubscribe(self, handle: Any) -> None:
-        with self._intake.guard.lock:
-            self._intake.metadata.remove_waiter(handle)
+        self._intake.guard.run(self._intake.metadata.remove_waiter, handle)

@@ -68,15 +68,16 @@ class ProducerMetrics:
 
     def scopes(self) -> list[Scope]:
         """All groups with their values of this moment."""
-        core = self._core
-        with core.guard.lock:
-            now_ms = core.clock.now_ms()
-            windows = core.sender.counters.windows
-            windows.roll(now_ms)
-            read = partial(Readings, elapsed_s=windows.elapsed_s(now_ms))
-            scopes = [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]
+        scopes = self._core.guard.run(self._read)
         count = 1.0 + sum(len(scope.rows) for scope in scopes)
         return [*scopes, Scope(_COUNT_GROUP, _COUNT_GROUP, {}, [COUNT], {}, {"count": count})]
+
+    def _read(self) -> list[Scope]:
+        now_ms = self._core.clock.now_ms()
+        windows = self._core.sender.counters.windows
+        windows.roll(now_ms)
+        read = partial(Readings, elapsed_s=windows.elapsed_s(now_ms))
+        return [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]
 
     def as_dict(self) -> Metrics:
         """kafka-python's shape."""

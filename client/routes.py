@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from splashdam.client.future import RecordFuture
-from splashdam.client.guard import Guard
 from splashdam.client.partitioners import ClusterView
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import PartitionLane, StraightPath, TopicLanes
 from splashdam.sender.metadata import Metadata
@@ -109,10 +109,8 @@ class RouteTable:
         route = self._routes.get(topic)
         if route is not None and route.cluster is self._metadata.cluster:
             return route
-        with (
-            self._guard.lock
-        ):  # so that the metadata cannot change between a look at them and the publication
-            return self._refresh(topic, self._metadata.cluster)
+        # So that the metadata cannot change between a look at them and the publication.
+        return self._guard.run(self._refresh, topic, self._metadata.cluster)
 
     def _forget(self) -> None:
         topics = self._metadata.cluster.topics

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from splashdam.model.tally import Tally
+from splashdam.net.guard import Guard
 
 if TYPE_CHECKING:
     from splashdam.client.core import ProducerCore
@@ -38,12 +38,14 @@ class CallerTally(Tally):
 
     def __init__(self, samples: int) -> None:
         super().__init__(samples)
-        self._lock = threading.RLock()  # a signal handler may come between, and wait, too
+        self._guard = Guard()  # a signal handler may come between, and wait, too
 
     def add(self, name: str, amount: float) -> None:
         """Adds to the figure of this name."""
-        with self._lock:
-            setattr(self, name, getattr(self, name) + int(amount))
+        self._guard.run(self._add, name, int(amount))
+
+    def _add(self, name: str, amount: int) -> None:
+        setattr(self, name, getattr(self, name) + amount)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

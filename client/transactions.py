@@ -59,8 +59,7 @@ class Transactions:
     def begin(self) -> None:
         """Records are taken from now on."""
         self._check("begin_transaction")
-        with self._core.guard.lock:
-            self._manager.begin()
+        self._core.guard.run(self._manager.begin)
 
     def prepare(self) -> PendingCall:
         """No record is taken any more; those there are are delivered, and then somebody else decides."""
@@ -76,8 +75,7 @@ class Transactions:
 
     def abort_unattended(self) -> None:
         """As `abort`, for who is in a hurry; the sender sees to the rest."""
-        with self._core.guard.lock:
-            self._manager.abort_unattended()
+        self._core.guard.run(self._manager.abort_unattended)
         self._wake()
 
     def send_offsets(self, offsets: Mapping[Any, Any], group_metadata: Any) -> PendingCall | None:
@@ -96,8 +94,7 @@ class Transactions:
         """
         if not call.opened:
             raise self._timed_out(call)
-        with self._core.guard.lock:
-            self._manager.acknowledge(call)
+        self._core.guard.run(self._manager.acknowledge, call)
         call.result()
 
     def refuse_late(self) -> None:
@@ -120,8 +117,7 @@ class Transactions:
 
     def _call(self, make: Callable[[], PendingCall], name: str) -> PendingCall:
         self._check(name)
-        with self._core.guard.lock:
-            call = make()
+        call = self._core.guard.run(make)
         self._manager.run_ended()
         self._wake()
         return call

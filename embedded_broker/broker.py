@@ -19,6 +19,7 @@ from splashdam.embedded_broker.cluster.peers import Peers
 from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.configs import DynamicConfigs
 from splashdam.embedded_broker.connections import Connections
+from splashdam.embedded_broker.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.fetch_sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
@@ -97,6 +98,7 @@ class Broker:
         access: users, ACLs and quotas.
         authorizer: decides what clients may do; None: everything.
         connections: the clients that are there.
+        disk_troubles: what is said of a disk that refuses appends.
         request_memory: holds requests that are being received.
         is_killed: it is to end as by ``kill -9``: nothing is told or closed in order.
     """
@@ -119,6 +121,7 @@ class Broker:
         self.settings = settings
         self.clock = clock
         self.logs = logs
+        self.disk_troubles = DiskTroubles(clock)
         self.parking = FetchParking()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.attention = Attention(self.parking, own_loop)
@@ -281,7 +284,7 @@ class Broker:
             KafkaStorageError: the disk refuses, or nobody can say who may do what.
         """
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
-            self.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
+            self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)

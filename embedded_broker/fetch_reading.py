@@ -99,6 +99,8 @@ class FetchReading:
                 self._is_enough = True
                 answer = _empty_answer(partition)
                 answer.error_code = self._code_of(error)
+                if error.code in _NOT_LOOKED_FOR:
+                    answer.aborted_transactions = []
                 fetched = Fetched(partition, answer, 0)
             self.fetched.append(fetched)
         return self._is_enough or self.missing_bytes <= 0
@@ -222,6 +224,17 @@ class FetchReading:
             log.log_end_offset,
         )
         self._context.broker.replicas.on_fetch(log, fetch)
+
+
+_NOT_LOOKED_FOR = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors of partitions that Kafka does not come to read: it then names no aborted transactions, not null."""
 
 
 def _empty_answer(partition: SessionPartition) -> PartitionData:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -39,6 +41,11 @@ class FrameReceiver:
         max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
         attention: says when the loop may stand still for that.
         memory: for large frames; without it there is no limit.
+        party: who the client is now, among those that ``memory`` is shared by.
+
+    Attributes:
+        party: as it was when the frame under way became large.
+        arrived_bytes: all that has come while a frame was large.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class FrameReceiver:
         max_frame_bytes: int,
         attention: Attention,
         memory: RequestMemory | None = None,
+        party: Callable[[], Hashable] = lambda: None,
     ) -> None:
         self._stream = stream
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
@@ -59,6 +67,11 @@ class FrameReceiver:
         self._start = 0  # of the frame under way
         self._end = 0  # of what has arrived
         self._memory = memory or RequestMemory(MAX_LONG)
+        self.party: Hashable = None
+        self.arrived_bytes = 0
+        self._find_party = party
+        self._given_up = ""
+        self._scope: trio.CancelScope | None = None
         self._has_grown = False
         self._began_at: float | None = None
         """When the frame under way was first larger than the buffer that every client has."""
@@ -85,8 +98,15 @@ class FrameReceiver:
         self._end += count
         frames = self._frames()
         if self._has_grown:
+            self.arrived_bytes += count
             self._check_pace(bool(frames))
         return frames
+
+    def give_up(self, why: str) -> None:
+        """The frame under way is not waited for any more; see ``RequestMemory``."""
+        self._given_up = why
+        if self._scope is not None:
+            self._scope.cancel()
 
     def close(self) -> None:
         """Gives back what it holds."""
@@ -113,9 +133,20 @@ class FrameReceiver:
         """As ``_receive_some``, for a frame whose memory others wait for."""
         if self._began_at is None or self._start == self._end:
             return await self._receive_some()
-        with trio.move_on_at(self._due_at(self._began_at)):
+        with self._may_be_given_up() as scope:
+            scope.deadline = self._due_at(self._began_at)
             return await self._receive_some()
         raise self._too_slow(self._began_at)
+
+    @contextmanager
+    def _may_be_given_up(self) -> Iterator[trio.CancelScope]:
+        with trio.CancelScope() as self._scope:
+            if self._given_up:
+                self._scope.cancel()
+            yield self._scope
+        self._scope = None
+        if self._given_up:
+            raise CloseConnectionError(self._given_up)
 
     def _end_growth(self) -> None:
         """The large frame is answered; its buffer is kept for the next one unless others need it."""
@@ -179,9 +210,15 @@ class FrameReceiver:
         elif size > _KEPT_BYTES and len(rest) <= _FIRST_BYTES // 2:
             size = _FIRST_BYTES
         if size > len(self._buffer):
+            if not self._has_grown:
+                self.party = self._find_party()
             self._has_grown = True
-            await self._memory.grow(self, size)
-            self._began_at = trio.current_time()  # what it waited for others is not its fault
+            asked_at = trio.current_time()
+            with self._may_be_given_up():
+                await self._memory.grow(self, size)
+            # What it waited for others is not its fault, but no reason for a new allowance either.
+            granted_at = trio.current_time()
+            self._began_at = granted_at if self._began_at is None else self._began_at + granted_at - asked_at
         elif self._has_grown and size == _FIRST_BYTES:
             self._has_grown = False
             self._memory.done(self, 0)

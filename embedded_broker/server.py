@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
+from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -115,7 +116,11 @@ class ClientConnection:
     def _make_receiver(self) -> FrameReceiver:
         broker = self._broker
         most_bytes = broker.settings.socket_request_max_bytes
-        return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory)
+        return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory, self._party)
+
+    def _party(self) -> Hashable:
+        """Among whom memory for requests is shared: who has logged in, and from where."""
+        return self._client.requester
 
     def hold_to(self, quotas: ClientQuotas) -> None:
         """Holds the client to quotas from its next request on, if any are set."""

@@ -129,7 +129,7 @@ class StraightProduce:
         try:
             appended = self._append(log, batch, version)
         except BrokerResponseError as error:
-            return _refusal(form, error, correlation_id)
+            return _refusal(form, error, correlation_id, self._broker)
         return None if appended is None else [_answer(form, appended, correlation_id)]
 
     def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
@@ -175,10 +175,12 @@ def _answer(form: ProduceForm, appended: AppendResult, correlation_id: int) -> P
     return form.answer(correlation_id, base_offset, appended_ms, start_offset)
 
 
-def _refusal(form: ProduceForm, error: BrokerResponseError, correlation_id: int) -> list[Part]:
+def _refusal(
+    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: Broker
+) -> list[Part]:
     topic, partition = form.topic_partition
     answer = PartitionProduceResponse(index=partition)
-    refuse(answer, form.topic_partition, error)
+    refuse(answer, form.topic_partition, error, broker)
     topic_response = TopicProduceResponse(
         name=topic, topic_id=form.topic_id or bytes(16), partition_responses=[answer]
     )

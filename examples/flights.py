@@ -13,6 +13,7 @@ import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from flights_data import ALL_FLIGHTS, MissingPackage, flights
 
@@ -29,25 +30,37 @@ except ModuleNotFoundError as error:
     )
 
 TOPIC = "flights"
+ONE_BY_ONE, TOGETHER = "flights-sent-one-by-one", "flights-sent-together"
+"""Where the same records go once more, so that one line can say how fast sending is without CSV and JSON."""
 PARTITIONS = 6
 SEGMENT_BYTES = 4 << 20
 """Small segments, so that the picture at the end shows some. Kafka's own default is 1 GiB."""
 
 
-def send_all(bootstrap_servers: str, limit: int, console: Console) -> tuple[Ledger, float]:
-    """Sends the flights; what was sent, and the seconds from the first send to the last acknowledgement."""
-    ledger = Ledger()
-    with (
-        # Reading CSV is slower than sending: a little patience (linger_ms) makes batches worth compressing.
-        KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4", linger_ms=50) as producer,
-        progress_bar(console) as progress,
-    ):
+class Sent(NamedTuple):
+    """What was sent, how long that took, and the records themselves, for whoever sends them again."""
+
+    ledger: Ledger
+    seconds: float
+    records: list[tuple[bytes, bytes]]
+
+
+def connect(bootstrap_servers: str) -> KafkaProducer:
+    # Reading CSV is slower than sending: a little patience (linger_ms) makes batches worth compressing.
+    return KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4", linger_ms=50)
+
+
+def send_all(bootstrap_servers: str, limit: int, console: Console) -> Sent:
+    """Sends the flights while they are read; times first send to last acknowledgement."""
+    ledger, records = Ledger(), []
+    with connect(bootstrap_servers) as producer, progress_bar(console) as progress:
         bar = progress.add_task("sending ", total=limit)
         started = time.perf_counter()
         futures = []
         for number, (key, value) in enumerate(flights(limit), 1):
             futures.append(producer.send(TOPIC, value, key=key))
             ledger.add(key, value)
+            records.append((key, value))
             if number % 1_000 == 0:
                 progress.update(bar, completed=number)
         producer.flush()
@@ -55,7 +68,27 @@ def send_all(bootstrap_servers: str, limit: int, console: Console) -> tuple[Ledg
         progress.update(bar, completed=len(futures))
     for future in futures:
         future.get(timeout=0)  # raises the error of a record that did not arrive
-    return ledger, seconds
+    return Sent(ledger, seconds, records)
+
+
+def send_prepared(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> tuple[float, float]:
+    """Sends finished records once more, with ``send()`` and with ``send_many()``; the seconds of each."""
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    with connect(bootstrap_servers) as producer:
+        producer.partitions_for(ONE_BY_ONE)
+        started = time.perf_counter()
+        futures = [producer.send(ONE_BY_ONE, value, key=key) for key, value in records]
+        producer.flush()
+        one_by_one = time.perf_counter() - started
+        for future in futures:
+            future.get(timeout=0)
+        producer.partitions_for(TOGETHER)
+        started = time.perf_counter()
+        delivery = producer.send_many(TOGETHER, values, keys=keys)
+        producer.flush()
+        together = time.perf_counter() - started
+        delivery.get(timeout=0)
+    return one_by_one, together
 
 
 def run(directory: Path, limit: int, console: Console) -> list[str]:
@@ -64,13 +97,16 @@ def run(directory: Path, limit: int, console: Console) -> list[str]:
         directory, port=0, num_partitions=PARTITIONS, log_segment_bytes=SEGMENT_BYTES
     ) as broker:
         console.print(f"broker on {broker.bootstrap_servers}, data in {directory}", highlight=False)
-        sent, send_seconds = send_all(broker.bootstrap_servers, limit, console)
+        sent, send_seconds, records = send_all(broker.bootstrap_servers, limit, console)
         received, read_seconds = read_back(broker.bootstrap_servers, TOPIC, PARTITIONS, sent.count, console)
+        one_by_one, together = send_prepared(broker.bootstrap_servers, records)
 
-    batches, stored_bytes = stored_batches(directory)
+    batches, stored_bytes = stored_batches(directory, TOPIC)
     lines = (
         f"sent     {counted(sent.count, 'record')} in {send_seconds:.1f} s, "
         f"{sent.count / send_seconds:,.0f} records/s (reading CSV and writing JSON included)",
+        f"         the same records, prepared: {sent.count / one_by_one:,.0f} records/s with send(), "
+        f"{sent.count / together:,.0f} records/s with send_many()",
         f"read     {counted(received.count, 'record')} in {read_seconds:.1f} s, "
         f"{received.count / read_seconds:,.0f} records/s (kafka-python, checking included)",
         f"batches  {batches:,}, on average {stored_bytes / max(batches, 1):,.0f} bytes and "

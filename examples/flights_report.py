@@ -30,10 +30,10 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def stored_batches(directory: Path) -> tuple[int, int]:
-    """How many record batches the segment files hold, and their bytes, counted from the files themselves."""
+def stored_batches(directory: Path, topic: str) -> tuple[int, int]:
+    """How many batches a topic's segment files hold, and their bytes, counted from the files themselves."""
     count = size = 0
-    for path in directory.glob("*/*.log"):
+    for path in directory.glob(f"{topic}-[0-9]*/*.log"):
         for _, header in iter_headers(path.read_bytes()):
             count += 1
             size += header.size_bytes

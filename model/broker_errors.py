@@ -241,7 +241,7 @@ class KafkaStorageError(BrokerResponseError, InvalidMetadataError):
     """The broker could not read or write its log, for example because the disk is full."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
-    remedy = "look into the broker's log; free space on its disk"
+    remedy = "look into the broker's log, which names the file and the cause; make room if its disk is full"
 
 
 class UnknownProducerIdError(BrokerResponseError):

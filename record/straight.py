@@ -7,7 +7,6 @@ Python frame. Here it holds the guard, and a record that is a value and nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from splashdam.record.headers import is_exact_pair
@@ -22,26 +21,27 @@ FutureT = TypeVar("FutureT", bound="FutureCell")
 _new = object.__new__  # without the call of an ``__init__``
 
 
-class OwnedLock(AbstractContextManager[Any], Protocol):
-    """What the Python twin needs of a ``threading.RLock``."""
-
-    def acquire(self) -> bool:
-        """Waits until the caller has it."""
-
-    def release(self) -> None:
-        """Gives it back."""
-
-    def _is_owned(self) -> bool:
-        """Whether the caller has it; ``threading.Condition`` asks it, too."""
-
-
 class Guard(Protocol):
-    """What the Python twin needs of the producer's guard."""
+    """What the Python twin needs of the producer's guard; see ``net/guard.py``. Held around every change.
+    Who comes here and has it already is a signal handler or a ``__del__`` that has interrupted the holder.
+
+    Attributes:
+        holder: number of the thread that has it; 0: nobody.
+    """
+
+    holder: int
 
     @property
-    def lock(self) -> OwnedLock:
-        """Held around every change. Who comes here and has it already is a signal handler or a ``__del__``
-        that has interrupted the holder."""
+    def acquire(self) -> Callable[[], bool]:
+        """Waits until the caller has the lock. In C: Ctrl-C may strike where a Python function begins."""
+
+    @property
+    def release(self) -> Callable[[], None]:
+        """Gives it back; likewise."""
+
+    @property
+    def caller(self) -> Callable[[], int]:
+        """The calling thread."""
 
 
 class StraightPath(Generic[FutureT]):
@@ -142,14 +142,24 @@ class StraightPath(Generic[FutureT]):
             sticky = True
         else:
             return None
-        lock = self._guard.lock
-        if lock._is_owned():
+        guard = self._guard
+        me = guard.caller()
+        if guard.holder == me:
             return None
-        with lock:
+        try:  # as Guard.run does, without its call
+            guard.acquire()
+            guard.holder = me
             future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
             if sticky and future is not None:
                 route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
-            return future
+        finally:
+            if guard.holder == me:
+                guard.holder = 0
+            try:  # noqa: SIM105 (a call may be interrupted)
+                guard.release()
+            except RuntimeError:
+                pass
+        return future
 
     def _try_value(self, topic: str, value: Any) -> FutureT | None:
         """As ``try_send``, for what most records are: a value and nothing else. Each step costs more than to
@@ -161,22 +171,26 @@ class StraightPath(Generic[FutureT]):
         route = self._routes.get(topic)
         if route is None or size_bytes > self._fits_bytes or route.sticky_bytes >= route.sticky_limit_bytes:
             return None
-        lock = self._guard.lock
-        if lock._is_owned():
+        guard = self._guard
+        me = guard.caller()
+        if guard.holder == me:
             return None
         future = _new(self._future_type)
-        try:  # `with` would take twice as long; and Ctrl-C may strike where each of the two calls returns
-            lock.acquire()
+        try:  # as Guard.run does, without its call
+            guard.acquire()
+            guard.holder = me
             lane = route.sticky
             buffer, outcome = lane.buffer, lane.outcome
             number = -1 if buffer is None else buffer._append_value(timestamp_ms, value)
             if number >= 0:
                 route.sticky_bytes += size_bytes + RECORD_FRAMING_BYTES
-            lock.release()
-        except BaseException:
-            if lock._is_owned():
-                lock.release()
-            raise
+        finally:
+            if guard.holder == me:
+                guard.holder = 0
+            try:  # noqa: SIM105 (a call may be interrupted)
+                guard.release()
+            except RuntimeError:  # Ctrl-C came while it waited
+                pass
         if number < 0 or outcome is None:
             return None
         future.outcome = outcome

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError
+from splashdam.model.errors import (
+    BrokerResponseError,
+    KafkaError,
+    KafkaTimeoutError,
+    PurgedError,
+    message_of,
+)
 from splashdam.model.log_fields import fields
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
@@ -251,7 +257,12 @@ class Completion:
         assert self._idempotence is not None  # the verdict is for idempotent producers
         breaks = self._transactions is not None and self._idempotence.is_lowest(batch)
         if breaks or not self._may_retry(batch, now_ms):
-            self._refuse(batch, answer, now_ms)
+            reason = self._idempotence.reason_of_gap(batch)
+            if reason is None:
+                self._refuse(batch, answer, now_ms)
+            else:  # nothing is lost in the cluster: what is missing there failed here
+                self._fail(batch, _behind(batch, reason))
+                self._give_up_sequence(batch)
             return
         needs_identity = self._idempotence.out_of_sequence(batch)
         self._queue_again(batch, answer, now_ms, at_once=not needs_identity)
@@ -350,6 +361,22 @@ class Completion:
             return "the broker has not answered the last one; "
         leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
         return "the partition has no known leader; " if leaderless else ""
+
+
+def _said_by(error: BaseException) -> str:
+    if isinstance(error, BrokerResponseError):
+        return error.message  # the class puts "[code name] " in front again
+    return message_of(error) if isinstance(error, KafkaError) else str(error)
+
+
+def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
+    """The error of a batch that the broker cannot take, since one before it failed: the same."""
+    text = f"{batch.topic_partition}: this batch was sent behind one that failed: {_said_by(reason)}"
+    if isinstance(reason, BrokerResponseError):
+        return error_for(reason.code, text)
+    error = KafkaTimeoutError(text)
+    error.__cause__ = reason
+    return error
 
 
 def _purged(batch: ProducerBatch) -> PurgedError:

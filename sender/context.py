@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.net.clock import Clock
+from splashdam.net.guard import Guard
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.statistics import Counters
@@ -21,7 +21,7 @@ class SenderContext(NamedTuple):
     accumulator: RecordAccumulator
     metadata: Metadata
     clock: Clock
-    guard: AbstractContextManager[object]
+    guard: Guard
     wakeup: Wakeup
     counters: Counters
     random: Callable[[], float]

@@ -120,12 +120,11 @@ class Coordination:
     def _answered(self, question: Question, pending: PendingResponse[Any]) -> None:
         context = self._context
         now_ms = context.clock.now_ms()
-        with context.guard:
-            try:
-                response = pending.result()
-            except KafkaError as error:
-                self._manager.unanswered(question, error, now_ms)
-            else:
-                self._manager.answered(question, response, now_ms)
+        try:
+            response = pending.result()
+        except KafkaError as error:
+            context.guard.run(self._manager.unanswered, question, error, now_ms)
+        else:
+            context.guard.run(self._manager.answered, question, response, now_ms)
         self._manager.run_ended()
         context.wakeup.wake()

@@ -118,6 +118,10 @@ class Idempotence:
         """Whether everything before the batch in its partition has its final answer."""
         return self._partitions[batch.topic_partition].is_lowest(batch)
 
+    def reason_of_gap(self, batch: ProducerBatch) -> BaseException | None:
+        """Why the broker misses what came before the batch in its partition, where that is known."""
+        return self._partitions[batch.topic_partition].reason_of_gap(batch)
+
     def acked_offset(self, batch: ProducerBatch) -> int:
         """The last offset that was confirmed in the batch's partition, -1 where none is known."""
         return self._partitions[batch.topic_partition].acked_offset

@@ -28,28 +28,32 @@ def load(
         those to be sent now; together at most ``max_request_size`` bytes, or a single one.
     """
     accumulator, now_ms = context.accumulator, context.clock.now_ms()
+    max_request_size = context.settings.max_request_size
     loaded: list[ProducerBatch] = []
     used_bytes = 0
+
+    def place(batch: ProducerBatch, size_bytes: int) -> bool:
+        if size_bytes > max_request_size and batch.attempts == 0 and accumulator.outgrew(batch):
+            refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
+            completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
+            return False
+        if loaded and used_bytes + size_bytes > max_request_size:
+            completion.put_back(batch, now_ms)
+            return False
+        accumulator.give_surplus_back(batch)
+        return True
+
     for batch in batches:
         try:
             check_codec(accumulator.compressions.of(batch.topic_partition.topic), version)
             _seal(accumulator, batch)
         except KafkaError as error:
-            with context.guard:
-                completion.refuse_unsent(batch, error)
+            context.guard.run(completion.refuse_unsent, batch, error)
             continue
         size_bytes = batch.size_bytes
-        too_large = size_bytes > context.settings.max_request_size
-        with context.guard:
-            if too_large and batch.attempts == 0 and accumulator.outgrew(batch):
-                refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
-                completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
-            elif loaded and used_bytes + size_bytes > context.settings.max_request_size:
-                completion.put_back(batch, now_ms)
-            else:
-                accumulator.give_surplus_back(batch)
-                loaded.append(batch)
-                used_bytes += size_bytes
+        if context.guard.run(place, batch, size_bytes):
+            loaded.append(batch)
+            used_bytes += size_bytes
     return loaded
 
 

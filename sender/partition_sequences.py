@@ -43,6 +43,7 @@ class PartitionSequences:
             written under this identity.
         forgotten: the broker knows nothing of this producer here any more, and accepts any number again.
         acked_offset: the last offset that the broker confirmed, -1 where none is known.
+        trouble: why the last batch was given up whose numbers are missing now; None where none are.
         in_flight: numbered batches without a final answer, ascending; on the wire or waiting for their retry.
     """
 
@@ -55,6 +56,7 @@ class PartitionSequences:
         self.refused_from: int | None = None
         self.forgotten = False
         self.acked_offset = -1
+        self.trouble: BaseException | None = None
         self.in_flight: list[ProducerBatch] = []
 
     def admits_new(self) -> bool:
@@ -96,6 +98,7 @@ class PartitionSequences:
         """The broker has the batch, up to ``last_offset`` where that is known."""
         self.in_flight.remove(batch)
         self.confirmed = True
+        self.trouble = None
         self.acked_offset = max(self.acked_offset, last_offset)
         end = sequence_after(batch.base_sequence, batch.record_count)
         if is_earlier(self.acked_to, end):
@@ -107,11 +110,22 @@ class PartitionSequences:
             self.refused_from = batch.base_sequence
         if not keep:
             self.in_flight.remove(batch)
+            self.trouble = self.trouble or batch.outcome.error
 
     def lose(self, batch: ProducerBatch) -> None:
         """The batch is given up, and nobody knows whether the broker wrote it."""
         self.in_flight.remove(batch)
         self.unresolved = True
+        self.trouble = self.trouble or batch.outcome.error
+
+    def reason_of_gap(self, batch: ProducerBatch) -> BaseException | None:
+        """Why the broker misses what came before the batch, where that is known."""
+        for earlier in self.in_flight:
+            if earlier is batch:
+                break
+            if earlier.last_error is not None:
+                return earlier.last_error
+        return self.trouble
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """The batch was divided; its parts share its numbers."""
@@ -156,7 +170,7 @@ class PartitionSequences:
         self.identity = identity
         self.next_sequence = self.acked_to = 0
         self.unresolved = self.forgotten = False
-        self.refused_from = None
+        self.refused_from = self.trouble = None
         self.in_flight = []
         for batch in waiting:
             self.number(batch)

@@ -9,6 +9,7 @@ from functools import partial
 import trio
 
 from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError
 from splashdam.model.log_fields import fields
@@ -20,7 +21,7 @@ from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink
-from splashdam.sender.metadata import run_waiters
+from splashdam.sender.metadata import MetadataWaiter, run_waiters
 from splashdam.sender.partition_sequences import Identity
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -119,23 +120,27 @@ class Questions:
 
     def _learn_cluster(self, link: BrokerLink, pending: PendingResponse[MetadataResponse]) -> None:
         context = self._context
-        waiters = []
         try:
             found = read_cluster(pending.result())
         except KafkaError as error:
-            now_ms = context.clock.now_ms()
-            told = isinstance(error, BrokerResponseError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED
-            with context.guard:
-                self._no_cluster(link, error, now_ms)
-                if told and self._rebootstrap_after_ms < math.inf:
-                    self._rebootstrap(f"{link.node} asks for it", now_ms)
+            context.guard.run(self._refused_cluster, link, error)
         else:
-            with context.guard:
-                context.metadata.apply(found, context.clock.now_ms())
-                waiters = context.metadata.take_waiters()
-                self._links.update(context.metadata.cluster)
-        run_waiters(waiters)
+            run_waiters(context.guard.run(self._found_cluster, found))
         context.wakeup.wake()
+
+    def _refused_cluster(self, link: BrokerLink, error: KafkaError) -> None:
+        now_ms = self._context.clock.now_ms()
+        self._no_cluster(link, error, now_ms)
+        told = isinstance(error, BrokerResponseError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED
+        if told and self._rebootstrap_after_ms < math.inf:
+            self._rebootstrap(f"{link.node} asks for it", now_ms)
+
+    def _found_cluster(self, found: ClusterMetadata) -> list[MetadataWaiter]:
+        metadata = self._context.metadata
+        metadata.apply(found, self._context.clock.now_ms())
+        waiters = metadata.take_waiters()
+        self._links.update(metadata.cluster)
+        return waiters
 
     def _no_cluster(self, link: BrokerLink, error: KafkaError, now_ms: float) -> None:
         self._context.metadata.failed(f"no metadata from {link.node}: {error}", now_ms, error)
@@ -171,12 +176,10 @@ class Questions:
             if not Identity(response.producer_id, response.producer_epoch).is_one:
                 raise ProtocolError(f"InitProducerIdResponse: {response.producer_id} is no producer id")
         except KafkaError as error:
-            with self._context.guard:
-                self._id_refused(idempotence, error)
+            self._context.guard.run(self._id_refused, idempotence, error)
         else:
-            with self._context.guard:
-                idempotence.granted(response.producer_id, response.producer_epoch)
-                self._id_backoff.reset()
+            self._context.guard.run(idempotence.granted, response.producer_id, response.producer_epoch)
+            self._id_backoff.reset()
         self._context.wakeup.wake()
 
     def _id_refused(self, idempotence: Idempotence, error: KafkaError) -> None:

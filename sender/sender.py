@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import random as random_module
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -25,6 +25,7 @@ from splashdam.model.tally import Windows
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
+from splashdam.net.guard import Guard
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
@@ -32,7 +33,7 @@ from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.draining import Draining, NodeBatches
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink, LinkState
-from splashdam.sender.metadata import Metadata, run_waiters
+from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
 from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
@@ -77,7 +78,7 @@ class Sender:
         metadata: Metadata,
         connect: Connect,
         clock: Clock,
-        guard: AbstractContextManager[object],
+        guard: Guard,
         wakeup: Wakeup,
         on_drained: Callable[[], None] = lambda: None,
         authenticator: Authenticator | None = None,
@@ -236,39 +237,39 @@ class Sender:
         return 0.0 if any(link.busy for link in self._links if link is not only) else patience_ms
 
     def _decide(self, nursery: trio.Nursery) -> tuple[float, list[NodeBatches]]:
+        return self._context.guard.run(self._decide_alone, nursery, self._context.clock.now_ms())
+
+    def _decide_alone(self, nursery: trio.Nursery, now_ms: float) -> tuple[float, list[NodeBatches]]:
         context = self._context
-        now_ms = context.clock.now_ms()
-        with context.guard:
-            if now_ms >= context.counters.windows.due_ms:
-                context.counters.windows.roll(now_ms)
-            self._completion.expire(now_ms)
-            if self._coordination is not None:
-                self._coordination.prepare(now_ms, closing=self._closing)
-            if self._completion.fatal is not None:
-                self._completion.abort(self._completion.fatal)
-            if self._idempotence is not None:
-                self._idempotence.settle()
-            check = self._draining.ready(now_ms)
-            ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
-            if self._coordination is not None:
-                ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
-            if self.telemetry.pushing is not None or self.telemetry.wants_link:
-                ask_ms = min(ask_ms, self.telemetry.act(nursery, now_ms, closing=self._closing))
-            link_ms, requests = self._draining.drain(check, nursery, now_ms)
-            delay_ms = min(
-                check.next_check_ms,
-                ask_ms,
-                link_ms,
-                self._completion.next_expiry_ms(now_ms),
-                self._links.close_idle(now_ms),
-            )
+        if now_ms >= context.counters.windows.due_ms:
+            context.counters.windows.roll(now_ms)
+        self._completion.expire(now_ms)
+        if self._coordination is not None:
+            self._coordination.prepare(now_ms, closing=self._closing)
+        if self._completion.fatal is not None:
+            self._completion.abort(self._completion.fatal)
+        if self._idempotence is not None:
+            self._idempotence.settle()
+        check = self._draining.ready(now_ms)
+        ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
+        if self._coordination is not None:
+            ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
+        if self.telemetry.pushing is not None or self.telemetry.wants_link:
+            ask_ms = min(ask_ms, self.telemetry.act(nursery, now_ms, closing=self._closing))
+        link_ms, requests = self._draining.drain(check, nursery, now_ms)
+        delay_ms = min(
+            check.next_check_ms,
+            ask_ms,
+            link_ms,
+            self._completion.next_expiry_ms(now_ms),
+            self._links.close_idle(now_ms),
+        )
         return delay_ms, requests
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
         """From any thread: fails what is queued or on the wire; counts the records. Their waiters run in the
         next turn."""
-        with self._context.guard:
-            count = self._completion.purge(queued=queued, in_flight=in_flight)
+        count = self._context.guard.run(self._completion.purge, queued=queued, in_flight=in_flight)
         self._context.wakeup.wake()
         return count
 
@@ -278,8 +279,7 @@ class Sender:
 
     def initiate_close(self) -> None:
         """From any thread: takes no more records, sends what there is, then ends `run`."""
-        with self._context.guard:
-            self._context.accumulator.close()
+        self._context.guard.run(self._context.accumulator.close)
         self._closing = True
         self._context.wakeup.wake()
 
@@ -304,19 +304,23 @@ class Sender:
     def link_lost(self, node: Node, error: BaseException) -> None:
         """A broker could not be reached, or the connection to it broke. Where no broker lets us in, callers
         and records that wait for one fail now: their time would not change that."""
-        metadata, waiters = self._context.metadata, []
         self._completion.last_failure = error
-        with self._context.guard:
-            metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
-            if self.transactions is not None:
-                self.transactions.coordinator_lost(node.node_id)
-            refusal = self._links.refusal(metadata.cluster)
-            if refusal is not None:
-                waiters = metadata.refused(refusal)
-                self._completion.abort_unsent(refusal)
-                if self.transactions is not None:
-                    self.transactions.refused(refusal)
-        run_waiters(waiters)
+        run_waiters(self._context.guard.run(self._lose, node, error))
+
+    def _lose(self, node: Node, error: BaseException) -> Sequence[MetadataWaiter]:
+        """Decides what fails with a broker, with the guard held; whom to wake afterwards."""
+        metadata = self._context.metadata
+        metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
+        if self.transactions is not None:
+            self.transactions.coordinator_lost(node.node_id)
+        refusal = self._links.refusal(metadata.cluster)
+        if refusal is None:
+            return ()
+        waiters = metadata.refused(refusal)
+        self._completion.abort_unsent(refusal)
+        if self.transactions is not None:
+            self.transactions.refused(refusal)
+        return waiters
 
     def _finished(self) -> bool:
         if self._forced is not None or not self._closing:
@@ -337,13 +341,15 @@ class Sender:
             self.transactions.run_ended()
 
     def _give_up(self, error: BaseException) -> None:
-        with self._context.guard:
-            self._context.accumulator.close()
-            self._completion.abort(error)
-            self._completion.drop_in_flight(error)
-            if self.transactions is not None:
-                self.transactions.die(error)
+        self._context.guard.run(self._drop_all, error)
         self._run_finished()
+
+    def _drop_all(self, error: BaseException) -> None:
+        self._context.accumulator.close()
+        self._completion.abort(error)
+        self._completion.drop_in_flight(error)
+        if self.transactions is not None:
+            self.transactions.die(error)
 
     def _make_link(self, node: Node) -> BrokerLink:
         return BrokerLink(

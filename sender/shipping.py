@@ -74,9 +74,8 @@ class Shipping:
                 newest=self._newest,
             )
         except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
-            with context.guard:
-                for batch in batches:
-                    self._completion.refuse_unsent(batch, error)
+            for batch in batches:
+                context.guard.run(self._completion.refuse_unsent, batch, error)
         except KafkaError as error:
             self._settle(batches, _failures(batches, error))
 
@@ -131,14 +130,18 @@ class Shipping:
         metadata = self._context.metadata
         leader = new_leader(answer, response, metadata.cluster.nodes)
         if leader is not None:
-            with self._context.guard:
-                metadata.apply_leader(batch.topic_partition, leader, answer.current_leader.leader_epoch)
+            self._context.guard.run(
+                metadata.apply_leader, batch.topic_partition, leader, answer.current_leader.leader_epoch
+            )
 
     def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
         now_ms = self._context.clock.now_ms()
-        with self._context.guard:
+
+        def settle() -> None:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)
+
+        self._context.guard.run(settle)
 
 
 def _failures(batches: Sequence[ProducerBatch], error: KafkaError) -> Answers:

@@ -57,9 +57,17 @@ class _Inode:
         self.data = bytearray(data)
         self.modified_ms = modified_ms
         self.synced = data if is_synced else b""
+        self._syncs_begun = self._synced_as_of = 0
 
-    def sync(self) -> None:
-        self.synced = bytes(self.data)
+    def begin_sync(self) -> tuple[int, bytes]:
+        """What a sync that begins now will have made durable."""
+        self._syncs_begun += 1
+        return self._syncs_begun, bytes(self.data)
+
+    def end_sync(self, number: int, data: bytes) -> None:
+        """The sync of that number is done; one that began later may have been faster."""
+        if number > self._synced_as_of:
+            self._synced_as_of, self.synced = number, data
 
     def copy(self) -> _Inode:
         twin = _Inode(bytes(self.data), modified_ms=self.modified_ms)
@@ -126,11 +134,14 @@ class MemoryFiles:
 
     Attributes:
         operations: how many operations so far changed something; a test can fail each of them in turn.
+        sync_s: how long the next ``LogFile.sync`` takes, in seconds. Such a sync makes durable what was
+            written when it began; what is written meanwhile waits for the next one.
         now_ms: what the time of the last write of a file is taken from.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.operations = 0
+        self.sync_s: Callable[[], float] = lambda: 0.0
         self.now_ms = 0
         self.capacity_bytes = capacity_bytes
         self._names = _Names()
@@ -322,7 +333,14 @@ class MemoryFiles:
     def sync(self, inode: _Inode) -> None:
         """Makes a file's bytes durable, or fails."""
         self._operate()
-        inode.sync()
+        inode.end_sync(*inode.begin_sync())
+
+    async def sync_meanwhile(self, inode: _Inode) -> None:
+        """As ``sync``, in ``sync_s``: durable, if it does not fail, is what was written before."""
+        begun = inode.begin_sync()
+        await trio.sleep(self.sync_s())
+        self._operate()
+        inode.end_sync(*begun)
 
     def _change(self, change: _Change) -> None:
         self._operate()
@@ -363,7 +381,7 @@ class MemoryLock:
 
 
 class MemoryLogFile(LogFile):
-    """A ``LogFile`` in memory; ``sync`` happens inline, so that virtual time stays true."""
+    """A ``LogFile`` in memory, without threads, so that virtual time stays true."""
 
     def __init__(self, files: MemoryFiles, inode: _Inode, path: str) -> None:
         super().__init__(path, len(inode.data))
@@ -371,8 +389,8 @@ class MemoryLogFile(LogFile):
         self._inode = inode
 
     async def sync(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self.sync_now()
+        async with self._sync_under_way():
+            await self._files.sync_meanwhile(self._inode)
 
     def slice(self, position: int, count: int) -> FileSlice:
         return BytesSlice(self.read(position, count))

@@ -1,14 +1,47 @@
-"""Makes the helpers beside the tests importable, and gives property tests the time they need."""
+"""Makes the helpers beside the tests importable, gives property tests their time, has patches checked."""
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from patches import Patches
+
 # An example may take long on a busy machine, or under the sanitizers, and be right.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+# A shell that starts the suite in the background ignores Ctrl-C, and children inherit that;
+# the tests of signals need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_passed_key = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes which tests have passed: one that has failed, or was skipped, need not have hit its patches."""
+    report = yield
+    if call.when == "call":
+        item.stash[_passed_key] = report.passed
+    return report
+
+
+@pytest.fixture
+def monkeypatch(request: pytest.FixtureRequest) -> Iterator[Patches]:
+    """pytest's own, whose patches have to be hit: see `patches`."""
+    patches = Patches()
+    yield patches
+    patches.undo()
+    if request.node.stash.get(_passed_key, False):
+        patches.check()

@@ -25,22 +25,34 @@ from splashdam.embedded_broker.storage.partition_metadata import format_uuid, ne
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
 START_SECONDS = 60
 _ASK_SECONDS = 2
+_LOOK_SECONDS = 0.1
 TOOL_SECONDS = 120
 _JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _DUMP_LOG = {"3": "kafka.tools.DumpLogSegments"}
 _NEWER_DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 
+def why_missing(version: str) -> str | None:
+    """What one Kafka version is not here for; None where its broker can be started."""
+    if "KAFKA_JARS" not in os.environ:
+        return "needs a real Kafka, which `make kafka` fetches"
+    jars = Path(os.environ["KAFKA_JARS"])
+    if not (jars / version).is_dir():
+        return f"Kafka {version} is not in {jars}: `make kafka` could not fetch it"
+    return "Java is not installed" if shutil.which("java") is None else None
+
+
 def classpath(version: str) -> str:
     """The jars of one Kafka version; skips the test where they or Java are missing."""
-    if "KAFKA_JARS" not in os.environ:
-        pytest.skip("needs a real Kafka, which `make kafka` fetches")
-    jars = Path(os.environ["KAFKA_JARS"]) / version
-    if not jars.is_dir():
-        pytest.skip(f"Kafka {version} is not in {jars.parent}: `make kafka` could not fetch it")
-    if shutil.which("java") is None:
-        pytest.skip("Java is not installed")
-    return f"{jars}/*"
+    why = why_missing(version)
+    if why is not None:
+        pytest.skip(why)
+    return f"{os.environ['KAFKA_JARS']}/{version}/*"
+
+
+def has_tools(version: str) -> bool:
+    """Whether the command line tools are among the jars; `kafka-tools-api` alone is none of them."""
+    return any(Path(classpath(version)).parent.glob("kafka-tools-[0-9]*.jar"))
 
 
 def run_tool(version: str, main_class: str, *arguments: str) -> str:
@@ -58,8 +70,19 @@ def run_tool(version: str, main_class: str, *arguments: str) -> str:
 
 def need_tools(version: str) -> None:
     """Skips the test where the command line tools of a version were not published."""
-    if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
+    if not has_tools(version):
         pytest.skip(f"Kafka {version} is there without its command line tools")
+
+
+def newest_with_tools() -> str:
+    """The newest version that is here with its command line tools; skips the test where none is."""
+    missing = []
+    for version in VERSIONS:
+        why = why_missing(version)
+        if why is None and has_tools(version):
+            return version
+        missing.append(why or f"Kafka {version} is there without its command line tools")
+    pytest.skip("; ".join(dict.fromkeys(missing)))
 
 
 def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
@@ -133,6 +156,16 @@ class KafkaBroker:
         if process is not None:
             process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
             process.wait(START_SECONDS)
+
+    def wait_log_start_on_disk(self, partition: str, offset: int) -> None:
+        """Until the directory says where a log begins: a Kafka that runs writes it down once a minute, or as
+        ``log.flush.start.offset.checkpoint.interval.ms`` says."""
+        wanted = f"{partition.replace('-', ' ')} {offset}"
+        path = self.data / "log-start-offset-checkpoint"
+        deadline = time.monotonic() + START_SECONDS
+        while not path.exists() or wanted not in path.read_text().splitlines():
+            assert time.monotonic() < deadline, f"{path} does not say {wanted!r}"
+            time.sleep(_LOOK_SECONDS)
 
     def _write_properties(self) -> Path:
         settings = {**self._properties(), **self._settings}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -15,7 +16,9 @@ from splashdam.embedded_broker import straight_produce
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.log_flush import FlushRound, LogFlusher
 from splashdam.embedded_broker.storage.producer_state import ProducerStates
+from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence
@@ -132,6 +135,17 @@ def acknowledged_before_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "must_flush", False)
 
 
+def segment_closed_during_a_sync_counts_as_flushed(patch: pytest.MonkeyPatch) -> None:
+    """The segment that was written when a sync began waits for none after it, however it grew meanwhile."""
+    begin = LogFlusher.begin
+
+    def begin_with_active(self: LogFlusher, active: LogSegment, log_end_offset: int) -> FlushRound:
+        begun = begin(self, active, log_end_offset)
+        return attrs.evolve(begun, closed=(*begun.closed, active))
+
+    patch.setattr(LogFlusher, "begin", begin_with_active)
+
+
 def duplicate_batch_accepted(patch: pytest.MonkeyPatch) -> None:
     """The broker does not recognise a repeated batch."""
     patch.setattr(ProducerStates, "check", lambda *_: None)
@@ -170,6 +184,7 @@ PLANTS: dict[Plant, tuple[int, ...]] = {
     second_batch_does_not_wait_for_the_first: (115,),
     acknowledged_before_append: (0, 1),
     acknowledged_before_flush: (9, 13),
+    segment_closed_during_a_sync_counts_as_flushed: (885, 2166),
     duplicate_batch_accepted: (9, 13),
     producers_forgotten_at_a_restart: (131, 136),
     aborts_are_written_as_commits: (14, 27),

@@ -4,31 +4,50 @@
 set -eu
 cache=$1
 shift
+here=$(dirname "$0")
 
 copy_jars() { # VERSION DIRECTORY [Maven's options]
     version=$1 directory=$2
     shift 2
-    mvn --quiet --batch-mode -Dstyle.color=never --file "$(dirname "$0")/kafka_jars.xml" "-Dkafka.version=$version" "$@" \
+    mvn --quiet --batch-mode -Dstyle.color=never --file "$here/kafka_jars.xml" "-Dkafka.version=$version" "$@" \
         dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$directory"
 }
 
-for version in "$@"; do
-    [ -d "$cache/$version" ] && continue
+has_tools() { # DIRECTORY; kafka-tools-api alone is none of them
+    [ -n "$(find "$1" -name 'kafka-tools-[0-9]*.jar')" ]
+}
+
+tests_with_tools() { # the files whose tests ask tests/kafka_jars.py for a command line tool
+    cd "$here/.." && grep -lE '\b(need_tools|newest_with_tools|dump_log)\(' tests/real_kafka/test_*.py | sed 's/^/    /'
+}
+
+fetch() { # VERSION
     if ! command -v mvn > /dev/null; then
-        echo "Maven (mvn) is not installed, so Kafka $version cannot be fetched" >&2
-        continue
+        echo "Maven (mvn) is not installed, so Kafka $1 cannot be fetched: its tests are skipped" >&2
+        return 0
     fi
-    echo "fetching Apache Kafka $version …"
+    echo "fetching Apache Kafka $1 …"
     mkdir -p "$cache"
     part=$(mktemp -d "$cache/.fetching.XXXXXX")
-    if ! copy_jars "$version" "$part" --activate-profiles tools > /dev/null 2>&1; then
+    if ! copy_jars "$1" "$part" --activate-profiles tools > /dev/null 2>&1; then
         echo "its command line tools are not to be had; trying the broker alone"
-        copy_jars "$version" "$part" || {
+        copy_jars "$1" "$part" || {
             rm -rf "$part"
-            echo "Kafka $version could not be fetched" >&2
-            continue
+            echo "Kafka $1 could not be fetched: its tests are skipped" >&2
+            return 0
         }
     fi
     chmod 755 "$part"
-    mv "$part" "$cache/$version"
+    mv "$part" "$cache/$1"
+}
+
+without_tools=
+for version in "$@"; do
+    [ -d "$cache/$version" ] || fetch "$version"
+    [ ! -d "$cache/$version" ] || has_tools "$cache/$version" || without_tools="$without_tools $version"
 done
+if [ -n "$without_tools" ]; then
+    echo "Kafka$without_tools: the broker is here, its command line tools are not. What needs them is skipped, in"
+    tests_with_tools
+    echo "To try again, remove the version's directory in $cache"
+fi

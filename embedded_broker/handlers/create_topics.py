@@ -85,6 +85,7 @@ def _create(asked: CreatableTopic, validate_only: bool, context: RequestContext)
         topic = broker.topics.create_new(new, validate_only=False)
     return CreatableTopicResult(
         name=asked.name,
+        error_message=None,
         topic_id=topic.topic_id,
         num_partitions=partitions,
         replication_factor=_replication_factor(new, broker.settings.default_replication_factor),

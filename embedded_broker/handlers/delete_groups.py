@@ -1,4 +1,7 @@
-"""DeleteGroups 0–2: forgets groups without members, and all they have committed."""
+"""DeleteGroups 0–3: forgets groups without members, and all they have committed.
+
+Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for codes that say enough.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from splashdam.wire.messages.delete_groups import (
 )
 
 
-@handles(DeleteGroupsRequest, versions=range(3))
+@handles(DeleteGroupsRequest, versions=range(4))
 def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Answer:
     """Each group has its own code: 69 where it is not there, 68 where it has members."""
     answer, logs = DeleteGroupsResponse(), []

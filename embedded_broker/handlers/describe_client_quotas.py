@@ -44,7 +44,6 @@ def describe_client_quotas(
     except BrokerResponseError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in of],

@@ -22,6 +22,9 @@ from splashdam.wire.messages.find_coordinator import (
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 """By the type of the key."""
 
+_NO_ERROR = "NONE"
+"""The text beside code 0 up to version 3, as in Kafka; from version 4 on the text is empty, not null."""
+
 
 @handles(FindCoordinatorRequest, versions=range(7))
 def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -30,7 +33,7 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -
         found = _coordinator(request.key, request.key_type, context)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=found.error_message,
+            error_message=found.error_message if found.error_code else _NO_ERROR,
             node_id=found.node_id,
             host=found.host,
             port=found.port,

@@ -121,7 +121,10 @@ def _answer(
         return _described(_find(asked, request, context), request, context)
     except BrokerResponseError as error:
         name = None if _is_by_id(asked) else asked.name
-        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
+        answer = MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
+        if request.include_topic_authorized_operations and name is not None:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return answer
 
 
 def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:

@@ -19,7 +19,6 @@ transaction is looked up behind that wait, in the turn that appends.
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -73,8 +72,6 @@ from splashdam.wire.messages.produce import (
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.storage.log_reading import Replication
-
-_log = logging.getLogger(__name__)
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7
@@ -214,6 +211,8 @@ def append_batch(log: Log, batch: Buffer, broker: Broker, admitted: Admitted | N
     if admitted is not None:
         batch, header, _ = admitted
     appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms(), header=header)
+    if broker.disk_troubles.is_one:
+        broker.disk_troubles.appended(log.topic_partition)
     if not appended.duplicate:
         is_visible = log.high_watermark == log.log_end_offset
         broker.parking.appended(log.topic_partition, len(batch), is_visible=is_visible)
@@ -221,11 +220,14 @@ def append_batch(log: Log, batch: Buffer, broker: Broker, admitted: Admitted | N
 
 
 def refuse(
-    answer: PartitionProduceResponse, topic_partition: TopicPartition, error: BrokerResponseError
+    answer: PartitionProduceResponse,
+    topic_partition: TopicPartition,
+    error: BrokerResponseError,
+    broker: Broker,
 ) -> None:
     """Turns the answer into that of a batch that was not appended, or is not as safe as was asked."""
     if isinstance(error, KafkaStorageError):
-        _log.error("cannot append to %s: %s", topic_partition, error.message)
+        broker.disk_troubles.refused(topic_partition, error)
     answer.error_code = error.code
     answer.error_message = error.message
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
@@ -242,6 +244,7 @@ class _Due(NamedTuple):
     That is: on stable storage, or, where replication is named, with its term, on the replicas in sync.
     """
 
+    broker: Broker
     answer: PartitionProduceResponse
     log: Log
     end_offset: int
@@ -283,12 +286,16 @@ def _append(
             replication.check_enough_in_sync()
         appended = append_batch(log, batch, context.broker, admitted)
     except BrokerResponseError as error:
-        refuse(answer, place.topic_partition, error)
+        refuse(answer, place.topic_partition, error, context.broker)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
-    due += [_Due(answer, each, each.log_end_offset) for each in (state_log, log) if each and each.must_flush]
+    due += [
+        _Due(context.broker, answer, each, each.log_end_offset)
+        for each in (state_log, log)
+        if each and each.must_flush
+    ]
     if replication is not None:
-        due.append(_Due(answer, log, appended.last_offset + 1, replication, replication.term))
+        due.append(_Due(context.broker, answer, log, appended.last_offset + 1, replication, replication.term))
     return answer
 
 
@@ -368,7 +375,7 @@ async def _append_behind(
         ]
         for topic_response in responses:
             for answer in topic_response.partition_responses:
-                refuse(answer, state_log.topic_partition, error)
+                refuse(answer, state_log.topic_partition, error, context.broker)
         return _answer(request.acks, responses, [])
     return await context.broker.turns.finish(_append_all(request, context, kept))
 
@@ -410,7 +417,7 @@ async def _answer_when_safe(
             elif each.log.recovery_point < each.end_offset:
                 await each.log.sync()
         except BrokerResponseError as error:
-            refuse(each.answer, each.log.topic_partition, error)
+            refuse(each.answer, each.log.topic_partition, error, each.broker)
     return _answer(acks, responses, endpoints)
 
 

@@ -235,5 +235,7 @@ def _kept(credential: ScramCredential) -> dict[str, Any]:
 
 
 def _credential(kept: dict[str, Any]) -> ScramCredential:
-    salt, stored, server = (base64.b64decode(kept[name]) for name in ("salt", "stored_key", "server_key"))
+    salt, stored, server = (
+        base64.b64decode(kept[name], validate=True) for name in ("salt", "stored_key", "server_key")
+    )
     return ScramCredential(salt, int(kept["iterations"]), stored, server)

@@ -40,11 +40,13 @@ class ChangeLog:
         self._path = path
         self._file: LogFile | None = None
         self._generation = 0
+        self._last = (0, 0)  # where the changes of the last ``append`` begin, and how many they are
 
     def begin(self, generation: int) -> None:
         """The whole is of this generation now, and there are no changes to it yet."""
         self.close()
         self.length, self.is_doubtful, self._generation = 0, False, generation
+        self._last = (0, 0)
 
     def read(self, generation: int) -> list[Any]:
         """The changes to the whole of this generation, in order.
@@ -77,6 +79,7 @@ class ChangeLog:
         Raises:
             KafkaStorageError: the disk refuses.
         """
+        self._last = (0, 0)
         lines = [_line(change) for change in changes]
         is_new = self._file is None
         try:
@@ -84,15 +87,38 @@ class ChangeLog:
                 self._file = self._files.open_log(self._path, create=True)
                 if self._file.end:
                     self._file.truncate(0)
-                lines.insert(0, _line({"generation": self._generation}))
+                self._file.append([_line({"generation": self._generation})])
+            end = self._file.end
             self._file.append(lines)
-            self._file.sync_now()
-            if is_new:
-                self._files.sync_directory(self._path.rpartition("/")[0])
+            try:
+                self._file.sync_now()
+                if is_new:
+                    self._files.sync_directory(self._path.rpartition("/")[0])
+            except KafkaStorageError:
+                self._file.truncate(end)  # or a start after ``kill -9`` would read what was refused
+                raise
         except KafkaStorageError:
             self.is_doubtful = True
             raise
+        self._last = (end, len(changes))
         self.length += len(changes)
+
+    def take_back(self) -> None:
+        """Makes the changes of the last ``append`` void; a cut does that, which needs no room.
+
+        Raises:
+            KafkaStorageError: the disk refuses even that, or there is nothing to take back.
+        """
+        (end, count), self._last = self._last, (0, 0)
+        if self._file is None or not count:
+            raise KafkaStorageError(f"{self._path} has no changes that could be taken back")
+        try:
+            self._file.truncate(end)
+            self._file.sync_now()
+        except KafkaStorageError:
+            self.is_doubtful = True
+            raise
+        self.length -= count
 
     def remove(self) -> None:
         """Removes the file, whose changes are in the whole; where that fails, they still do not count.

@@ -144,18 +144,13 @@ class DiskLogFile(LogFile):
         self._descriptor = descriptor
 
     async def sync(self) -> None:
-        # The thread gets a descriptor of its own: this one may be closed, and its number reused, meanwhile.
-        self.cut_torn_tail()
-        end = self.end
-        try:
+        async with self._sync_under_way():
+            # The thread gets a descriptor of its own: this one may be closed meanwhile, its number reused.
             descriptor = os.dup(self._descriptor)
             try:
                 await trio.to_thread.run_sync(os.fdatasync, descriptor)
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            raise self._told("sync", error) from error
-        self._synced_end = max(self._synced_end, end)  # another call may have come further
 
     def slice(self, position: int, count: int) -> FileSlice:
         count = max(0, min(count, self.end - position))

@@ -16,6 +16,7 @@ import trio
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.settings import DirectorySettings
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
@@ -211,6 +212,17 @@ async def _move(manager: LogManager, now: Now) -> None:
     await manager.moves.work(now)
 
 
+def _unsettled(manager: LogManager) -> float:
+    return -math.inf if manager.registry.is_unsettled else math.inf
+
+
+async def _settle(manager: LogManager, _now: Now) -> None:
+    try:
+        manager.settle_topics()
+    except KafkaStorageError as error:
+        _logger.debug("topics are not on disk as they are: %s", error.message)  # it was said when it began
+
+
 async def _compact(manager: LogManager, now: Now) -> None:
     await manager.cleaner.work(manager.logs, now)
 
@@ -256,6 +268,7 @@ TASKS = (
         _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
         _expire_producers,
     ),
+    ScheduledTask("writing down what a full disk refused of topics", _once(_unsettled), _settle),
     ScheduledTask("compacting logs", _compaction, _compact),
     ScheduledTask("moving logs to other directories", _moving, _move),
 )

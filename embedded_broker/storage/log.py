@@ -2,7 +2,7 @@
 
 All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
 handed out are ``FileSlice``s, which outlive whatever happens to the log. Reading stands in
-``log_reading.py``, flushing in ``log_flushing.py``, appending in ``log_appending.py``, what replication needs
+``log_reading.py``, flushing in ``log_flush.py``, appending in ``log_appending.py``, what replication needs
 in ``log_following.py``.
 """
 

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
 from splashdam.embedded_broker.storage.append_result import AppendResult, LogState
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.loader import LoadedLog
-from splashdam.embedded_broker.storage.log_flushing import FlushableLog
+from splashdam.embedded_broker.storage.log_flush import FlushableLog
 from splashdam.embedded_broker.storage.log_reading import NO_TIMESTAMP
 from splashdam.embedded_broker.storage.producer_snapshot import SnapshotFiles
-from splashdam.embedded_broker.storage.producer_state import CompletedTransaction, RememberedBatch
+from splashdam.embedded_broker.storage.producer_state import (
+    MAX_SEQUENCE,
+    CompletedTransaction,
+    RememberedBatch,
+)
 from splashdam.embedded_broker.storage.replay import replay_batch
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
-from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import LOG_APPEND_TIME_BIT, BatchHeader, parse_header, stamp_log_append_time
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 
 _ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: all that a leader changes
+
+_MAX_REFUSED = 1_000
+_RETRY_MS = 120_000
+"""Kafka's delivery.timeout.ms: after that the producer of a refused batch has given it up."""
+
+
+class _Refused(NamedTuple):
+    """A producer's first batch that the disk refused."""
+
+    epoch: int
+    sequence: int
+    at_ms: int
+    error: KafkaStorageError
+
+    def is_before(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether a batch was sent behind this one, while this one may be sent again."""
+        distance = (header.base_sequence - self.sequence) & MAX_SEQUENCE
+        is_later = header.producer_epoch == self.epoch and 0 < distance <= MAX_SEQUENCE // 2
+        return is_later and 0 <= now_ms - self.at_ms < _RETRY_MS
 
 
 class AppendableLog(FlushableLog):
@@ -60,6 +84,7 @@ class AppendableLog(FlushableLog):
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.log_end_offset
         self._on_work = on_work
+        self._refused: dict[int, _Refused] = {}
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
 
     def append_as_leader(
@@ -91,15 +116,49 @@ class AppendableLog(FlushableLog):
         if header is None:
             header = check_batch(batch, self.settings, now_ms)
         if header.producer_id >= 0:
+            if self._refused:
+                self._check_nothing_refused_before(header, now_ms)
             earlier = self.producers.check(header)
             if earlier is not None:
                 return self._duplicate(earlier)
         if self.settings.uses_log_append_time:
             batch, header = _stamp(batch, header, now_ms)
-        appended = self._write(batch, header, now_ms, leader_epoch)
+        try:
+            appended = self._write(batch, header, now_ms, leader_epoch)
+        except KafkaStorageError as error:
+            self._note_refused(header, error, now_ms)
+            raise
         if header.producer_id >= 0:
             self.producers.record(header, appended.base_offset, now_ms)
+            if self._refused:
+                self._refused.pop(header.producer_id, None)
         return appended
+
+    def _note_refused(self, header: BatchHeader, error: KafkaStorageError, now_ms: int) -> None:
+        """The disk has refused a batch: those that its producer has sent behind it must not go first."""
+        if header.producer_id < 0:
+            return
+        earlier = self._refused.get(header.producer_id)
+        if earlier is None or not earlier.is_before(header, now_ms):
+            self._refused.pop(header.producer_id, None)
+            self._refused[header.producer_id] = _Refused(
+                header.producer_epoch, header.base_sequence, now_ms, error
+            )
+            if len(self._refused) > _MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
+
+    def _check_nothing_refused_before(self, header: BatchHeader, now_ms: int) -> None:
+        """Refuses what comes behind a refused batch for the same reason, and not for a gap in its sequences.
+
+        Raises:
+            KafkaStorageError: the disk has refused an earlier batch of this producer, whose retry may come.
+        """
+        earlier = self._refused.get(header.producer_id)
+        if earlier is not None and earlier.is_before(header, now_ms):
+            raise KafkaStorageError(
+                f"the batch of producer {header.producer_id} with sequence {earlier.sequence} comes first: "
+                f"{earlier.error.message}"
+            ) from earlier.error
 
     def append_as_coordinator(self, batch: Buffer, *, now_ms: int) -> AppendResult:
         """Appends a batch that the broker made for itself: without sequence numbers, so none are compared.

@@ -6,18 +6,29 @@ is cut off again. Every failure of the file system is a ``KafkaStorageError`` th
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
 
+_REMEDIES = {
+    errno.ENOSPC: "make room on this disk, and the broker goes on",
+    errno.EDQUOT: "raise the quota or make room within it, and the broker goes on",
+    errno.EROFS: "find out why it is mounted read-only, mount it for writing and start the broker again",
+    errno.EIO: "the disk fails: look into the system's log, and start the broker again on one that works",
+}
+"""What to do, for failures that are the disk's and not the broker's."""
+
 
 def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     """The one form in which failures of the file system are told."""
-    return KafkaStorageError(f"could not {action} {path}: {error.strerror or error}")
+    remedy = _REMEDIES.get(error.errno or 0)
+    text = f"could not {action} {path}: {error.strerror or error}"
+    return KafkaStorageError(f"{text}; {remedy}" if remedy else text)
 
 
 def unusable_file(path: str, reason: str) -> KafkaStorageError:
@@ -94,6 +105,7 @@ class LogFile(ABC):
         self.end = end
         self.on_failure: Callable[[KafkaStorageError], None] | None = None
         self._synced_end = end
+        self._cuts = 0
         self._has_torn_tail = False
 
     @property
@@ -122,13 +134,21 @@ class LogFile(ABC):
             self.cut_torn_tail()
         try:
             written = self._write_at(buffers, self.end)
+            if written != size:
+                self._write_rest(buffers, written)
         except OSError as error:
             self._give_up_append()
             raise self._told("append to", error) from error
-        if written != size:
-            self._give_up_append()
-            raise KafkaStorageError(f"could not append to {self.path}: {written} of {size} bytes were taken")
         self.end += size
+
+    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        """A disk that gets full takes a part first, and says why only when it is asked for the rest."""
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            taken = self._write_at((rest,), self.end + written)
+            if not taken:
+                raise OSError(f"{written} bytes were taken, {len(rest)} were not")
+            written, rest = written + taken, rest[taken:]
 
     def cut_torn_tail(self) -> None:
         """Cuts off what a failed append left and could not cut; nothing may follow it, and it must not last.
@@ -150,6 +170,7 @@ class LogFile(ABC):
         except OSError as error:
             raise self._told("truncate", error) from error
         self._has_torn_tail = False
+        self._cuts += 1
         if end != self.end:
             self.end = end
             self._synced_end = -1
@@ -184,6 +205,18 @@ class LogFile(ABC):
     async def sync(self) -> None:
         """As ``sync_now``, without holding up the event loop."""
 
+    @asynccontextmanager
+    async def _sync_under_way(self) -> AsyncIterator[None]:
+        """Around the disk's work in ``sync``: what is written or cut meanwhile waits for the next one."""
+        self.cut_torn_tail()
+        end, cuts = self.end, self._cuts
+        try:
+            yield
+        except OSError as error:
+            raise self._told("sync", error) from error
+        if cuts == self._cuts:
+            self._synced_end = max(self._synced_end, end)  # another call may have come further
+
     @abstractmethod
     def slice(self, position: int, count: int) -> FileSlice:
         """``count`` bytes from ``position``, or as many as there are, independent of this object's life."""
@@ -213,6 +246,7 @@ class LogFile(ABC):
 
     def _give_up_append(self) -> None:
         self._synced_end = -1
+        self._cuts += 1
         try:
             self._truncate_to(self.end)
         except OSError:

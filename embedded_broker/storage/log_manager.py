@@ -322,6 +322,17 @@ class LogManager:
             self.checkpoints.forget(self.registry.deleting)
         remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
 
+    def settle_topics(self) -> None:
+        """Finishes what a disk refused of a change of topics.
+
+        Raises:
+            KafkaStorageError: it still does.
+        """
+        self.registry.settle()
+        if self.registry.deleting:
+            self.finish_deletions()
+        _logger.info("%s: the topics are on disk again as they are", self.root)
+
     # --- housekeeping and end ------------------------------------------------------------------------------
 
     async def step(self, now_ms: float, wall_ms: int) -> float:

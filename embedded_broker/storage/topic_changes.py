@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
@@ -37,7 +37,9 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
         if new:
             manager.make_partitions(topics, now_ms)
     except BaseException:
-        _undo(manager, before, new)
+        if not _undo(manager, {topic.name: topic for topic in before}, new):
+            manager.registry.restore(*before)
+            manager.wake()
         raise
     for topic in topics:
         for number in topic.partitions:
@@ -49,23 +51,30 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
 
 
 def undo_creation(manager: LogManager, topics: Iterable[Topic]) -> None:
-    """Topics that could not be made go; what the disk refuses of that is logged."""
-    names = {topic.name for topic in topics}
-    manager.abandon_logs([each for each in manager.logs if each.topic in names])
-    for name in names:
-        manager.registry.forget(name)
-    with logged("removing what there is of a topic that could not be made"):
-        manager.finish_deletions()
+    """Topics that could not be made go, for good: a full disk takes that, too.
+
+    What a disk refuses even then is logged, and tried again by the housekeeping.
+    """
+    new = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    names = {each.topic for each in new}
+    if not _undo(manager, dict.fromkeys(names), new):
+        for name in names:
+            manager.registry.forget(name)
+        manager.wake()
 
 
-def _undo(manager: LogManager, before: list[Topic], new: list[TopicPartition]) -> None:
-    """What could not be made goes; on a disk that refuses that, too, the next start makes it after all."""
+def _undo(manager: LogManager, before: Mapping[str, Topic | None], new: list[TopicPartition]) -> bool:
+    """What could not be made goes: first the directories, which a start would take for a topic's."""
     manager.abandon_logs([topic_partition for topic_partition in new if topic_partition in manager.logs])
+    is_undone = False
     with logged("removing what there is of partitions that could not be made"):
-        manager.registry.put(*before)
         for directory in manager.directories.online:
             for topic_partition in new:
                 manager.files.remove_tree(f"{directory.root}/{topic_partition}")
+            manager.files.sync_directory(directory.root)
+        manager.registry.take_back(before)
+        is_undone = True
+    return is_undone
 
 
 def reconfigure(manager: LogManager, settings: DirectorySettings, settings_for: SettingsFor) -> None:

@@ -137,6 +137,38 @@ class TopicRegistry:
         self._apply({"deleting": name})
         self._changes.is_doubtful = True
 
+    def restore(self, *topics: Topic) -> None:
+        """As ``put``, but on a disk that refuses: written with the next change."""
+        self.topics.update((topic.name, topic) for topic in topics)
+        self._changes.is_doubtful = True
+
+    def take_back(self, before: Mapping[str, Topic | None]) -> None:
+        """Undoes ``put``, the last change, for topics that were as in ``before``: on a full disk, too.
+
+        Raises:
+            KafkaStorageError: the disk refuses; nothing has changed.
+        """
+        self._changes.take_back()
+        for name, topic in before.items():
+            if topic is None:
+                self._remove(name)
+            else:
+                self.topics[name] = topic
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether the disk has refused something that is still to be written, or to be removed."""
+        return bool(self.deleting) or self._changes.is_doubtful
+
+    def settle(self) -> None:
+        """Writes what the disk refused.
+
+        Raises:
+            KafkaStorageError: it still does.
+        """
+        if self._changes.is_doubtful:
+            self._replace()
+
     def end_deletions(self) -> None:
         """Frees the names in ``deleting``.
 
@@ -180,10 +212,13 @@ class TopicRegistry:
             self.deleting -= frozenset(map(_checked_name, change["deleted"]))
         else:
             name = _checked_name(change["deleting"])
-            self.topics.pop(name, None)
-            if self.names_by_fold.get(folded(name)) == name:
-                del self.names_by_fold[folded(name)]
+            self._remove(name)
             self.deleting |= {name}
+
+    def _remove(self, name: str) -> None:
+        self.topics.pop(name, None)
+        if self.names_by_fold.get(folded(name)) == name:
+            del self.names_by_fold[folded(name)]
 
     def _apply_resource(self, kind: str, name: str, configs: Mapping[str, Any]) -> None:
         if configs:

@@ -1,7 +1,8 @@
 """What EndTxn means in which state: Kafka's two tables, before and since KIP-890 (EndTxn 5).
 
 Since then a repeat is told by its epoch, which every end puts up: it names the one before the present one.
-Before, a repeat is told by the state alone.
+Before, a repeat is told by the state alone. While markers are owed, the other end is told to wait, too: Kafka
+looks at what is pending before it looks at the state, and says 48 once all markers are written.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _UNDER_WAY: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
     (_S.ONGOING, _COMMIT): _D.PREPARE,
     (_S.ONGOING, _ABORT): _D.PREPARE,
     (_S.PREPARE_COMMIT, _COMMIT): _D.WAIT,
+    (_S.PREPARE_COMMIT, _ABORT): _D.WAIT,
+    (_S.PREPARE_ABORT, _COMMIT): _D.WAIT,
     (_S.PREPARE_ABORT, _ABORT): _D.WAIT,
 }
 

@@ -134,10 +134,12 @@ class OAuthBearerServer:
         """See ``ServerSide``: a refusal is told as JSON first, and raised once the client has heard it."""
         if self._refusal is not None:
             raise self._refusal
-        match = _FIRST.fullmatch(message.decode(errors="replace"))
-        pairs = dict(pair.split("=", 1) for pair in match["pairs"].split(_SEPARATOR)[:-1]) if match else {}
+        match = _FIRST.fullmatch(_text(message))
+        listed = [pair.split("=", 1) for pair in match["pairs"].split(_SEPARATOR)[:-1]] if match else []
+        pairs = {pair[0]: pair[1] for pair in listed}
+        is_plain = len(pairs) == len(listed)  # what says something twice could be read in two ways
         bearer = _AUTH.fullmatch(pairs.pop("auth", ""))
-        if match is None or bearer is None:
+        if match is None or bearer is None or not is_plain:
             raise Refusal("Invalid OAUTHBEARER client first message")
         try:
             outcome = self._authority.check_token(bearer["token"], pairs)
@@ -151,3 +153,10 @@ class OAuthBearerServer:
             )
         self.outcome = outcome
         return b""
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise Refusal("Invalid OAUTHBEARER client first message") from None

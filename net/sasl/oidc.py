@@ -21,6 +21,7 @@ import trio
 
 from splashdam.model.errors import KafkaConfigurationError, SaslError, message_of
 from splashdam.model.secrets import Secret
+from splashdam.net.sasl.strict_base64 import decoded_url
 from splashdam.net.sasl.token_endpoint import AnswerTooLargeError, TokenEndpoint, TokenRequest
 from splashdam.net.tls_context import TlsFiles, client_context
 
@@ -257,7 +258,7 @@ def _life_of_jwt(token: str) -> float:
     if len(parts) != 3:
         return math.inf
     try:
-        claims = _json_object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = _json_object(decoded_url(parts[1]) or b"")
     except ValueError:
         return math.inf
     claims = claims or {}

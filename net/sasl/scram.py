@@ -7,7 +7,6 @@ As Kafka's brokers and clients do, the password is hashed as the UTF-8 it is, wi
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 from splashdam.model.errors import SaslError
 from splashdam.net.sasl.mechanisms import Authenticated, Authority, Credentials, Refusal, ScramCredential
+from splashdam.net.sasl.strict_base64 import decoded
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -125,7 +125,7 @@ class ScramClient:
         return fields
 
     def _decoded(self, text: str) -> bytes:
-        data = _decoded(text)
+        data = decoded(text)
         if data is None:
             raise self._error("the broker's message is not base64 where it has to be")
         return data
@@ -153,7 +153,7 @@ class ScramServer:
         return self._first(message) if self._credential is None else self._final(message, self._credential)
 
     def _first(self, message: bytes) -> bytes:
-        binding, _, rest = message.decode(errors="replace").partition(",")
+        binding, _, rest = _text(message, "first").partition(",")
         acting_for, _, bare = rest.partition(",")
         fields = _fields(bare.encode())
         if binding not in ("n", "y") or not fields or not fields.get("r") or "n" not in fields:
@@ -173,15 +173,17 @@ class ScramServer:
         return answer.encode()
 
     def _final(self, message: bytes, credential: ScramCredential) -> bytes:
-        text, _, proof_text = message.decode(errors="replace").rpartition(",p=")
-        fields, proof = _fields(text.encode()), _decoded(proof_text)
+        text, _, proof_text = _text(message, "final").rpartition(",p=")
+        fields, proof = _fields(text.encode()), decoded(proof_text)
         if fields is None or proof is None or fields.get("c") not in (_NO_BINDING, "eSws"):
             raise Refusal("Invalid SCRAM client final message format")
         if fields.get("r") != self._nonce or self.outcome is not None:
             raise Refusal("Invalid client nonce in the final client message.")
         name, signed = self._mechanism, f"{self._signed},{text}".encode()
-        client_key = _xor(proof, _hmac(name, credential.stored_key, signed))
-        is_proven = hmac.compare_digest(_hash(name, client_key), credential.stored_key)
+        signature = _hmac(name, credential.stored_key, signed)
+        is_proven = len(proof) == len(signature) and hmac.compare_digest(
+            _hash(name, _xor(proof, signature)), credential.stored_key
+        )
         if not (is_proven and self._exists):
             raise Refusal(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism"
@@ -195,6 +197,13 @@ class ScramServer:
         nothing = bytes(hashlib.new(HASHES[self._mechanism]).digest_size)
         iterations = self._authority.usual_iterations(self._mechanism)
         return ScramCredential(salt, iterations, nothing, nothing)
+
+
+def _text(message: bytes, which: str) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise Refusal(f"Invalid SCRAM client {which} message format") from None
 
 
 def _salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
@@ -212,23 +221,17 @@ def _hash(mechanism: str, data: bytes) -> bytes:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(left ^ right for left, right in zip(one, other, strict=False))
+    return bytes(left ^ right for left, right in zip(one, other, strict=True))
 
 
 def _fields(message: bytes) -> dict[str, str] | None:
-    """``a=…,b=…``; None if it is not that."""
+    """``a=…,b=…``; None if it is not that, or names something twice."""
     try:
         parts = [part.partition("=") for part in message.decode().split(",")]
     except UnicodeDecodeError:
         return None
-    return {name: value for name, _, value in parts} if all(mark for _, mark, _ in parts) else None
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
+    fields = {name: value for name, mark, value in parts if mark}
+    return fields if len(fields) == len(parts) else None
 
 
 def _escaped(user: str) -> str:

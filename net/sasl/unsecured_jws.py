@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal
+from splashdam.net.sasl.strict_base64 import decoded_url
 
 _SKEW_S = 30.0
 """By so much the clock of who made a token may be ahead of ours."""
@@ -86,9 +86,10 @@ def _encoded(content: dict[str, Any]) -> str:
 
 
 def _decoded(part: str) -> dict[str, Any]:
+    data = decoded_url(part)
     try:
-        found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error, RecursionError):
+        found = None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise Refusal("Authentication failed: the token cannot be read")

@@ -131,6 +131,14 @@ class Faults(ApiNames):
         self._board.add_refusals(refusals)
         return refusals
 
+    @property
+    def unhit(self) -> list[Fault | Refusals]:
+        """The faults that were set and have happened to no request, those that were removed since included.
+
+        A test that ends with one has not tested what it says: ``assert not faults.unhit``.
+        """
+        return self._board.unhit()
+
     def clear(self) -> None:
         """Removes every fault; the log stays as it is."""
         self._board.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -47,6 +47,7 @@ class Switchboard:
         self._lock = threading.Lock()
         self._faults: tuple[Fault, ...] = ()
         self._refusals: tuple[Refusals, ...] = ()
+        self._missed: list[Fault | Refusals] = []
         self.log = RequestLog(self._switch)
 
     def add(self, fault: Fault) -> None:
@@ -58,6 +59,7 @@ class Switchboard:
     def remove(self, fault: Fault) -> None:
         """Ends a fault; one that is not set is left alone."""
         with self._lock:
+            self._note_missed(each for each in self._faults if each is fault)
             self._faults = tuple(each for each in self._faults if each is not fault)
         self._switch()
 
@@ -70,14 +72,25 @@ class Switchboard:
     def remove_refusals(self, refusals: Refusals) -> None:
         """Takes connections again."""
         with self._lock:
+            self._note_missed(each for each in self._refusals if each is refusals)
             self._refusals = tuple(each for each in self._refusals if each is not refusals)
         self._switch()
 
     def clear(self) -> None:
         """Ends every fault."""
         with self._lock:
+            self._note_missed((*self._faults, *self._refusals))
             self._faults, self._refusals = (), ()
         self._switch()
+
+    def unhit(self) -> list[Fault | Refusals]:
+        """What was set and has happened to nobody, removed or not."""
+        with self._lock:
+            present: tuple[Fault | Refusals, ...] = (*self._faults, *self._refusals)
+            return [*self._missed, *(each for each in present if not each.hits)]
+
+    def _note_missed(self, removed: Iterable[Fault | Refusals]) -> None:
+        self._missed += [each for each in removed if not each.hits]
 
     def _switch(self) -> None:
         is_needed = self._faults or self._refusals or self.log.is_on
@@ -155,6 +168,10 @@ class Refusals:
     def remove(self) -> None:
         """Lets connections in again."""
         self._board.remove_refusals(self)
+
+    def __repr__(self) -> str:
+        where = "any broker" if self._broker is None else f"broker {self._broker}"
+        return f"<refused connections of {where}, {self.hits} hits>"
 
     def __enter__(self) -> Refusals:
         return self

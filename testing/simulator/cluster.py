@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
@@ -73,6 +74,7 @@ class Parts:
         random: decides what a power cut leaves.
         record: what happened.
         troubles: what appends meet.
+        sync_ms: how long a disk takes at most to make a file durable.
     """
 
     nodes: int
@@ -82,6 +84,7 @@ class Parts:
     random: Random
     record: RunRecord
     troubles: Troubles
+    sync_ms: float
 
 
 class SimulatedCluster(ABC):
@@ -99,6 +102,8 @@ class SimulatedCluster(ABC):
 
     def __init__(self, parts: Parts) -> None:
         self.nodes = {node_id: BrokerNode(node_id) for node_id in range(1, parts.nodes + 1)}
+        for node in self.nodes.values():
+            node.files.sync_s = partial(parts.random.uniform, 0, parts.sync_ms / 1000)
         self.topics = parts.topics
         self.parts = parts
         self.record = parts.record

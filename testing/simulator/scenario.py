@@ -39,6 +39,9 @@ _NARROW_BYTES = 600
 _TRANSACTIONAL = 0.4
 """The part of the runs with one broker whose producers use transactions."""
 
+_SYNCS_MS = (0, 0, 5, 60)
+"""How long a disk takes at most to make a file durable: meanwhile logs grow, and segments are closed."""
+
 _LINES = ((1 << 20, 1), (3_000, 10), (1 << 20, 60), (_NARROW_BYTES, 10), (_NARROW_BYTES, 250))
 """How many bytes may be under way in one direction, and for how long: the last line is a bad one."""
 
@@ -145,6 +148,7 @@ class Scenario:
         troubles: how often appends are answered with errors, by kind.
         capacity_bytes: how much may be under way in one direction of a connection.
         distance_ms: how long a piece travels at most when the weather is good.
+        sync_ms: how long a disk takes at most to make a file durable.
         horizon_ms: when all faults are over.
         replication: how the brokers replicate; None: they hand their only logs over.
     """
@@ -157,6 +161,7 @@ class Scenario:
     troubles: dict[str, float]
     capacity_bytes: int
     distance_ms: float
+    sync_ms: float
     horizon_ms: float
     replication: ReplicationPlan | None = None
 
@@ -183,6 +188,14 @@ def scenario(seed: int) -> Scenario:
         _producer(random, number, horizon_ms, narrow=capacity_bytes == _NARROW_BYTES)
         for number in range(random.choice((1, 1, 1, 2)))
     ]
+    sync_ms = Random(f"syncs {seed}").choice(_SYNCS_MS)
+    if sync_ms and "power cut" in kinds:
+        crowd = Random(f"crowd {seed}")
+        topics = [_narrow(topic) for topic in topics]
+        producers += [
+            _producer(crowd, len(producers) + number, horizon_ms, narrow=capacity_bytes == _NARROW_BYTES)
+            for number in range(crowd.choice((1, 2, 3)))
+        ]
     if nodes == 1 and Random(f"transactions {seed}").random() < _TRANSACTIONAL:
         producers = [in_transactions(plan) for plan in producers]
     faults, troubles = planned_faults(random, kinds, nodes, horizon_ms), {} if calm else troubles_of(random)
@@ -195,6 +208,7 @@ def scenario(seed: int) -> Scenario:
         troubles=troubles,
         capacity_bytes=capacity_bytes,
         distance_ms=distance_ms if faults or troubles else 1,
+        sync_ms=sync_ms,
         horizon_ms=horizon_ms,
     )
 
@@ -212,6 +226,16 @@ def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
     if durable or random.random() < 0.1:
         configs["flush.messages"] = "1"
     return NewTopic(f"topic-{number}", random.choice((1, 2, 4)), configs, random.randbytes(16))
+
+
+def _narrow(topic: NewTopic) -> NewTopic:
+    """One partition in small segments: with several producers one of them closes a segment during a sync.
+
+    (A broker reads nothing of a connection whose answer waits for the disk.)
+    """
+    largest = min(2_000, int(topic.configs["max.message.bytes"]))
+    narrow = {"segment.bytes": "3000", "max.message.bytes": str(largest)}
+    return attrs.evolve(topic, partitions=1, configs={**topic.configs, **narrow})
 
 
 def _producer(random: Random, number: int, horizon_ms: float, *, narrow: bool) -> ProducerPlan:

@@ -95,6 +95,7 @@ class Simulation:
             random=Random(f"disks {plan.seed}"),
             record=record,
             troubles=self._troubles,
+            sync_ms=plan.sync_ms,
         )
         self._cluster, self._faults = self._made_of(parts)
         self._checker = Checker(self._cluster, record, calm=plan.is_calm)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from make_golden import GOLDEN
+from patches import perhaps
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 from audit_kit import audited
@@ -31,8 +32,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def audit(_spark: None, path: str, *, compacted: tuple[str, ...], **_: Any) -> Any:
         return audited(Path(path), compacted=compacted)
 
-    monkeypatch.setattr(on_spark, "session", session)
-    monkeypatch.setattr(auditing, "audit", audit)
+    because = "what is written wrongly is refused before"
+    monkeypatch.setattr(on_spark, "session", perhaps(session, because=because))
+    monkeypatch.setattr(auditing, "audit", perhaps(audit, because=because))
 
 
 def run(*arguments: str) -> Result:

@@ -18,7 +18,7 @@ def test_setup_speaks_only_when_it_fails(tmp_path: Path, status: int) -> None:
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\necho BuildBackendWarning >&2\nexit {status}\n")
     python.chmod(0o755)
-    stamp = tmp_path / "venv" / ".installed"
+    stamp = tmp_path / "venv" / ".demo"
     command = ["make", "--no-print-directory", f"VENV={tmp_path / 'venv'}", str(stamp)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == f"setting up {tmp_path / 'venv'} (the first time takes a minute) …\n"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from holding import holding
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -155,7 +156,7 @@ def undelivered() -> Callable[[KafkaProducer], AbstractContextManager[None]]:
     @contextmanager
     def hold(producer: KafkaProducer) -> Iterator[None]:
         producer.prepare("one")
-        with producer._core.guard.lock:
+        with holding(producer._core.guard):
             yield
 
     return hold

@@ -370,8 +370,7 @@ async def test_a_finalizer_inside_the_guard_may_send(cluster: Any, autojump_cloc
                 sent.append(producer.send_nowait("two", b"from the grave", key=b"k"))
 
         Dying()
-        with producer._core.guard.lock:
-            gc.collect()
+        producer._core.guard.run(gc.collect)
         assert len(sent) == 1
         assert not sent[0].is_done
         metadata = await sent[0]

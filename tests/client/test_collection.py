@@ -52,7 +52,7 @@ def test_a_collected_producer_gives_up(tcp_cluster: Any, caplog: pytest.LogCaptu
     assert not thread.is_alive()
     assert future.failed()
     assert [
-        record.getMessage() for record in caplog.records if "1 batches were not delivered" in record.message
+        record.getMessage() for record in caplog.records if "1 records were not delivered" in record.message
     ]
     assert len(caplog.records) == 1
 

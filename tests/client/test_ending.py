@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from holding import holding
 from trio.testing import MockClock
 
 from splashdam.client import local
@@ -26,7 +27,7 @@ def test_an_errback_that_runs_when_the_loop_has_ended_may_not_wait_for_it(
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address)
     core = producer._core
     core.late.pump = lambda: float("inf")  # type: ignore[method-assign]  # the record stays where it is
-    with core.guard.lock:  # as in a signal handler
+    with holding(core.guard):  # as in a signal handler
         future = producer.send("one", b"v")
     raised: list[BaseException] = []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from holding import holding
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.late import LATE_BYTES_LIMIT
@@ -21,7 +22,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 
 async def send_late(producer: Any, *arguments: Any, **options: Any) -> Any:
     """As a signal handler that interrupts the holder of the guard."""
-    with producer._core.guard.lock:
+    with holding(producer._core.guard):
         return await producer.send(*arguments, **options)
 
 
@@ -140,7 +141,7 @@ async def test_closing_waits_for_a_late_record_no_longer_than_max_block_ms(
 async def test_closing_inside_the_guard_delivers_late_records(cluster: Any, autojump_clock: Any) -> None:
     """A signal handler that sends and begins to close has interrupted the guard's holder both times."""
     async with cluster.producer() as producer:
-        with producer._core.guard.lock:
+        with holding(producer._core.guard):
             late = await producer.send("one", b"v")
             producer._core.begin_close()
     assert late.succeeded()

@@ -23,12 +23,11 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
         assert sockets and min(sockets) >= 0
         held, fork = threading.Event(), threading.Event()
 
-        def hold_the_guard():
-            with producer._core.guard.lock:
-                held.set()
-                fork.wait()
+        def stay():
+            held.set()
+            fork.wait()
 
-        holder = threading.Thread(target=hold_the_guard)
+        holder = threading.Thread(target=producer._core.guard.run, args=(stay,))
         holder.start()
         held.wait()
         pid = os.fork()
@@ -110,7 +109,7 @@ def test_an_open_producer_at_exit_gives_up(tcp_cluster: Any) -> None:
         tcp_cluster.address,
     )
     assert done.returncode == 0
-    assert done.stderr.count("1 batches were not delivered") == 1
+    assert done.stderr.count("1 records were not delivered") == 1
     assert done.stderr.count("\n") == 1
     assert 0.2 <= float(done.stdout) < 5
 
@@ -248,8 +247,7 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
 
         signal.signal(signal.SIGALRM, interrupted)
         last = producer.send("one", b"w")
-        with producer._core.guard.lock:
-            signal.raise_signal(signal.SIGALRM)
+        producer._core.guard.run(signal.raise_signal, signal.SIGALRM)
         print(last.get(timeout=30).offset)
         producer.close()
         """,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from holding import holding
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.error_codes import ErrorCode
@@ -86,7 +87,7 @@ def test_from_a_callback_and_late_records(tcp_cluster: Any, undelivered: Any) ->
 def test_purge_inside_a_send_is_refused(tcp_cluster: Any) -> None:
     """A signal handler that has interrupted one must not change what it is at."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
-        with producer._core.guard.lock, pytest.raises(IllegalStateError, match=r"purge\(\) would wait"):
+        with holding(producer._core.guard), pytest.raises(IllegalStateError, match=r"purge\(\) would wait"):
             producer.purge()
         assert producer.purge() == 0
 

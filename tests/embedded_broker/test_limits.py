@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import MIB, Talk, batch, produce
+from broker_talk import MIB, Talk, batch, produce, produce_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quota_talk import alter
@@ -184,15 +184,126 @@ async def test_a_large_request_that_stops(autojump_clock: MockClock) -> None:
         assert await stopped.is_closed()
 
 
+@pytest.mark.parametrize("hosts", [["10.0.0.9"], ["10.0.0.1"]], ids=["from elsewhere", "from the same host"])
+@pytest.mark.parametrize("sent_bytes", [100_000, 1_500_000])
+async def test_silent_strangers_kept_a_good_client_waiting_for_ten_minutes(
+    autojump_clock: MockClock, hosts: list[str], sent_bytes: int
+) -> None:
+    """Each claimed 100 MB and had half a minute and more to itself; now the silent give way together."""
+    async with limited(autojump_clock, queued_max_request_bytes=32 * MIB) as (broker, come):
+        broker.topics.create("t")
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                stranger = come(hosts[number % len(hosts)])
+                claim = struct.pack(">i", 100 * 1000 * 1000) + bytes(sent_bytes)
+                nursery.start_soon(send_what_is_taken, stranger, claim)
+            await wait_all_tasks_blocked()
+            start = trio.current_time()
+            assert (await produce(come("10.0.0.1"), "t", batch(bytes(500_000)))).error_code == 0
+            assert trio.current_time() - start < 60
+            nursery.cancel_scope.cancel()
+
+
+async def test_who_waited_for_memory_had_a_fresh_half_minute_for_each_piece(
+    autojump_clock: MockClock,
+) -> None:
+    """Each piece of a large request comes out of the same time: new memory is no new allowance."""
+    async with limited(autojump_clock) as (_, come):
+        slow = come()
+        await slow.stream.send_all(struct.pack(">i", 50 * MIB) + bytes(70_000))
+        start = trio.current_time()
+        with suppress(trio.BrokenResourceError):
+            while trio.current_time() < start + 300:
+                await slow.stream.send_all(bytes(8 * 1024))  # one second's half: new pieces do not help
+                await trio.sleep(1)
+        assert trio.current_time() - start < 90
+
+
+async def test_a_client_that_sends_fast_enough_keeps_its_memory(autojump_clock: MockClock) -> None:
+    """Others wait, and yet a large request that keeps coming is answered."""
+    async with limited(autojump_clock, queued_max_request_bytes=MIB) as (broker, come):
+        broker.topics.create("t")
+        slow = come("10.0.0.9")
+
+        async def send_slowly() -> None:
+            frame = slow._frame_of(produce_request("t", batch(bytes(1_000_000))), 9, True)
+            for start in range(0, len(frame), 64 * 1024):
+                await slow.stream.send_all(frame[start : start + 64 * 1024])
+                await trio.sleep(1)
+            answer = await slow.answer()
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_slowly)
+            await trio.sleep(10)
+            assert (await produce(come(), "t", batch(bytes(900_000)))).error_code == 0
+
+
+class Receiving:
+    """A connection that receives a large request."""
+
+    def __init__(self, party: object = None) -> None:
+        self.party = party
+        self.arrived_bytes = 0
+        self.given_up: list[str] = []
+
+    def give_up(self, why: str) -> None:
+        self.given_up.append(why)
+
+
+async def test_a_party_with_many_connections_has_one_share(autojump_clock: MockClock) -> None:
+    """It sends, and holds everything; who comes from elsewhere has waited for 5 s, and gets its half."""
+    memory = RequestMemory(100)
+    many = [Receiving("many") for _ in range(10)]
+    one = Receiving("one")
+    for each in many:
+        await memory.grow(each, 10)
+
+    async def send() -> None:
+        while True:
+            for each in many:
+                each.arrived_bytes += MIB
+                if each.given_up:
+                    memory.done(each, 0)
+            await trio.sleep(0.5)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        start = trio.current_time()
+        await memory.grow(one, 30)
+        assert 5 <= trio.current_time() - start <= 8
+        assert sum(bool(each.given_up) for each in many) == 3
+        assert memory.held_bytes == 100
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_looks_at_holders_while_nobody_waits(autojump_clock: MockClock) -> None:
+    """A silent one harms nobody then; and nothing is kept of parties that are gone."""
+    memory = RequestMemory(100)
+    silent = Receiving("silent")
+    await memory.grow(silent, 60)
+    await trio.sleep(1000)
+    assert not silent.given_up
+    memory.done(silent, 0)
+    assert not memory._shares
+    assert not memory._seen
+
+
+async def send_what_is_taken(talk: Talk, data: bytes) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await talk.stream.send_all(data)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=20))
 def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
     """Whoever grows in whatever order: all are done, and what is beyond the limit is one request's."""
     memory, limit = RequestMemory(50), 50
 
-    async def grow(who: int, sizes: list[int]) -> None:
+    async def grow(who: Receiving, sizes: list[int]) -> None:
         for size in sizes:
             await memory.grow(who, size)
+            who.arrived_bytes += MIB
             assert memory.held_bytes <= limit + 60
             await trio.sleep(1)
         memory.done(who, 0)
@@ -201,7 +312,7 @@ def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
         async with trio.open_nursery() as nursery:
             for who in range(5):
                 sizes = sorted(size for each, size in requests if each == who)
-                nursery.start_soon(grow, who, sizes)
+                nursery.start_soon(grow, Receiving(party=who % 2), sizes)
         assert memory.held_bytes == 0
 
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -269,6 +269,7 @@ async def _answers(frames: list[bytes]) -> list[bytes]:
             BATCHES,
             st.sampled_from([-1, 1, 2, -2]),
         ),
+        min_size=1,
         max_size=25,
     )
 )

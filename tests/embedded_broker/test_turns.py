@@ -181,6 +181,8 @@ async def test_produced_bombs_are_unpacked_beside_the_loop(
 ) -> None:
     """On topics that look into their batches a few KB of a producer cost the loop a second."""
     configs = {**configs, "max.message.bytes": "100000000"}
+    if configs.get("compression.type") == codec:
+        configs["compression.type"] = "gzip"  # a batch that has its topic's codec is not unpacked
     broker.topics.create("t", 1, configs)
     await talk.send_together(*[produce_request("t", bomb(8 * MIB, codec))] * 3, version=9)
     answers = [(await talk.answer()).responses[0].partition_responses[0] for _ in range(3)]

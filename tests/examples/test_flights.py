@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -50,6 +51,9 @@ def test_flights(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "verified: 5000 records"
     assert "flights-5" in done.stdout
+    assert re.search(
+        r"prepared: [\d,]+ records/s with send\(\), [\d,]+ records/s with send_many\(\)", done.stdout
+    )
     assert list(tmp_path.iterdir()) == []
 
 

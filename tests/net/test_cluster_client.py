@@ -64,6 +64,7 @@ async def test_errors_that_pass_are_waited_for(broker: EmbeddedBroker) -> None:
         await commit_offsets(client, "g", {WHERE: OffsetAndMetadata(3, "note")})
         assert await committed_offsets(client, "g") == {WHERE: OffsetAndMetadata(3, "note")}
         assert await list_offsets(client, [WHERE], LATEST) == {WHERE: 0}
+    assert broker.faults.unhit == []
 
 
 async def test_who_leads_is_asked_again(broker: EmbeddedBroker) -> None:

@@ -12,6 +12,7 @@ import attrs
 import kerberos_realm
 import pytest
 from kerberos_realm import REALM, Realm
+from patches import Patches
 from sasl_kit import Users, authenticated
 
 from splashdam.client.producer import KafkaProducer
@@ -41,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         pytest.skip(f"needs {', '.join(missing)} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
     pytest.importorskip("gssapi", reason="splashdam[gssapi]")
     realm = Realm(tmp_path_factory.mktemp("realm"))
-    with pytest.MonkeyPatch.context() as patch, realm.running():
+    with Patches.context() as patch, realm.running():
         for name, value in realm.environment.items():
             patch.setenv(name, value)
         made = Place(realm, realm.add("kafka/localhost"), realm.add("anna"), realm.add("kafka/elsewhere"))

@@ -183,3 +183,63 @@ def test_saslprep_prohibits(text: str) -> None:
     """Control characters, mixed directions (RFC 4013's last two), private use, unassigned."""
     with pytest.raises(ValueError, match=r"not allowed|mixes directions"):
         saslprep(text)
+
+
+def answer_to(final: bytes) -> Authenticated | None:
+    """What the RFC's server makes of a last message of its client."""
+    server = ScramServer("SCRAM-SHA-256", Rfc7677(), nonce=SERVER_NONCE)
+    assert server.step(f"n,,n=user,r={CLIENT_NONCE}".encode()) == FIRST
+    try:
+        server.step(final)
+    except Refusal:
+        return None
+    return server.outcome
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_right_proof_with_bytes_appended_was_taken(more: bytes) -> None:
+    """The proof has as many bytes as the hash, no more."""
+    head, _, proof = FINAL.rpartition(b",p=")
+    longer = base64.b64encode(base64.b64decode(proof) + more)
+    assert answer_to(FINAL) == Authenticated("user")
+    assert answer_to(head + b",p=" + longer) is None
+
+
+@given(st.integers(0, 31))
+def test_a_proof_that_is_cut_short(length: int) -> None:
+    """Nor fewer."""
+    head, _, proof = FINAL.rpartition(b",p=")
+    assert answer_to(head + b",p=" + base64.b64encode(base64.b64decode(proof)[:length])) is None
+
+
+@given(st.data())
+def test_a_last_message_has_one_form(data: st.DataObject) -> None:
+    """One byte more anywhere, in the proof's base64 too, and nobody is let in."""
+    place = data.draw(st.integers(0, len(FINAL)))
+    byte = data.draw(st.binary(min_size=1, max_size=1))
+    assert answer_to(FINAL[:place] + byte + FINAL[place:]) is None
+
+
+def test_base64_that_says_the_same_in_another_way() -> None:
+    """The last letter has bits that nobody reads; they are zero."""
+    assert FINAL.endswith(b"VQ=")
+    assert answer_to(FINAL[:-2] + b"R=") is None
+    assert answer_to(FINAL + b"=") is None
+
+
+def test_a_field_that_comes_twice() -> None:
+    """A message that could be read in two ways is not read."""
+    head, _, proof = FINAL.rpartition(b",p=")
+    assert answer_to(b"c=biws," + head + b",p=" + proof) is None
+    with pytest.raises(Refusal):
+        ScramServer("SCRAM-SHA-256", Rfc7677(), nonce="s").step(b"n,,n=eve,n=user,r=abc")
+    client = rfc_client()
+    client.start()
+    with pytest.raises(SaslError):
+        client.step(b"i=4096," + FIRST)
+
+
+def test_what_is_no_utf8() -> None:
+    """It was read with replacements, so that two messages looked alike."""
+    with pytest.raises(Refusal, match="first message format"):
+        ScramServer("SCRAM-SHA-256", Rfc7677(), nonce="s").step(b"n,,n=user,r=ab\xffc")

@@ -7,7 +7,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_jars import classpath, run_tool
+from kafka_jars import need_tools, run_tool
 
 from splashdam.embedded_broker.access_settings import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -19,8 +19,7 @@ CONFIGS, TRANSACTIONS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.Tra
 
 def test_acls_quotas_users_and_transactions(version: str, tmp_path: Path) -> None:
     """What each tool changes, it shows."""
-    if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
-        pytest.skip(f"the tools of Kafka {version} were not published")
+    need_tools(version)
     acls = "kafka.admin.AclCommand" if version.startswith("3.") else "org.apache.kafka.tools.AclCommand"
     with EmbeddedBroker(tmp_path, authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS") as broker:
         servers = ("--bootstrap-server", broker.bootstrap_servers)

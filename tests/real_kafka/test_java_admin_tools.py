@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import classpath, run_tool
+from kafka_jars import need_tools, run_tool
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -34,8 +34,7 @@ class Tools:
 
 def test_topics_and_configurations(version: str, tmp_path: Path) -> None:
     """Made, listed, described, changed and deleted."""
-    if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
-        pytest.skip(f"the tools of Kafka {version} were not published")
+    need_tools(version)
     with EmbeddedBroker(tmp_path) as broker:
         tools = Tools(version, broker.bootstrap_servers)
         tools.topics("--create", "--topic", "orders", "--partitions", "3", "--config", "retention.ms=1000")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_jars import VERSIONS, classpath, run_tool
+from kafka_jars import newest_with_tools, run_tool
 from security_kit import PASSWORD, USER, Pki, pkcs8, secure_broker
 
 from splashdam.client.producer import KafkaProducer
@@ -26,10 +26,7 @@ _LOGINS = {
 @pytest.fixture(scope="module")
 def version() -> str:
     """The newest Kafka that was published with its tools."""
-    for each in VERSIONS:
-        if list(Path(classpath(each)).parent.glob("kafka-tools-*.jar")):
-            return each
-    pytest.skip("none of these Kafkas has its command line tools")
+    return newest_with_tools()
 
 
 @pytest.fixture(scope="module")

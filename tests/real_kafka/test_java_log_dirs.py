@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kafka_jars import classpath, run_tool
+from kafka_jars import need_tools, run_tool
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -30,8 +30,7 @@ def placed(version: str, servers: str) -> dict[str, list[str]]:
 
 def test_partitions_move_between_directories(version: str, tmp_path: Path) -> None:
     """Described, moved by a plan, verified, described again; every record is where it was."""
-    if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
-        pytest.skip(f"the tools of Kafka {version} were not published")
+    need_tools(version)
     one, two = tmp_path / "one", tmp_path / "two"
     with EmbeddedBroker(one, log_dirs=f"{one},{two}", num_partitions=2) as broker:
         servers = broker.bootstrap_servers

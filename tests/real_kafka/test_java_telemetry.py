@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import VERSIONS, classpath, run_tool
+from kafka_jars import VERSIONS, need_tools, run_tool
 
 from splashdam.client.metric_table import MISSING, NODE, OWN, PRODUCER, TOPIC
 from splashdam.client.telemetry import telemetry_name
@@ -30,8 +30,7 @@ def missing(name: str) -> bool:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_java_pushes_what_we_have_names_for(version: str, tmp_path: Path) -> None:
     """All its producer metrics have their names here, but for those that the page says are missing."""
-    if not list(Path(classpath(version)).parent.glob("kafka-tools-*.jar")):
-        pytest.skip(f"the tools of Kafka {version} were not published")
+    need_tools(version)
     with EmbeddedBroker(tmp_path) as broker:
         broker.telemetry.subscribe(interval_ms=200)
         run_tool(

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from connector_kit import LOCAL, Stream, batch, rows, written
 from connector_queries import BATCH, EITHER, Query
-from connector_topics import PARTITIONS, Books, create, filled
+from connector_topics import PARTITIONS, TRIMMED_BELOW, Books, create, filled
 from kafka_jars import VERSIONS, KafkaBroker, kafka_broker
 from kafka_reading import served
 
@@ -44,8 +44,9 @@ def _kafka_is_there() -> None:
 @pytest.fixture(scope="module", params=VERSIONS)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One for all tests of a version; a transaction is open in it."""
+    often = {"log.flush.start.offset.checkpoint.interval.ms": "100"}
     with (
-        kafka_broker(request.param, tmp_path_factory.mktemp("kafka")) as broker,
+        kafka_broker(request.param, tmp_path_factory.mktemp("kafka"), often) as broker,
         filled(broker.bootstrap_servers) as books,
     ):
         yield Running(broker, books)
@@ -107,7 +108,11 @@ def test_exactly_once_stream(spark: SparkSession, running: Running, tmp_path: Pa
 @pytest.mark.parametrize("topic", sorted(PARTITIONS))
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 def test_directory(spark: SparkSession, running: Running, topic: str, level: str) -> None:
-    """Kafka's segment files, while the broker runs: what is open there is not committed either."""
+    """Kafka's segment files, while the broker runs: what is open there is not committed either.
+
+    Where a log begins is read from the disk, which hears of DeleteRecords later (docs/pipeline.md).
+    """
+    running.broker.wait_log_start_on_disk("trimmed-0", TRIMMED_BELOW)
     reader = spark.read.format("kafka-log").option("subscribe", topic).option("includeHeaders", "true")
     found = reader.option("kafka.isolation.level", level).load(str(running.broker.data))
     is_wanted = level == "read_uncommitted"

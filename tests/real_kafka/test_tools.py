@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kafka_jars import TOOL_SECONDS, VERSIONS, classpath, kafka_broker
+from kafka_jars import TOOL_SECONDS, classpath, kafka_broker, newest_with_tools
 
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
@@ -167,14 +167,12 @@ def all_said(version: str, servers: str, directory: Path) -> Mapping[int, str]:
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mapping[int, str], Mapping[int, str]]:
     """By the embedded broker, and by the newest Kafka whose tools were published."""
-    with_tools = [each for each in VERSIONS if [*Path(classpath(each)).parent.glob("kafka-tools-[0-9]*.jar")]]
-    if not with_tools:
-        pytest.skip("the tools of these versions were not published")
+    version = newest_with_tools()
     home = tmp_path_factory.mktemp("tools")
     with EmbeddedBroker(home / "embedded", config=EMBEDDED_CONFIG, fsync=False) as embedded:
-        ours = all_said(with_tools[0], embedded.bootstrap_servers, home)
-    with kafka_broker(with_tools[0], home / "kafka", EMBEDDED_CONFIG) as real:
-        theirs = all_said(with_tools[0], real.bootstrap_servers, home)
+        ours = all_said(version, embedded.bootstrap_servers, home)
+    with kafka_broker(version, home / "kafka", EMBEDDED_CONFIG) as real:
+        theirs = all_said(version, real.bootstrap_servers, home)
     return ours, theirs
 
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import pytest
+from holding import holding
 from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
+from splashdam.net.guard import Guard
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import seal
 
 NOW_NS = 1_700_000_000_123_456_789
 CAPACITY_BYTES = 4096
-
-
-def a_guard() -> Any:
-    return SimpleNamespace(lock=threading.RLock())
 
 
 def sender(kernel: ModuleType, path: Any, slowly: Callable[..., Any]) -> Any:
@@ -52,7 +50,7 @@ class Road:
     def __init__(self, kernel: ModuleType, **options: Any) -> None:
         self.kernel = kernel
         self.lanes = [kernel.PartitionLane(TopicPartition("t", number)) for number in range(3)]
-        self.guard = a_guard()
+        self.guard = Guard()
         defaults = {"wall_ns": lambda: NOW_NS, "future_type": kernel.FutureCell, "fits_bytes": 1000}
         self.path = kernel.StraightPath(**{**defaults, "guard": self.guard, **options})
         self.topic = kernel.TopicLanes(self.lanes, self.lanes[1], 61, 500)
@@ -237,7 +235,7 @@ def test_who_interrupts_the_holder_of_the_guard(twins: tuple[ModuleType, ModuleT
     """The compiled twin needs no guard; an append of the other one is many steps, so it steps aside."""
     for twin in twins:
         road = Road(twin)
-        with road.guard.lock:
+        with holding(road.guard):
             assert (road.send("t", b"v") is None) == (twin.IMPL == "python")
 
 
@@ -245,24 +243,27 @@ def test_who_interrupts_the_holder_of_the_guard(twins: tuple[ModuleType, ModuleT
 def test_ctrl_c_leaves_no_guard_taken(twins: tuple[ModuleType, ModuleType], strikes: str) -> None:
     """The Python twin takes the lock without ``with``: an exception may come with each of its calls."""
     road = Road(twins[0])
-    lock = road.guard.lock
+    guard = road.guard
+    take, give_back = guard.acquire, guard.release
 
     def acquire() -> None:
         if strikes != "while it waits":
-            lock.acquire()
+            take()
         if strikes != "when it has let go":
             raise KeyboardInterrupt
 
     def release() -> None:
-        lock.release()
+        give_back()
         if strikes == "when it has let go":
             raise KeyboardInterrupt
 
-    road.guard.lock = SimpleNamespace(acquire=acquire, release=release, _is_owned=lock._is_owned)
+    guard.acquire, guard.release = acquire, release
     with pytest.raises(KeyboardInterrupt):
         road.send("t", b"v")
-    assert not lock._is_owned()
-    road.guard.lock = lock
+    assert guard.holder == 0
+    with pytest.raises(RuntimeError):
+        give_back()  # nobody has it
+    guard.acquire, guard.release = take, give_back
     assert road.send("t", b"v").index == (1 if strikes == "when it has let go" else 0)
 
 
@@ -290,7 +291,7 @@ def test_threads_while_batches_come_and_go(kernel: ModuleType) -> None:
     for round_number in range(300):
         lane = road.lanes[round_number % 2]
         buffer = lane.buffer
-        with road.guard.lock:
+        with holding(road.guard):
             lane.withdraw()
             closed.append((buffer, buffer.record_count))
             road.open(lane)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,11 +10,13 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from holding import holding
 from trio.testing import MockClock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.results import Appended
 from splashdam.model.values import TopicPartition
+from splashdam.net.guard import Guard
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
@@ -63,7 +64,7 @@ class Rig:
         )
         self.metadata = Metadata(random=drawn.random)
         self.wakeup = Wakeup()
-        self.guard = threading.RLock()
+        self.guard = Guard()
         self.sender = Sender(
             settings=settings,
             accumulator=self.accumulator,
@@ -93,7 +94,7 @@ class Rig:
     def append(self, value: bytes, topic: str = "t", partition: int = 0, key: bytes | None = None) -> Any:
         """Appends and wakes, as the producers do; asks for the topic if it is not known."""
         now_ms = self.clock.now_ms()
-        with self.guard:
+        with holding(self.guard):
             if not self.metadata.cluster.partition_count(topic):
                 self.metadata.request_topic(topic, now_ms)
             answer = self.accumulator.append(

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import trio
+from holding import holding
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
@@ -66,7 +67,7 @@ async def test_flush_cuts_linger(make_rig, autojump_clock):
     rig = make_rig(linger_ms=10_000)
     async with rig.running():
         future = rig.send(b"1")
-        with rig.guard:
+        with holding(rig.guard):
             (outcome,) = rig.accumulator.begin_flush()
         rig.wakeup.wake()
         assert await rig.outcome(future) == 0

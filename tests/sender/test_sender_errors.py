@@ -8,7 +8,9 @@ import trio
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
     InvalidRecordError,
+    KafkaStorageError,
     MessageTooLargeError,
+    OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
     error_class,
 )
@@ -110,6 +112,20 @@ async def test_sequence_errors_lose_nothing(make_rig, autojump_clock, code, behi
     assert [header.base_sequence for header in headers[1:]] == list(range(2 + behind))
 
 
+async def test_a_batch_behind_one_that_failed_fails_for_its_reason(make_rig, autojump_clock):
+    """The broker answers 45 to what comes behind; once the records were told that the cluster lost some."""
+    rig = make_rig(batch_bytes=0, retries=1)
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        rig.cluster.produce_script.extend([Trouble(code=code) for code in (56, 45, 45, 56, 45)])
+        futures = [rig.send(b"%d" % number) for number in range(3)]
+        outcomes = [await rig.outcome(future) for future in futures]
+        assert [type(each) for each in outcomes[:2]] == [KafkaStorageError] * 2
+        assert "behind one that failed" in str(outcomes[1])
+        assert OutOfOrderSequenceNumberError not in map(type, outcomes)
+        assert isinstance(await rig.send_and_wait(b"next"), int)
+
+
 async def test_forgotten_producer_with_unknown_log_start_is_retried(make_rig, autojump_clock):
     """59 from a broker that does not say where its log starts: the same numbers again, no new epoch."""
     rig = make_rig()
@@ -162,8 +178,7 @@ async def test_too_large_batch_is_split(make_rig, autojump_clock, idempotent):
     )
     async with rig.running():
         futures = [rig.send(b"%02d" % number + b"x" * 98) for number in range(30)]
-        with rig.guard:
-            outcomes = rig.accumulator.begin_flush()
+        outcomes = rig.guard.run(rig.accumulator.begin_flush)
         rig.wakeup.wake()
         assert [await rig.outcome(future) for future in futures] == list(range(30))
         assert all(outcome.done() for outcome in outcomes)

@@ -35,7 +35,7 @@ async def test_settled_request_does_not_walk_the_queues_of_other_threads(
     usual = PartitionQueues.topics
 
     def topics(queues):
-        if not rig.guard._is_owned():
+        if not rig.guard.interrupted():
             unguarded.append(threading.current_thread().name)
         return usual(queues)
 
@@ -61,7 +61,7 @@ async def test_late_success_is_logged_without_the_guard(make_rig, autojump_clock
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            owned.append(rig.guard._is_owned())
+            owned.append(rig.guard.interrupted())
 
     logger, handler = logging.getLogger("splashdam.sender"), Handler()
     logger.addHandler(handler)

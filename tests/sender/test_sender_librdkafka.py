@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
+from holding import holding
 from librdkafka_mock import LibrdkafkaMock, librdkafka_mock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
@@ -17,6 +17,7 @@ from splashdam.model.broker_errors import TopicAuthorizationFailedError, error_c
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import TcpConnect
+from splashdam.net.guard import Guard
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
 from splashdam.sender.metadata import Metadata
@@ -51,7 +52,7 @@ class Application:
             random=lambda: 0.5,
         )
         self.metadata = Metadata(random=lambda: 0.5, retry_backoff_ms=10, retry_backoff_max_ms=50)
-        self.guard = threading.RLock()
+        self.guard = Guard()
         self.wakeup = Wakeup()
         self.clock = SystemClock()
         self.sender = Sender(
@@ -76,7 +77,7 @@ class Application:
     def send(self, value: bytes, partition: int = 0) -> FutureCell:
         """Appends and wakes."""
         now_ms = self.clock.now_ms()
-        with self.guard:
+        with holding(self.guard):
             self.metadata.request_topic("t", now_ms)
             answer = self.accumulator.append(
                 TopicPartition("t", partition), now_ms, self.clock.wall_ms(), None, value, None

@@ -21,7 +21,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
 from splashdam.embedded_broker.groups.consumer.records import encode_change
 from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
-from splashdam.embedded_broker.groups.group import GroupHost, Member
+from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
@@ -109,7 +109,16 @@ class ConsumerMembership:
                 f"members of a consumer group commit with OffsetCommit {_FIRST_EPOCH_VERSION} or later",
             )
         if not self._kept_all(known, member):
+            self._check_epoch_in(version, member, is_transactional=is_transactional)
+
+    def _check_epoch_in(self, version: int, member: Member, *, is_transactional: bool) -> None:
+        try:
             self._check_epoch(member)
+        except BrokerResponseError as error:
+            knows = not is_transactional or version >= FIRST_TRANSACTIONAL_EPOCH_VERSION
+            if error.code != ErrorCode.STALE_MEMBER_EPOCH or knows:
+                raise
+            raise error_for(ErrorCode.ILLEGAL_GENERATION, error.message) from error
 
     def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
         """Whether all that it commits for was its own at the epoch that it names, and still is."""

@@ -6,6 +6,8 @@ import errno
 from random import Random
 
 import attrs
+import trio
+import trio.testing
 from cleaning_kit import COMPACTED, begin, compacted_log, keyed
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from log_kit import NOW_MS, open_log, read_all
 
 from splashdam.embedded_broker.storage.append_result import LogState
+from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
@@ -152,6 +155,40 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         self.log.roll(self.wall_ms)
+
+    @rule(pairs=PAIRS, rolls=st.booleans())
+    def append_during_a_sync(self, pairs: list[tuple[bytes, bytes | None]], rolls: bool) -> None:
+        """What was there when it began is safe then; a segment closed meanwhile waits for the next."""
+        before = self.model.end
+
+        async def play() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.log.sync)
+                await trio.testing.wait_all_tasks_blocked()
+                self.append(pairs, None)
+                if rolls:
+                    self.log.roll(self.wall_ms)
+
+        self.files.sync_s = lambda: 1.0
+        trio.run(play, clock=trio.testing.MockClock(autojump_threshold=0))
+        assert self.log.recovery_point >= before
+        self.flushed_offset = max(self.flushed_offset, before)
+
+    @rule()
+    def housekeeping_brings_all_closed_segments_to_the_disk(self) -> None:
+        """A cleaning then comes as far as the active segment, or it would stop there for ever."""
+        trio.run(self._sync_what_waits)
+        closed = self.log.segments[:-1]
+        assert all(segment.is_synced for segment in closed)
+        active = self.log.segments[-1].base_offset
+        assert cleanable_of(self.log, self.first_dirty, self.wall_ms).first_uncleanable >= active
+        self.flushed_offset = max(self.flushed_offset, self.log.recovery_point)
+
+    async def _sync_what_waits(self) -> None:
+        """As the housekeeping does: a log in which nothing waits is left alone."""
+        self.files.sync_s = lambda: 0.0
+        if self.log.needs_flush:
+            await self.log.sync()
 
     @rule()
     def flush(self) -> None:

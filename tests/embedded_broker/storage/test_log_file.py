@@ -136,11 +136,50 @@ def test_a_file_cut_behind_our_back_is_an_error(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("taken", [0, 1, 4])
-def test_a_short_write_is_an_error_and_leaves_nothing(failing: FailingFile, taken: int) -> None:
-    """The tail is cut off again and the next append stands where the failed one did."""
+@pytest.mark.parametrize("taken", [1, 4])
+def test_a_short_write_goes_on_with_the_rest(failing: FailingFile, taken: int) -> None:
+    """A disk may take a part and have nothing to complain of."""
     failing.taken_bytes = taken
-    with pytest.raises(KafkaStorageError, match=f"{taken} of 5 bytes"):
+    failing.append([b"12", b"345"])
+    assert failing.read(0, 20) == b"start12345"
+    failing.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "No space left on device; make room on this disk"),
+        (errno.EDQUOT, "Disk quota exceeded; raise the quota"),
+        (errno.EIO, "Input/output error; the disk fails"),
+        (errno.EROFS, "Read-only file system; find out why"),
+    ],
+    ids=["ENOSPC", "EDQUOT", "EIO", "EROFS"],
+)
+def test_a_short_write_names_what_the_disk_says_of_the_rest(
+    failing: FailingFile, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    """It takes a part of the first write, and says why with the second: once the cause was lost."""
+    write, calls = failing._write_at, 0
+
+    def fill(buffers: Sequence[Buffer], position: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise OSError(number, os.strerror(number))
+        return write([b"".join(buffers)[:3]], position)
+
+    monkeypatch.setattr(failing, "_write_at", fill)
+    with pytest.raises(KafkaStorageError, match=rf"append to .*f\.log: {remedy}") as caught:
+        failing.append([b"12345"])
+    assert isinstance(caught.value.__cause__, OSError)
+    assert (failing.end, os.stat(failing.path).st_size) == (5, 5)
+    failing.close()
+
+
+def test_a_write_that_takes_nothing_is_an_error_and_leaves_nothing(failing: FailingFile) -> None:
+    """The tail is cut off again and the next append stands where the failed one did."""
+    failing.taken_bytes = 0
+    with pytest.raises(KafkaStorageError, match="0 bytes were taken, 5 were not"):
         failing.append([b"12345"])
     assert (failing.end, os.stat(failing.path).st_size) == (5, 5)
     failing.taken_bytes = None

@@ -369,3 +369,64 @@ def test_a_partition_without_metadata_gets_an_id() -> None:
     manager = open_manager(files)
     assert values_of(manager.logs[A0]) == [b"x"]
     assert files.size_bytes(f"{ROOT}/a-0/partition.metadata") == 43
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_topic_that_a_full_disk_refused_stays_away_after_kill_9(error_number: int) -> None:
+    """At any operation, on a disk that stays full: it was answered with 56, and once came back."""
+    for operation in range(60):
+        files = MemoryFiles()
+        manager = open_manager(files)
+        manager.create_topic("b", 1, now_ms=NOW_MS)
+        files.inject(Fault(error_number, after=operation))
+        try:
+            manager.create_topic("a", 2, now_ms=NOW_MS)
+        except KafkaStorageError:
+            assert directories(files) == ["b-0"]
+        else:
+            assert operation > 15
+            return
+        files.kill()
+        manager = open_manager(files)
+        assert set(manager.topics) == {"b"}
+        assert set(manager.logs) == {B0}
+
+
+def test_a_topic_that_does_not_fit_leaves_nothing() -> None:
+    """The disk has room for less and less; what is refused is gone for good, without any room."""
+    refused = 0
+    for room in range(0, 400, 9):
+        files = MemoryFiles()
+        manager = open_manager(files)
+        manager.create_topic("b", 1, now_ms=NOW_MS)
+        files.capacity_bytes = files.used_bytes + room
+        try:
+            manager.create_topic("a", 2, now_ms=NOW_MS)
+        except KafkaStorageError:
+            refused += 1
+            files.kill()
+            files.capacity_bytes = None
+            assert set(open_manager(files).topics) == {"b"}
+    assert refused > 5
+
+
+async def test_what_the_disk_refused_of_an_undo_is_tried_again_once_there_is_room() -> None:
+    """By the housekeeping, whether or not anybody asks for another topic."""
+    tried = 0
+    for operation in range(60):
+        files = MemoryFiles()
+        manager = open_manager(files)
+        manager.create_topic("b", 1, now_ms=NOW_MS)
+        files.inject(Fault(errno.EIO, after=operation, times=5))
+        try:
+            manager.create_topic("a", 2, now_ms=NOW_MS)
+        except KafkaStorageError:
+            tried += manager.registry.is_unsettled
+            files.heal()
+            await manager.step(10_000, NOW_MS)
+            assert not manager.registry.is_unsettled
+        else:
+            break
+        files.kill()
+        assert set(open_manager(files).topics) == {"b"}
+    assert tried > 5

@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 import trio.testing
-from log_kit import DIRECTORY, NOW_MS, batch, open_log
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.log import Log
@@ -131,3 +131,70 @@ def test_flush_messages_count_from_the_recovery_point() -> None:
     assert not log.must_flush
     log.append_as_leader(batch(b"x", b"y", b"z"), now_ms=NOW_MS)
     assert log.must_flush
+
+
+def slow_files() -> MemoryFiles:
+    """Each sync takes a second, and covers what was written before it."""
+    files = MemoryFiles()
+    files.sync_s = lambda: 1.0
+    files.make_directory(DIRECTORY)
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    return files
+
+
+async def test_a_segment_closed_during_a_sync_waits_for_the_next_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It was synced as far as it was when the sync began; once it counted as flushed, and was lost so."""
+    files = slow_files()
+    log = open_log(files, settings=LogSettings(flush_messages=1))
+    log.append_as_leader(batch(b"0"), now_ms=NOW_MS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.sync)
+        await trio.testing.wait_all_tasks_blocked()
+        log.append_as_leader(batch(b"1"), now_ms=NOW_MS)
+        log.roll(NOW_MS)
+        log.append_as_leader(batch(b"2"), now_ms=NOW_MS)
+    assert (log.recovery_point, log.needs_flush) == (1, True)
+    await log.sync()
+    assert (log.recovery_point, log.needs_flush) == (3, False)
+    assert all(segment.is_synced for segment in log.segments)
+    files.crash()
+    assert values_of(open_log(files, recovery_point=3)) == [b"0", b"1", b"2"]
+
+
+async def test_a_blocking_flush_of_a_segment_that_a_sync_is_at_work_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The sync that comes back later takes nothing back, and vouches for nothing that came after it."""
+    files = slow_files()
+    log = open_log(files)
+    log.append_as_leader(batch(b"0"), now_ms=NOW_MS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.sync)
+        await trio.testing.wait_all_tasks_blocked()
+        log.append_as_leader(batch(b"1"), now_ms=NOW_MS)
+        log.flush()
+        log.append_as_leader(batch(b"2"), now_ms=NOW_MS)
+        log.roll(NOW_MS)
+    assert (log.recovery_point, log.needs_flush) == (2, True)
+    await log.sync()
+    files.crash()
+    assert values_of(open_log(files, recovery_point=3)) == [b"0", b"1", b"2"]
+
+
+async def test_a_cut_during_a_sync_waits_for_the_next_one(autojump_clock: trio.testing.MockClock) -> None:
+    """A failed append leaves bytes behind the end and cuts them off; that is not on the disk yet."""
+    files = slow_files()
+    log = open_log(files)
+    log.append_as_leader(batch(b"0"), now_ms=NOW_MS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.sync)
+        await trio.testing.wait_all_tasks_blocked()
+        files.inject(Fault(errno.ENOSPC, landed_bytes=9))
+        with pytest.raises(KafkaStorageError):
+            log.append_as_leader(batch(b"1"), now_ms=NOW_MS)
+    assert not log.segments[0].is_synced
+    log.flush()
+    assert log.segments[0].is_synced

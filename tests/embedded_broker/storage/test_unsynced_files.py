@@ -6,18 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from patches import guard
 
 from splashdam import EmbeddedBroker, KafkaProducer
 
 
 def test_the_disk_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where every message is to be flushed; what was written is there after a restart."""
-
-    def wait(_: int) -> None:
-        raise AssertionError("it waits for the disk")
-
-    monkeypatch.setattr(os, "fsync", wait)
-    monkeypatch.setattr(os, "fdatasync", wait)
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, guard("it waits for the disk"))
     for offset in (0, 1):
         with (
             EmbeddedBroker(tmp_path, fsync=False, log_flush_interval_messages=1) as broker,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from patches import guard
 from pipeline_job_kit import SMALL_BROKER, table_rows
 
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
@@ -104,7 +105,7 @@ def test_wrong_usage_is_refused_before_spark_starts(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It took the ten seconds of a JVM's start to say that an option was written wrongly."""
-    monkeypatch.setattr(spark_commands, "session", lambda **_: pytest.fail("started"))
+    monkeypatch.setattr(spark_commands, "session", guard("a session is started"))
     schema = tmp_path / "flights.ddl"
     schema.write_text(DDL)
     command = ["pipeline", *arguments, "flights", "--checkpoint", "c", "--schema", str(schema)]

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
+from patches import guard
 from pipeline_sink_kit import Tasks, options, read, rows, schema
 from prepared_scenarios import ask
 
@@ -162,10 +163,6 @@ def test_a_batch_behind_the_last_one(query: Query) -> None:
 def test_a_topic_that_others_have_made(query: Query) -> None:
     """Is used as it is: the right to create topics was asked for though it was there."""
     ask(query.servers, lambda client: create_topic(client, MARKERS, partitions=1))
-
-    async def refused(*_: object) -> None:
-        raise KafkaError("no right to create")
-
-    query.monkeypatch.setattr(committing, "ensure_topic", refused)
+    query.monkeypatch.setattr(committing, "ensure_topic", guard("no right to create"))
     query.write(b"0", 0)
     assert query.values() == [b"0"]

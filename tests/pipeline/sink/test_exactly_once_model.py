@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from patches import Patches, perhaps
 from pipeline_sink_kit import Tasks, options, read, rows, schema
 
 from splashdam import EmbeddedBroker
@@ -33,7 +34,10 @@ CONFIG = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitio
 names = itertools.count()
 
 POINTS = "before decide, after decide, before end 1, after end 1, before end 2, before ended, after ended"
-crashes = st.sampled_from([None, None, *POINTS.split(", "), "before clear", "after all"])
+CRASHES = (*POINTS.split(", "), "before clear", "after all")
+crashes = st.sampled_from([None, None, *CRASHES])
+reached: set[str] = set()
+"""The points that a commit came to, of all examples: a driver that cannot die there proves nothing."""
 cuts = st.lists(st.integers(0, ROWS), min_size=1, max_size=2)
 mishaps = st.sampled_from(["none", "none", "raises", "dies after", "twice"])
 
@@ -58,25 +62,28 @@ class Crashes:
             committing._clear,
             Decider.decide,
         )
-        monkeypatch.setattr(committing, "end_transaction", self.end)
-        monkeypatch.setattr(committing, "_clear", self.clear)
+        because = "the driver dies before it comes there, or there is nothing to end"
+        monkeypatch.setattr(committing, "end_transaction", perhaps(self.end, because=because))
+        monkeypatch.setattr(committing, "_clear", perhaps(self.clear, because=because))
 
         def decide(decider: Decider, decision: Decision) -> None:
             self.decide(decider, decision)
 
-        monkeypatch.setattr(Decider, "decide", decide)
+        monkeypatch.setattr(Decider, "decide", perhaps(decide, because=because))
 
     def reach(self, point: str) -> None:
         """Dies, if it is here."""
+        reached.add(point)
         if point == self._point:
             raise CrashError(point)
 
     async def end(self, *arguments: Any, **more: Any) -> None:
         """As ``end_transaction``."""
         self._ends += 1
-        self.reach(f"before end {self._ends}")
+        number = self._ends  # the next one begins before this one is done
+        self.reach(f"before end {number}")
         await self._end(*arguments, **more)
-        self.reach(f"after end {self._ends}")
+        self.reach(f"after end {number}")
 
     def clear(self, *arguments: Any) -> None:
         """As ``_clear``."""
@@ -96,7 +103,7 @@ class SparkMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.monkeypatch = pytest.MonkeyPatch()
+        self.monkeypatch = Patches()
         self.tasks = Tasks(self.monkeypatch)
         self.number = next(names)
         self.batch = 0
@@ -142,7 +149,7 @@ class SparkMachine(RuleBasedStateMachine):
             self.task(partition, part, mishap if partition == 0 else "none")
             for partition, part in enumerate(parts)
         ]
-        with pytest.MonkeyPatch.context() as patched:
+        with Patches.context() as patched:
             try:
                 reach = Crashes(patched, crash)
                 self.writer.commit(messages, self.batch)
@@ -163,7 +170,8 @@ class SparkMachine(RuleBasedStateMachine):
         self.monkeypatch.undo()
         if is_stale:
             stale = Decision(-1, (), is_ended=True)
-            self.monkeypatch.setattr(transactional, "_last", lambda *_: stale)
+            blind = perhaps(lambda *_: stale, because="the next rule may run no task")
+            self.monkeypatch.setattr(transactional, "_last", blind)
 
     @rule()
     def new_processes(self) -> None:
@@ -192,6 +200,7 @@ def _brokers() -> Iterator[None]:
         for broker in BROKERS.values():
             broker.stop()
         BROKERS.clear()
+    assert reached >= set(CRASHES)
 
 
 TestExactlyOnce = SparkMachine.TestCase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from broker_talk import Talk
@@ -38,8 +38,16 @@ async def broker(network: MemoryNetwork, autojump_clock: MockClock) -> AsyncIter
 
 
 @pytest.fixture
-def faults(broker: Broker) -> Faults:
-    """What goes wrong in it."""
+def faults(broker: Broker) -> Iterator[Faults]:
+    """What goes wrong in it; by the end of the test all of it has."""
+    set_here = Faults(broker.interception)
+    yield set_here
+    assert set_here.unhit == []
+
+
+@pytest.fixture
+def some_faults(broker: Broker) -> Faults:
+    """As ``faults``, for tests in which some are not meant to happen."""
     return Faults(broker.interception)
 
 

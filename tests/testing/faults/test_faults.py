@@ -67,16 +67,17 @@ async def test_error_of_one_partition(broker: Broker, talk: Talk, faults: Faults
     assert (end(broker), end(broker, partition=1)) == (1, int(after))
 
 
-async def test_who_is_meant(talk: Talk, faults: Faults) -> None:
+async def test_who_is_meant(talk: Talk, some_faults: Faults) -> None:
     """Other topics, partitions, clients, brokers and calls go unharmed."""
-    faults.produce(topic="u*", error=NOT_LEADER)
-    faults.produce(partition=1, error=NOT_LEADER)
-    faults.produce(client_id="other", error=NOT_LEADER)
-    faults.produce(broker=17, error=NOT_LEADER)
-    faults.produce(client_id="ta*", on_call=3, times=1, error=NOT_LEADER)
+    some_faults.produce(topic="u*", error=NOT_LEADER)
+    some_faults.produce(partition=1, error=NOT_LEADER)
+    some_faults.produce(client_id="other", error=NOT_LEADER)
+    some_faults.produce(broker=17, error=NOT_LEADER)
+    some_faults.produce(client_id="ta*", on_call=3, times=1, error=NOT_LEADER)
     assert await code(talk, "u") == NOT_LEADER
     assert await code(talk, partition=1) == NOT_LEADER
     assert [await code(talk) for _ in range(4)] == [0, 0, NOT_LEADER, 0]
+    assert len(some_faults.unhit) == 2
 
 
 async def test_probability_comes_from_the_seed(talk: Talk, faults: Faults) -> None:
@@ -89,17 +90,18 @@ async def test_probability_comes_from_the_seed(talk: Talk, faults: Faults) -> No
     assert 0 < drawn[0].count(0) < 20
 
 
-async def test_removed(talk: Talk, faults: Faults) -> None:
+async def test_removed(talk: Talk, some_faults: Faults) -> None:
     """A fault ends with its block, with remove, and with clear."""
-    with faults.produce(error=NOT_LEADER):
+    with some_faults.produce(error=NOT_LEADER):
         assert await code(talk) == NOT_LEADER
     assert await code(talk) == 0
-    fault = faults.produce(error=NOT_LEADER)
+    fault = some_faults.produce(error=NOT_LEADER)
     fault.remove()
     fault.remove()
-    faults.any_request(error=NOT_LEADER)
-    faults.clear()
+    some_faults.any_request(error=NOT_LEADER)
+    some_faults.clear()
     assert await code(talk) == 0
+    assert len(some_faults.unhit) == 2
 
 
 async def test_delay(autojump_clock: MockClock, talk: Talk, faults: Faults) -> None:
@@ -156,19 +158,20 @@ async def test_black_hole(
     assert end(broker) == 1
 
 
-async def test_refused_connections(talk: Talk, faults: Faults, network: MemoryNetwork) -> None:
+async def test_refused_connections(talk: Talk, some_faults: Faults, network: MemoryNetwork) -> None:
     """New connections are closed at once, those that are there stay."""
     assert await code(talk) == 0  # before that, the broker may not have looked at its connection yet
-    refusals = faults.refuse_connections(times=2)
+    refusals = some_faults.refuse_connections(times=2)
     for _ in range(2):
         async with await network.connect("broker", 9092) as stream:
             assert await Talk(stream).is_closed()
     async with await network.connect("broker", 9092) as stream:
         assert await code(Talk(stream)) == 0
     assert (await code(talk), refusals.hits) == (0, 2)
-    with faults.refuse_connections(broker=17):
+    with some_faults.refuse_connections(broker=17):
         async with await network.connect("broker", 9092) as stream:
             assert await code(Talk(stream)) == 0
+    assert len(some_faults.unhit) == 1
 
 
 async def test_without_acks_the_connection_says_it(talk: Talk, faults: Faults) -> None:

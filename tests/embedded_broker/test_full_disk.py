@@ -1,0 +1,124 @@
+"""A full disk: every client hears why, nothing overtakes what was refused, and with room it goes on."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+from broker_talk import Talk, batch, produce, produce_request
+from trio.testing import MockClock
+
+from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.embedded_broker.broker import Broker
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.values import TopicPartition
+from splashdam.net.memory import MemoryNetwork
+from splashdam.record.batch import iter_headers
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.wire.messages.produce import ProduceResponse
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def broker(broker: Broker) -> Broker:
+    """The broker, with a topic."""
+    broker.topics.create("t", 2)
+    return broker
+
+
+def numbered(number: int, size: int = 1) -> bytes:
+    """A producer's batch, whose sequence is its number."""
+    value = b"%d" % number + b"." * size
+    return batch(value, producer_id=7, producer_epoch=0, base_sequence=number)
+
+
+def sequences(broker: Broker) -> list[int]:
+    piece = broker.logs.logs[T0].read(0, 1 << 20)
+    return [header.base_sequence for _, header in iter_headers(bytes(piece.read()))]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["unknown producer", "known producer"])
+async def test_what_is_behind_a_refused_batch_gets_its_cause(
+    broker: Broker, talk: Talk, files: MemoryFiles, first: int
+) -> None:
+    """The large one does not fit, the small ones behind it would: they are answered 56 too, and not 45."""
+    for number in range(first):
+        assert (await produce(talk, "t", numbered(number))).error_code == 0
+    files.capacity_bytes = files.used_bytes + 900
+    sent = [numbered(first, 2_000), numbered(first + 1), numbered(first + 2)]
+    for each in sent:
+        await talk.send(produce_request("t", each), 9)
+    for _ in sent:
+        answer: ProduceResponse = await talk.answer()
+        refused = answer.responses[0].partition_responses[0]
+        assert refused.error_code == 56
+        assert "No space left on device; make room" in (refused.error_message or "")
+        assert "/data/t-0/" in (refused.error_message or "")
+    files.capacity_bytes = None
+    for each in sent:
+        assert (await produce(talk, "t", each)).error_code == 0
+    assert sequences(broker) == list(range(first + 3))
+
+
+async def test_a_gap_is_a_gap_again_once_the_refused_batch_was_given_up(
+    broker: Broker, talk: Talk, files: MemoryFiles, autojump_clock: MockClock
+) -> None:
+    """After Kafka's delivery.timeout.ms, and at once under another epoch."""
+    assert (await produce(talk, "t", numbered(0))).error_code == 0
+    files.inject(Fault(errno.ENOSPC))
+    assert (await produce(talk, "t", numbered(1))).error_code == 56
+    assert (await produce(talk, "t", numbered(2))).error_code == 56
+    autojump_clock.jump(121)
+    assert (await produce(talk, "t", numbered(2))).error_code == 45
+    fresh = batch(b"x", producer_id=7, producer_epoch=1, base_sequence=0)
+    assert (await produce(talk, "t", fresh)).error_code == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+async def test_a_trouble_is_said_once_and_once_that_it_is_over(
+    broker: Broker, talk: Talk, files: MemoryFiles, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for each batch, nor for each partition."""
+    caplog.set_level(logging.WARNING, "splashdam.embedded_broker.disk_troubles")
+    for partition in (0, 1):
+        assert (await produce(talk, "t", batch(b"x"), partition=partition)).error_code == 0
+    for _ in range(6):
+        for partition in (0, 1):
+            files.inject(Fault(number, times=1))
+            assert (await produce(talk, "t", batch(b"x"), partition=partition)).error_code == 56
+    files.heal()
+    for partition in (0, 1):
+        assert (await produce(talk, "t", batch(b"x"), partition=partition)).error_code == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "cannot append to t-0: could not append to /data/t-0/" in said[0]
+    assert said[1] == "appends are taken again; 12 batches were refused"
+
+
+async def test_the_client_names_the_full_disk_for_every_batch(
+    broker: Broker, network: MemoryNetwork, files: MemoryFiles, autojump_clock: MockClock
+) -> None:
+    """Two of three once ended as OutOfOrderSequenceNumber, and spoke of records lost in the cluster."""
+    producer = AsyncKafkaProducer(
+        connect=network.connect,
+        clock=VirtualClock(autojump_clock),
+        bootstrap_servers="broker:9092",
+        batch_size=0,
+        linger_ms=0,
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=2_000,
+    )
+    async with producer:
+        await (await producer.send("t", b"before", partition=0))
+        files.capacity_bytes = files.used_bytes
+        futures = [await producer.send("t", b"%d" % number, partition=0) for number in range(3)]
+        for future in futures:
+            with pytest.raises((KafkaStorageError, KafkaTimeoutError), match="No space left on device"):
+                await future
+        files.capacity_bytes = None
+        metadata = await (await producer.send("t", b"after", partition=0))
+        assert metadata.offset == 1

@@ -1,0 +1,71 @@
+"""`make` finds an interpreter by itself, or says what it looked for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from house_tree import ROOT
+
+MAKE = shutil.which("make")
+pytestmark = pytest.mark.skipif(MAKE is None, reason="needs make")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The Makefile with empty sources, and an empty folder `bin` for the interpreters of a test."""
+    for name in ("pyproject.toml", "record/_kernel_c.pyx", "net/_writing_c.pyx", "bin/.keep"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    return tmp_path
+
+
+def interpreter(checkout: Path, name: str, *, accepted: bool) -> None:
+    """A program that says of itself whether it is a Python of the right version, as an interpreter would."""
+    program = checkout / "bin" / name
+    program.write_text(f"#!/bin/sh\nexit {0 if accepted else 1}\n")
+    program.chmod(0o755)
+
+
+def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    assert MAKE is not None
+    for tool in ("sh", "test", "echo", "mkdir"):
+        found = shutil.which(tool)
+        if found is not None and not (checkout / "bin" / tool).exists():
+            (checkout / "bin" / tool).symlink_to(found)
+    environment = {"PATH": str(checkout / "bin")}
+    command = [MAKE, *arguments]
+    return subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_without_a_python_one_sentence_names_what_was_looked_for(checkout: Path) -> None:
+    """No interpreter, or one that is too old: the remedy is in the message, and nothing was made."""
+    interpreter(checkout, "python3", accepted=False)
+    done = make(checkout, "demo")
+    assert done.returncode == 2
+    assert "looked on the PATH for python3." in done.stderr
+    assert "make PYTHON=/path/to/python3.12" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_the_newest_python_that_works_is_taken(checkout: Path) -> None:
+    """A name on the path that does not run (a shim without its version) is passed over."""
+    interpreter(checkout, "python3.13", accepted=False)
+    interpreter(checkout, "python3.12", accepted=True)
+    interpreter(checkout, "python3.11", accepted=True)
+    assert "python3.12 -m venv .venv" in make(checkout, "-n", "demo").stdout
+    assert "mine -m venv .venv" in make(checkout, "-n", "demo", "PYTHON=mine").stdout
+
+
+def test_the_demonstration_installs_what_it_needs_alone(checkout: Path) -> None:
+    """Neither Spark nor the tools of the tests."""
+    interpreter(checkout, "python3.12", accepted=True)
+    installed = [line for line in make(checkout, "-n", "demo").stdout.splitlines() if " install " in line]
+    assert any('--editable ".[cli,compression]"' in line for line in installed)
+    assert not any("dev" in line.split() for line in installed)
+    assert any("--group dev" in line for line in make(checkout, "-n", "test").stdout.splitlines())
