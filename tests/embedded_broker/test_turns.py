@@ -204,7 +204,7 @@ async def test_pipelined_requests_share_a_turn(broker: Broker, talk: Talk, unpac
 
 async def test_small_batches_pay_for_no_thread(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
     """A usual batch is admitted in its turn, on the straight way too."""
-    broker.topics.create("t", 1, PACKED)
+    broker.topics.create("t", 1, {"compression.type": "gzip"})
     usual = build_batch([(1000 + i, None, b"value", None) for i in range(500)], Compression.parse("lz4"))
     for _ in range(3):
         assert (await produce(talk, "t", usual)).error_code == 0
