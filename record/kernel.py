@@ -30,11 +30,13 @@ if TYPE_CHECKING:
         TopicLanes,
         count_slot,
         decode_records,
+        find_by_time,
         header_block,
         murmur2,
         record_size_upper_bound,
         scan_records,
         uncollected,
+        zstd_frame,
     )
 else:
     if os.environ.get("SPLASHDAM_PURE"):
@@ -68,9 +70,11 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "find_by_time",
     "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "zstd_frame",
 ]

@@ -31,7 +31,7 @@ from splashdam.record.batch import (
     crc_ok,
     parse_header,
 )
-from splashdam.record.compression import Codec
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec
 from splashdam.record.reader import RecordScan, iter_records, scan_batch
 
 MAX_RECORDS = 500_000
@@ -62,8 +62,16 @@ class InvalidTimestampsError(RecordErrors, InvalidTimestampError):
     """Some timestamps of the batch are not acceptable."""
 
 
-def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeader:
+def check_batch(
+    batch: Buffer, settings: LogSettings, now_ms: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> BatchHeader:
     """Checks one batch as a producer sent it, and returns its header.
+
+    Args:
+        batch: as it came.
+        settings: of its topic.
+        now_ms: wall clock, milliseconds since the epoch.
+        max_bytes: what its records may unpack to, where they are looked at.
 
     Raises:
         InvalidRecordError: it is not exactly one batch of format 2 as a client may write it.
@@ -72,6 +80,7 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         RecordListTooLargeError: it is larger than a segment.
         InvalidTimestampError: a timestamp is outside the topic's limits.
         UnsupportedCompressionTypeError: the codec does not exist.
+        OverLimitError: its records unpack to more than ``max_bytes``.
     """
     if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] != MAGIC:
         raise InvalidRecordError(f"message format {batch[MAGIC_AT]} is not accepted, only {MAGIC}")
@@ -87,7 +96,7 @@ def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeade
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
     _check_header(header, size)
     if settings.looks_at_records:
-        _check_records(batch, settings, now_ms)
+        _check_records(batch, settings, now_ms, max_bytes)
     if size > settings.segment_bytes:
         check_size(size, settings)
     return header
@@ -154,9 +163,9 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
 
 
-def _check_records(batch: Buffer, settings: LogSettings, now_ms: int) -> None:
+def _check_records(batch: Buffer, settings: LogSettings, now_ms: int, max_bytes: int) -> None:
     try:
-        scan = scan_batch(batch)
+        scan = scan_batch(batch, max_bytes=max_bytes)
     except UnsupportedCodecError as error:
         raise UnsupportedCompressionTypeError(str(error)) from error
     if settings.is_compacted and scan.null_keys:

@@ -88,7 +88,12 @@ class AppendableLog(FlushableLog):
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
 
     def append_as_leader(
-        self, batch: Buffer, *, now_ms: int, leader_epoch: int | None = None
+        self,
+        batch: Buffer,
+        *,
+        now_ms: int,
+        leader_epoch: int | None = None,
+        header: BatchHeader | None = None,
     ) -> AppendResult:
         """Appends one batch as a producer sent it: all of it, or on any error nothing.
 
@@ -99,6 +104,7 @@ class AppendableLog(FlushableLog):
             batch: exactly one batch of format 2.
             now_ms: wall clock, milliseconds since the epoch.
             leader_epoch: the leader's; by default the newest epoch of this log.
+            header: what ``check_batch`` returned for the batch, or was made of it: it is not checked again.
 
         Raises:
             BrokerResponseError: what ``check_batch`` refuses, ``ProducerStates.check`` refuses, or
@@ -107,7 +113,8 @@ class AppendableLog(FlushableLog):
         """
         if self.state is not LogState.OPEN:
             self._refuse("append")
-        header = check_batch(batch, self.settings, now_ms)
+        if header is None:
+            header = check_batch(batch, self.settings, now_ms)
         if header.producer_id >= 0:
             if self._refused:
                 self._check_nothing_refused_before(header, now_ms)

@@ -1,0 +1,149 @@
+"""What a produced batch goes through before the log takes it: its checks, and the codec of its topic.
+
+Nothing here belongs to the broker's loop: a batch, its topic's options and the time go in, an error or the
+batch as it is stored comes out. So all of it may run beside the loop (``turns.py``), where the batch has to
+be unpacked, walked along record by record, or packed anew (``compression.type``; by default, 'producer',
+every batch stays as its producer packed it).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import attrs
+
+from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
+from splashdam.embedded_broker.topic_configs import TopicSettings
+from splashdam.model.broker_errors import InvalidRecordError, UnsupportedCompressionTypeError
+from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
+from splashdam.model.values import Buffer
+from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
+from splashdam.record.compression import (
+    MAX_DECOMPRESSED_BYTES,
+    Codec,
+    Compression,
+    OverLimitError,
+    likely_unpacked_bytes,
+    most_unpacked_bytes,
+)
+from splashdam.record.reader import read_records, scan_batch, unpack_records
+from splashdam.record.sealing import build_batch, seal_records
+
+_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
+_PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
+"""To pack a byte takes as long as to unpack so many, by levels that unpack fast and by those that do not."""
+_FIRST_SLOW_ZSTD_LEVEL = 10
+
+
+class Admitted(NamedTuple):
+    """A batch that its log may take.
+
+    Attributes:
+        batch: as it is stored.
+        header: its header.
+        settings: the options it was held against; with others it has to be admitted anew.
+    """
+
+    batch: Buffer
+    header: BatchHeader
+    settings: TopicSettings
+
+
+def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
+    """Whether a look at header and checksum is all that a batch needs: the log does that itself."""
+    return not settings.looks_at_records and settings.compression_type == "producer"
+
+
+@attrs.frozen
+class Admission:
+    """What has to be done with a batch that is not taken as it is; a `turns.Work`.
+
+    Attributes:
+        batch: one batch as a producer sent it; it stays as it is until the work is done.
+        settings: of the topic.
+        now_ms: wall clock, milliseconds since the epoch.
+        size_bytes: see `turns.Work`.
+        most_bytes: likewise.
+    """
+
+    batch: Buffer
+    settings: TopicSettings
+    now_ms: int
+    size_bytes: int
+    most_bytes: int
+
+    @classmethod
+    def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
+        """That of a batch with a whole header."""
+        body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
+        return cls(batch, settings, now_ms, size_bytes, most_unpacked_bytes(codec, body))
+
+    def do(self, max_bytes: int) -> Admitted:
+        """Checks and packs.
+
+        Raises:
+            BrokerResponseError: the log would refuse the batch, or a codec's library is missing.
+            OverLimitError: the limit is below the usual one, and does not do.
+        """
+        is_last_try = max_bytes >= MAX_DECOMPRESSED_BYTES
+        if not is_last_try:
+            max_bytes //= _packing_factor(self.batch, self.settings)
+        try:
+            header = check_batch(self.batch, self.settings, self.now_ms, max_bytes=max_bytes)
+            return _with_topic_codec(self.batch, header, self.settings, max_bytes)
+        except OverLimitError as error:
+            if not is_last_try:
+                raise
+            raise InvalidRecordError(str(error)) from error
+
+
+def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
+    name = settings.compression_type
+    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
+        return 1
+    is_slow = name == "zstd" and settings.compression_zstd_level >= _FIRST_SLOW_ZSTD_LEVEL
+    return _SLOW_PACKING_FACTOR if is_slow else _PACKING_FACTOR
+
+
+def _with_topic_codec(
+    batch: Buffer, header: BatchHeader, settings: TopicSettings, max_bytes: int
+) -> Admitted:
+    if settings.compression_type == "producer":
+        return Admitted(batch, header, settings)
+    try:
+        compression = _compression_of(settings)
+        if header.codec is compression.codec:
+            return Admitted(batch, header, settings)
+        repacked = _repacked(batch, header, compression, max_bytes)
+    except (KafkaConfigurationError, UnsupportedCodecError) as error:
+        raise UnsupportedCompressionTypeError(str(error)) from error
+    check_size(len(repacked), settings)  # before anybody keeps it
+    return Admitted(repacked, parse_header(repacked), settings)
+
+
+def _compression_of(settings: TopicSettings) -> Compression:
+    levels = {
+        "gzip": settings.compression_gzip_level if settings.compression_gzip_level > 0 else None,
+        "lz4": settings.compression_lz4_level,
+        "zstd": settings.compression_zstd_level,
+    }
+    name = settings.compression_type
+    return Compression.parse("none" if name == "uncompressed" else name, levels.get(name))
+
+
+def _repacked(batch: Buffer, header: BatchHeader, compression: Compression, max_bytes: int) -> bytes:
+    """The same records under another codec; none of them is decoded unless their offsets have gaps."""
+    scan = scan_batch(batch, max_bytes=max_bytes)
+    if scan.misplaced < 0:
+        header = header._replace(max_timestamp=scan.max_timestamp_ms)
+        return seal_records(unpack_records(batch, 0, header, max_bytes), header, compression)
+    return build_batch(
+        [(record.timestamp_ms, record.key, record.value, record.headers) for record in read_records(batch)],
+        compression,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
