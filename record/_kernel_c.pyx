@@ -93,6 +93,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
     "header_block",
     "murmur2",
     "record_size_upper_bound",

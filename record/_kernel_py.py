@@ -24,7 +24,7 @@ from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.value_forms import NO_FORMS, ValueForms
 from splashdam.record.varint import encode_varint, size_of_varint
 from splashdam.record.varint_table import ENCODED, TABLE_SIZE
-from splashdam.record.walk import decode_records, scan_records
+from splashdam.record.walk import decode_records, faulty_records, scan_records
 
 __all__ = [
     "IMPL",
@@ -44,6 +44,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
     "header_block",
     "murmur2",
     "record_size_upper_bound",

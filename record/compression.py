@@ -20,6 +20,10 @@ MAX_DECOMPRESSED_BYTES = 100_000_000
 """What a batch may decompress to unless told otherwise: Kafka's default limit for one response."""
 
 
+class UnpackedTooLargeError(CorruptMessageError):
+    """The data decompresses to more than the limit, or it is no batch at all: nobody looked further."""
+
+
 class Codec(IntEnum):
     """A codec by its number in a batch's attributes."""
 
@@ -120,12 +124,13 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
     At no time more than about twice ``max_bytes`` are held, and never more because a length says so.
 
     Raises:
-        CorruptMessageError: the data is damaged, cut off, or decompresses to more than ``max_bytes``.
+        CorruptMessageError: the data is damaged or cut off.
+        UnpackedTooLargeError: it decompresses to more than ``max_bytes``. A CorruptMessageError.
         UnsupportedCodecError: the codec's library is not installed.
     """
     if codec is Codec.NONE:
         if len(data) > max_bytes:
-            raise CorruptMessageError(f"{len(data)} bytes of records, the limit is {max_bytes}")
+            raise UnpackedTooLargeError(f"{len(data)} bytes of records, the limit is {max_bytes}")
         return bytes(data)
     _, unpack = _CODECS[codec]
     try:
@@ -133,7 +138,7 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
     except ImportError as error:
         raise UnsupportedCodecError(_missing(codec)) from error
     except codecs.OverLimitError:
-        raise CorruptMessageError(
+        raise UnpackedTooLargeError(
             f"{codec.name.lower()}: decompresses to more than the limit of {max_bytes} bytes"
         ) from None
     except codecs.DamagedError as error:

@@ -45,6 +45,7 @@ cdef struct Walk:
     int64_t timestamp_delta
     int64_t offset_delta
     int64_t offset_delta_at
+    bint exact  # a number with bits beyond its type is damage
     int damage  # 0 while nothing is wrong; then what damaged() is told
     int field
     int64_t position
@@ -78,7 +79,20 @@ cdef int start_walk(Walk *walk, Py_buffer *records, int64_t record_count) noexce
 
 
 cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
-    """The zigzag number that begins here; bits above ``bits`` are dropped, as Java's readers do."""
+    """The zigzag number that begins here."""
+    cdef const uint8_t *at = walk.at
+    cdef uint64_t byte
+    if at < walk.end:
+        byte = at[0]
+        if byte < 0x80:  # most are of one byte
+            walk.at = at + 1
+            out[0] = <int64_t>((byte >> 1) ^ (0 - (byte & 1)))
+            return 0
+    return take_long_number(walk, field, bits, out)
+
+
+cdef int take_long_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
+    """Bits above ``bits`` are dropped, as Java's readers do, unless the walk is exact."""
     cdef const uint8_t *at = walk.at
     cdef uint64_t number = 0
     cdef uint64_t byte
@@ -94,9 +108,11 @@ cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexc
         shift += 7
         if shift >= bits:
             return fail(walk, NUMBER_TOO_LONG, field, walk.at - walk.start, bits, 0)
-    walk.at = at
     if bits == 32:
+        if walk.exact and number >> 32:
+            return fail(walk, NUMBER_TOO_LONG, field, walk.at - walk.start, bits, 0)
         number &= <uint64_t>0xFFFFFFFF
+    walk.at = at
     out[0] = <int64_t>((number >> 1) ^ (0 - (number & 1)))
     return 0
 
