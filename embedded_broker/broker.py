@@ -38,6 +38,7 @@ from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+from splashdam.embedded_broker.turns import Turns
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -77,6 +78,7 @@ class Broker:
         parking: fetches that wait for data.
         fetch_sessions: what clients fetch again and again.
         attention: when the loop may stand still for one client.
+        turns: how much is done for one client before the others have their turn.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
         controller: of the cluster; its own where it is alone.
@@ -120,6 +122,7 @@ class Broker:
         self.parking = FetchParking()
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.attention = Attention(self.parking, own_loop)
+        self.turns = Turns(logs.files.run)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)

@@ -32,9 +32,13 @@ _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_BLOCK_HEADER_BYTES = 3
 _ZSTD_RLE, _ZSTD_RESERVED = 1, 3
 _ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_LARGEST_HEADER = 18
 _ZSTD_UNKNOWN_SIZE = (1 << 64) - 1
 
 _INT32 = Struct(">i")
+
+BEST_RATIOS = {1: 1032, 2: 22, 3: 255, 4: 32768}
+"""Bytes out for one byte in at most, by the codec's number: gzip, snappy, lz4, zstd."""
 
 
 class DamagedError(Exception):
@@ -82,6 +86,11 @@ def gzip_decompress(data: Buffer, room: int) -> bytes:
         _refuse_nothing(size, alone=len(view) == position and len(parts) == 1)
         if position == len(view):
             return b"".join(parts)
+
+
+def gzip_claim(data: Buffer) -> int:
+    """What the last member says of its size, 0 for nothing."""
+    return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def _refuse_nothing(size: int, *, alone: bool) -> None:
@@ -243,6 +252,20 @@ def zstd_decompress(data: Buffer, room: int) -> bytes:
         raise DamagedError(str(error)) from error
     _idle_decompressors.append(unpacker)
     return b"".join(parts)
+
+
+def zstd_claim(data: Buffer) -> int:
+    """What the first frame says of its size, 0 for nothing.
+
+    Told from the descriptor and the field it announces, as in RFC 8878, 3.1.1.1.
+    """
+    head = bytes(memoryview(data)[:_ZSTD_LARGEST_HEADER])
+    if len(head) < _ZSTD_LARGEST_HEADER:
+        return 0
+    flag, is_single = head[4] >> 6, head[4] >> 5 & 1
+    start = 5 + (not is_single) + (0, 1, 2, 4)[head[4] & 3]
+    size = (is_single, 2, 4, 8)[flag]
+    return int.from_bytes(head[start : start + size], "little") + (256 if size == 2 else 0)
 
 
 def _zstd_frame(view: memoryview) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from itertools import islice
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, decompress
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError, decompress
 from splashdam.record.damage import Damage, DamagedError, Field, damaged
 from splashdam.record.kernel import decode_records, scan_records
 from splashdam.record.legacy import is_legacy, iter_entry_records
@@ -112,6 +112,7 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
     """Looks at the structure of a batch from a producer, down to each record, without making records of it.
 
     Raises:
+        OverLimitError: it unpacks to more than ``max_bytes``.
         CorruptMessageError: the header is damaged, or the batch is cut off.
         InvalidRecordError: the header is right and what it holds is not.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
@@ -124,6 +125,8 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
         return scan_records(
             unpack_records(whole, 0, header, max_bytes), header.record_count, header.base_timestamp
         )
+    except OverLimitError:
+        raise
     except (DamagedError, CorruptMessageError) as error:
         raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
 

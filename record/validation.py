@@ -1,8 +1,8 @@
 """What a leader demands of the records that a producer sends (``LogValidator`` of Kafka's broker).
 
 Whoever appends garbage blocks every consumer behind it for ever, with an offset that none can read and none
-can pass. So a batch is accepted only if each reader reads it whole: its bytes unpack, they are exactly as many
-records as the header says, and the offsets count up from the batch's base.
+can pass. So a batch is accepted only if each reader reads it whole: its bytes unpack, they are exactly as
+many records as the header says, and the offsets count up from the batch's base.
 
 Kafka 4.4 was asked, kind by kind (``testing/contract/behaviours/batches.py``). In these cases it accepts what
 is refused here, because consumers fail on it, lose records by it, or skip some:
@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError, MessageTooLargeError
+from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, UnpackedTooLargeError, decompress
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError, decompress
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import scan_records
 from splashdam.record.record import RecordScan
@@ -65,7 +65,7 @@ def validate_records(
 
     Raises:
         InvalidRecordError: the records are not what the header says, or do not unpack.
-        MessageTooLargeError: they unpack to more than ``max_bytes``; producers split such a batch.
+        OverLimitError: they unpack to more than ``max_bytes``.
         UnsupportedCodecError: the codec is unknown, or the library for it is not installed.
     """
     count = header.record_count
@@ -78,8 +78,8 @@ def validate_records(
         if header.attributes & CODEC_MASK:
             records = decompress(header.codec, records, max_bytes=max_bytes)
         scan = scan_records(records, count, header.base_timestamp, True)
-    except UnpackedTooLargeError as error:
-        raise MessageTooLargeError(error.message) from None
+    except OverLimitError:
+        raise
     except CorruptMessageError as error:
         raise InvalidRecordError(error.message) from None
     except DamagedError as error:

@@ -17,9 +17,7 @@ _UINT64 = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def scan_records(
-    records: Buffer, record_count: int, base_timestamp: int, exact: bool = False
-) -> RecordScan:
+def scan_records(records: Buffer, record_count: int, base_timestamp: int, exact: bool = False) -> RecordScan:
     """Looks at the structure of all records and makes no object of any.
 
     Lengths, numbers, header counts and header keys are sound, and the records are exactly the bytes given.
