@@ -27,8 +27,9 @@ def scan_records(records: Buffer, record_count: int, base_timestamp: int, exact:
         records: what follows the header of a batch, unpacked.
         record_count: as the header says.
         base_timestamp: the header's; the timestamps are relative to it.
-        exact: a number with bits beyond its type is damage, too. Java's readers drop such bits, and so do
-            ours; kafka-python takes them for lengths and stops.
+        exact: what some readers stop at is damage, too: a 32-bit number with bits beyond its type (Java's
+            readers drop them, and so do ours) and the highest bit of the attributes, of which none is defined
+            (kafka-python reads them as a number).
 
     Raises:
         DamagedError: the bytes are not so many records.
@@ -180,7 +181,10 @@ class Walk:
         self.record_bytes = length
         if not length:
             raise self._damage(Damage.NO_ATTRIBUTES, Field.RECORD, self.position)
-        self.position += 1  # attributes: none are defined
+        attributes = self.body[self.position]  # none are defined
+        if self._exact and attributes & 0x80:
+            raise self._damage(Damage.ATTRIBUTES, Field.RECORD, self.position, attributes)
+        self.position += 1
         self.timestamp_delta = self._varint(Field.TIMESTAMP_DELTA, 64)
         self.offset_delta_at = self.position
         self.offset_delta = self._varint(Field.OFFSET_DELTA, 32)

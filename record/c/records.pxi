@@ -69,7 +69,9 @@ cdef inline int scan_record(Walk *walk, bint *null_key) noexcept nogil:
     if not short_number(&at, walk.stop, &length) or not SMALLEST_RECORD_BYTES - 1 <= length <= walk.stop - at:
         return scan_fields(walk, null_key)
     end = at + length
-    at += 1  # attributes
+    if at[0] & 0x80:  # attributes
+        return scan_fields(walk, null_key)
+    at += 1
     if not short_number(&at, end, &timestamp):
         return scan_fields(walk, null_key)
     delta_at = at

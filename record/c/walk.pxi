@@ -20,6 +20,7 @@ cdef enum:  # damage.Damage
     WRONG_OFFSET = 9
     BEHIND_LAST = 10
     WRONG_COUNT = 11
+    WRONG_ATTRIBUTES = 12
 
 cdef enum:  # damage.Field
     FIELD_RECORD = 0
@@ -45,7 +46,7 @@ cdef struct Walk:
     int64_t timestamp_delta
     int64_t offset_delta
     int64_t offset_delta_at
-    bint exact  # a number with bits beyond its type is damage
+    bint exact  # what some readers stop at is damage: see walk.scan_records
     int damage  # 0 while nothing is wrong; then what damaged() is told
     int field
     int64_t position
@@ -134,6 +135,7 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
     """Reads the next record as far as its key."""
     cdef int64_t position = walk.at - walk.start
     cdef int64_t length = 0
+    cdef uint8_t attributes
     walk.end = walk.stop
     if take_number(walk, FIELD_RECORD, 32, &length) < 0:
         return -1
@@ -143,7 +145,10 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
     walk.record_bytes = length
     if not length:
         return fail(walk, NO_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, 0, 0)
-    walk.at += 1  # attributes: none are defined
+    attributes = walk.at[0]  # none are defined
+    if walk.exact and attributes & 0x80:
+        return fail(walk, WRONG_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, attributes, 0)
+    walk.at += 1
     if take_number(walk, FIELD_TIMESTAMP_DELTA, 64, &walk.timestamp_delta) < 0:
         return -1
     walk.offset_delta_at = walk.at - walk.start
