@@ -30,6 +30,7 @@ from splashdam.record.kernel import scan_records
 from splashdam.record.record import RecordScan
 
 NO_TIMESTAMP_MS = -1
+_NEW = tuple.__new__
 
 
 class ValidRecords(NamedTuple):
@@ -38,15 +39,12 @@ class ValidRecords(NamedTuple):
     Attributes:
         records: encoded, unpacked.
         scan: what they are like.
+        max_timestamp_ms: what the batch's header must say: the largest timestamp, and -1 where none is above.
     """
 
     records: Buffer
     scan: RecordScan
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """What the batch's header must say: the largest timestamp, and -1 where none is above."""
-        return max(self.scan.max_timestamp_ms, NO_TIMESTAMP_MS)
+    max_timestamp_ms: int
 
 
 def validate_records(
@@ -69,25 +67,25 @@ def validate_records(
         OverLimitError: they unpack to more than ``max_bytes``.
         UnsupportedCodecError: the codec is unknown, or the library for it is not installed.
     """
-    count = header.record_count
-    if count <= 0 or count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"the batch has {count} records, but its last offset delta is {header.last_offset_delta}"
-        )
+    # Taken apart once, and made without a detour: this is done for every batch.
+    _, _, _, _, _, attributes, last_delta, base_timestamp, _, _, _, _, count = header
+    if count <= 0 or count != last_delta + 1:
+        raise InvalidRecordError(f"the batch has {count} records, but its last offset delta is {last_delta}")
     records: Buffer = memoryview(batch)[HEADER_BYTES:]
     try:
-        if header.attributes & CODEC_MASK:
+        if attributes & CODEC_MASK:
             records = decompress(header.codec, records, max_bytes=max_bytes)
-        scan = scan_records(records, count, header.base_timestamp, True)
+        scan = scan_records(records, count, base_timestamp, True)
     except OverLimitError:
         raise
     except CorruptMessageError as error:
         raise InvalidRecordError(error.message) from None
     except DamagedError as error:
         raise InvalidRecordError(str(error)) from None
-    if scan.misplaced >= 0 and not any_offsets:
+    _, max_timestamp_ms, _, misplaced, misplaced_delta, misplaced_position = scan
+    if misplaced >= 0 and not any_offsets:
         raise InvalidRecordError(
-            f"record {scan.misplaced}: offset delta {scan.misplaced_delta} at {scan.misplaced_position}, "
-            f"due is {scan.misplaced}"
+            f"record {misplaced}: offset delta {misplaced_delta} at {misplaced_position}, due is {misplaced}"
         )
-    return ValidRecords(records, scan)
+    max_timestamp_ms = max(max_timestamp_ms, NO_TIMESTAMP_MS)
+    return _NEW(ValidRecords, (records, scan, max_timestamp_ms))

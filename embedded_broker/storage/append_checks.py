@@ -95,7 +95,7 @@ def check_batch(
         if settings.looks_at_records:
             raise UnsupportedCompressionTypeError(str(error)) from error
         return batch, header
-    if valid.max_timestamp_ms == header.max_timestamp or settings.uses_log_append_time:
+    if header.max_timestamp == valid.max_timestamp_ms or settings.uses_log_append_time:
         return batch, header
     return _with_max_timestamp(batch, header, valid.max_timestamp_ms)
 
@@ -113,21 +113,25 @@ def check_header(batch: Buffer, settings: LogSettings) -> BatchHeader:
     """
     if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] != MAGIC:
         raise InvalidRecordError(f"message format {batch[MAGIC_AT]} is not accepted, only {MAGIC}")
-    header = _header_of(batch)
-    size = LENGTH_END + header.batch_length
+    try:
+        header = parse_header(batch)
+    except CorruptMessageError as error:
+        raise _refusal(batch, error) from None
+    # Taken apart once: this is asked of every batch, and an attribute costs more than a comparison.
+    base_offset, length, _, _, _, attributes, _, _, _, producer_id, _, sequence, count = header
+    size = LENGTH_END + length
     if size != len(batch):
         _refuse_size(size, len(batch))
-    if header.base_offset != 0:
-        raise InvalidRecordError(f"the base offset of a new batch is 0, not {header.base_offset}")
+    if base_offset != 0:
+        raise InvalidRecordError(f"the base offset of a new batch is 0, not {base_offset}")
     if size > settings.max_message_bytes:  # the checksum of such a batch is not worth its price
         check_size(size, settings)
     if not crc_ok(batch, 0, header):
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
-    if header.record_count > MAX_RECORDS:
-        raise InvalidRecordError(
-            f"{header.record_count} records are too many for one batch; {MAX_RECORDS} are accepted"
-        )
-    _check_attributes(header)
+    if count > MAX_RECORDS:
+        raise InvalidRecordError(f"{count} records are too many for one batch; {MAX_RECORDS} are accepted")
+    if not 0 <= attributes <= _LAST_CODEC or producer_id >= 0 > sequence:
+        _check_attributes(header)
     if size > settings.segment_bytes:
         check_size(size, settings)
     return header
@@ -194,36 +198,32 @@ def _refuse_size(size: int, found: int) -> NoReturn:
     raise InvalidRecordError(f"{found - size} bytes follow the batch; one batch is accepted at a time")
 
 
-def _header_of(batch: Buffer) -> BatchHeader:
-    try:
-        return parse_header(batch)
-    except CorruptMessageError as error:
-        if len(batch) >= HEADER_BYTES:
-            header = BatchHeader._make(HEADER.unpack_from(batch))
-            if header.size_bytes == len(batch) and crc_ok(batch, 0, header):  # so the client meant it
-                raise InvalidRecordError(error.message) from None
-        raise
+def _refusal(batch: Buffer, error: CorruptMessageError) -> BrokerResponseError:
+    """Of a batch whose header cannot be: with a right checksum the client meant it so."""
+    if len(batch) >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(batch))
+        if header.size_bytes == len(batch) and crc_ok(batch, 0, header):
+            return InvalidRecordError(error.message)
+    return error
 
 
 def _check_attributes(header: BatchHeader) -> None:
-    attributes, has_producer = header.attributes, header.producer_id >= 0
-    if 0 <= attributes <= _LAST_CODEC and not (has_producer and header.base_sequence < 0):
-        return
+    """Of a batch whose attributes are more than a codec's number, or that lacks a sequence number."""
     if header.is_control:
         raise InvalidRecordError("clients may not write control batches")
-    if has_producer and header.base_sequence < 0:
+    if header.producer_id >= 0 > header.base_sequence:
         raise InvalidRecordError(f"producer {header.producer_id} sent a batch without a sequence number")
-    if header.is_transactional and not has_producer:
+    if header.is_transactional and header.producer_id < 0:
         raise InvalidRecordError("a transactional batch needs a producer id")
-    if attributes & CODEC_MASK > _LAST_CODEC:
-        raise UnsupportedCompressionTypeError(f"there is no codec {attributes & CODEC_MASK}")
+    if header.attributes & CODEC_MASK > _LAST_CODEC:
+        raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & CODEC_MASK}")
     if header.is_log_append_time:
         raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
 
 
 def _check_rules(valid: ValidRecords, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
     """What a topic demands of each record: a key, a timestamp within its limits."""
-    records, scan = valid
+    records, scan, _ = valid
     earliest_ms, latest_ms = -MAX_LONG - 1, MAX_LONG
     if settings.limits_timestamps:
         earliest_ms = max(earliest_ms, now_ms - settings.message_timestamp_before_max_ms)

@@ -130,9 +130,9 @@ def test_a_codec_that_does_not_exist() -> None:
 def test_what_is_found(kernel: ModuleType) -> None:
     """Records, unpacked, smallest and largest timestamp, null keys; -1 stands for no timestamp."""
     sent = [(7, None, b"v", None), (5, b"k", None, None)]
-    records, scan = found = validated(build_batch(sent, Compression(Codec.GZIP)))
+    records, scan, max_timestamp_ms = validated(build_batch(sent, Compression(Codec.GZIP)))
     assert (scan.min_timestamp_ms, scan.max_timestamp_ms, scan.null_keys) == (5, 7, 1)
-    assert (bytes(records), found.max_timestamp_ms) == (build_batch(sent)[61:], 7)
+    assert (bytes(records), max_timestamp_ms) == (build_batch(sent)[61:], 7)
     assert validated(build_batch([(-9, None, b"v", None)])).max_timestamp_ms == -1
 
 
