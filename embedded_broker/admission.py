@@ -8,8 +8,9 @@ every batch stays as its producer packed it).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
+
+import attrs
 
 from splashdam.embedded_broker.storage.append_checks import (
     check_batch,
@@ -18,7 +19,6 @@ from splashdam.embedded_broker.storage.append_checks import (
     check_size,
 )
 from splashdam.embedded_broker.topic_configs import TopicSettings
-from splashdam.embedded_broker.turns import Work
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer
@@ -60,55 +60,71 @@ def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
     return is_plain and settings.compression_type in ("producer", "uncompressed")
 
 
-def admission(batch: Buffer, settings: TopicSettings, now_ms: int) -> Work[Admitted]:
-    """What has to be done with a batch that is not taken as it is.
+@attrs.frozen
+class Admission:
+    """What has to be done with a batch that is not taken as it is; a `turns.Work`.
 
-    The work raises BrokerResponseError where the log would refuse the batch, or a codec's library is missing.
-
-    Args:
+    Attributes:
         batch: one batch as a producer sent it; it stays as it is until the work is done.
         settings: of the topic.
         now_ms: wall clock, milliseconds since the epoch.
+        size_bytes: see `turns.Work`.
+        most_bytes: likewise.
     """
-    factor = _packing_factor(batch, settings)
-    body = memoryview(batch)[HEADER_BYTES:]
-    codec = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if len(body) else 0
-    return Work(
-        likely_unpacked_bytes(codec, body) * factor,
-        partial(_admit, batch, settings, now_ms, factor),
-        most_unpacked_bytes(codec, body),
-    )
+
+    batch: Buffer
+    settings: TopicSettings
+    now_ms: int
+    size_bytes: int
+    most_bytes: int
+
+    @classmethod
+    def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
+        """That of a batch with a whole header."""
+        body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
+        return cls(batch, settings, now_ms, size_bytes, most_unpacked_bytes(codec, body))
+
+    def do(self, max_bytes: int) -> Admitted:
+        """Checks and packs.
+
+        Raises:
+            BrokerResponseError: the log would refuse the batch, or a codec's library is missing.
+            OverLimitError: the limit is below the usual one, and does not do.
+        """
+        batch, settings = self.batch, self.settings
+        if max_bytes < MAX_DECOMPRESSED_BYTES:
+            max_bytes //= _packing_factor(batch, settings)
+        if not _is_packed_anew(batch, settings):
+            batch, header = check_batch(batch, settings, self.now_ms, max_bytes=max_bytes)
+            return Admitted(batch, header, settings)
+        packed = _packed_anew(batch, settings, self.now_ms, max_bytes)
+        check_size(len(packed), settings)  # before anybody keeps it
+        return Admitted(packed, parse_header(packed), settings)
 
 
 def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     name = settings.compression_type
-    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if len(batch) >= HEADER_BYTES else 0
+    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
         return 1
     is_slow = name == "zstd" and settings.compression_zstd_level >= _FIRST_SLOW_ZSTD_LEVEL
     return _SLOW_PACKING_FACTOR if is_slow else _PACKING_FACTOR
 
 
-def _admit(batch: Buffer, settings: TopicSettings, now_ms: int, factor: int, most_bytes: int) -> Admitted:
-    """Checks and packs; `OverLimitError` where a limit below the usual one does not do."""
-    max_bytes = most_bytes if most_bytes >= MAX_DECOMPRESSED_BYTES else most_bytes // factor
-    if not _is_packed_anew(batch, settings):
-        batch, header = check_batch(batch, settings, now_ms, max_bytes=max_bytes)
-        return Admitted(batch, header, settings)
+def _packed_anew(batch: Buffer, settings: TopicSettings, now_ms: int, max_bytes: int) -> bytes:
     header = check_header(batch, settings)
     try:
         compression = _compression_of(settings)
         valid = check_records(batch, header, settings, now_ms, max_bytes=max_bytes, any_offsets=True)
-        repacked = _repacked(batch, header, valid, compression)
+        return _repacked(batch, header, valid, compression)
     except (KafkaConfigurationError, UnsupportedCodecError) as error:
         raise UnsupportedCompressionTypeError(str(error)) from error
-    check_size(len(repacked), settings)  # before anybody keeps it
-    return Admitted(repacked, parse_header(repacked), settings)
 
 
 def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
     name = settings.compression_type
-    if name == "producer" or len(batch) < HEADER_BYTES:
+    if name == "producer":
         return False
     codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
     return batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec

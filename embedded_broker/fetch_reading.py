@@ -12,6 +12,7 @@ from splashdam.embedded_broker.replica_fetches import ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     OffsetOutOfRangeError,
     UnknownTopicIdError,
@@ -30,6 +31,7 @@ _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
 """From here on consumers may read from followers (KIP-392)."""
 _NO_TOPIC_ID = bytes(16)
+_PARTITIONS_IN_A_UNIT = 8
 
 
 class FetchLimits(NamedTuple):
@@ -77,13 +79,15 @@ class FetchReading:
         """What ``min_bytes`` still lacks."""
         return self._limits.min_bytes - self._size_bytes
 
-    def read(self) -> bool:
+    def read(self) -> Steps[bool]:
         """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
         self.fetched = []
         self._size_bytes = 0
         self._logs = self._context.broker.logs.logs
         self._is_enough = not self._fetch.partitions
-        for partition in self._fetch.partitions:
+        for number, partition in enumerate(tuple(self._fetch.partitions)):
+            if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
+                yield None
             try:
                 log = self._log_of(partition)
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):

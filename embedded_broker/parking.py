@@ -66,10 +66,17 @@ class FetchWaiter:
     ) -> None:
         self._parking.remove(self, self._partitions)
 
-    async def wait(self, missing_bytes: int) -> None:
-        """Returns once so many bytes were appended to the partitions, or when one of them changed."""
-        self._missing_bytes = missing_bytes
+    def listen(self) -> None:
+        """A look at the partitions begins, of several turns perhaps: what comes meanwhile ends the wait."""
+        self._missing_bytes = 0
         self._event = trio.Event()
+
+    async def wait(self, missing_bytes: int) -> None:
+        """Returns once so many bytes were appended to the partitions, or when one of them changed.
+
+        Or at once, where that was so since ``listen``: then nobody knows what the look has seen of it.
+        """
+        self._missing_bytes = missing_bytes
         await self._event.wait()
 
     def appended(self, size_bytes: int, is_visible: bool) -> None:

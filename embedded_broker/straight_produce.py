@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.admission import admission
+from splashdam.embedded_broker.admission import Admission
 from splashdam.embedded_broker.dispatch import Dispatched
 from splashdam.embedded_broker.handlers.produce import (
     ATTRIBUTES_LOW_BYTE,
@@ -139,7 +139,7 @@ class StraightProduce:
         if not may_append(log, batch, None):
             try:
                 admitted = self._broker.turns.attempt(
-                    admission(batch, options_of(log), self._broker.clock.wall_ms())
+                    Admission.of(batch, options_of(log), self._broker.clock.wall_ms())
                 )
             except OverLimitError:
                 return None

@@ -3,31 +3,23 @@
 No request keeps the loop for long, whatever is in it. Two rules see to that:
 
 - Work is counted in units of about 30 µs, which is a small request. A turn has 256 of them; then the others
-  have theirs. Handlers that loop over what a client named, or over a log, are generators: ``yield`` says that
-  the turn may end here.
+  have theirs. Handlers that loop over what a client named, or over a log, are generators: ``yield None``
+  counts a unit, and says that the turn may end here.
 - What a stranger packed is unpacked here only where that is little: 256 KiB at most, and no word of the
   bytes about their own size is believed. All else runs beside the loop (``Files.run``: a thread on disk;
   inline in memory, so that virtual time stays true), one batch of a request at a time and few at once.
 
-A handler yields ``None`` or a `Work`, whose result it is sent::
-
-    def handler(request, context):
-        for topic in request.topics:
-            context.broker.turns.spend(1)
-            yield
-            found = yield Work(size_bytes, search)
-
-The connection waits meanwhile, as for any parked answer, and no other one does. Between two steps anything
-may happen: a handler looks up again whatever it knew of topics, logs and leaders.
+A handler may also yield a `Work`, whose result it is sent or whose error it is thrown. Its connection waits
+meanwhile, as for any parked answer, and no other one does. Between two steps anything may happen: a handler
+looks up again whatever it knew of topics, logs and leaders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-import attrs
 import trio
 
 from splashdam.embedded_broker.registry import Answer, Parked
@@ -35,6 +27,7 @@ from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 TURN_UNITS = 256
 """After so many, a few milliseconds, the other clients have their turn."""
@@ -60,23 +53,32 @@ class Run(Protocol):
         ...
 
 
-@attrs.frozen
-class Work(Generic[T]):
-    """Something that may take long, because it unpacks or walks along foreign bytes.
+class Work(Protocol[T_co]):
+    """Something that may take long, because it unpacks or walks along foreign bytes."""
 
-    Attributes:
-        size_bytes: what it is about to touch, as far as one can say; it decides where it is tried first.
-        do: does it, and stops with `OverLimitError` where more would be unpacked than the bytes it is given
-            as its limit. It may run in a thread: it touches nothing that belongs to the loop.
-        most_bytes: what it may touch in the worst case; what is large by this leaves places to others.
-    """
+    @property
+    def size_bytes(self) -> int:
+        """What it is about to touch, as far as one can say; it decides where it is tried first."""
+        ...
 
-    size_bytes: int
-    do: Callable[[int], T]
-    most_bytes: int = MAX_DECOMPRESSED_BYTES
+    @property
+    def most_bytes(self) -> int:
+        """What it may touch in the worst case; what is large by this leaves places to others."""
+        ...
+
+    def do(self, max_bytes: int) -> T_co:
+        """Does it, perhaps in a thread: it touches nothing that belongs to the loop.
+
+        Args:
+            max_bytes: how much it may unpack.
+
+        Raises:
+            OverLimitError: there is more; where the limit was MAX_DECOMPRESSED_BYTES, for good.
+        """
+        ...
 
 
-Steps: TypeAlias = Generator["Work[Any] | None", Any, T]
+Steps: TypeAlias = Generator[Work[Any] | None, Any, T]
 """What a handler that may take several turns returns."""
 
 
@@ -139,10 +141,10 @@ class Turns:
     def answer(self, steps: Steps[Answer]) -> Answer:
         """The answer of a handler that is a generator: at once, where it needs no more than this turn."""
         try:
-            due = self._go_on(steps, partial(next, steps))
+            stop = self._go_on(steps, partial(next, steps))
         except StopIteration as done:
             return cast("Answer", done.value)
-        return Parked(partial(self._finish, steps, due))
+        return Parked(partial(self._finish, steps, stop))
 
     async def finish(self, steps: Steps[Answer]) -> Response | None:
         """As ``answer``, and waits for it."""
@@ -151,49 +153,65 @@ class Turns:
     async def finish_steps(self, steps: Steps[T]) -> T:
         """What a generator returns, after as many turns as it takes."""
         try:
-            due = self._go_on(steps, partial(next, steps))
+            stop = self._go_on(steps, partial(next, steps))
         except StopIteration as done:
             return cast("T", done.value)
-        return await self._rest(steps, due)
+        return await self._rest(steps, stop)
 
-    def _go_on(self, steps: Steps[Any], step: Callable[[], Work[Any] | None]) -> Work[Any] | None:
-        """Steps until the turn is over (None) or one has to be done beside the loop; or StopIteration."""
+    def _go_on(self, steps: Steps[Any], step: Callable[[], Work[Any] | None]) -> _Stop:
+        """Steps until the turn is over or one has to be done beside the loop; StopIteration at their end."""
         while True:
             due = step()
             if due is None:
-                if self.left <= 0:
-                    return None
+                self.left -= 1
+            if self.left <= 0:
+                return _Stop(due)
+            if due is None:
                 step = partial(next, steps)
                 continue
             try:
                 done = self.attempt(due)
             except OverLimitError:
-                return due
+                return _Stop(due, is_heavy=True)
             except Exception as error:
                 step = partial(steps.throw, error)
             else:
                 step = partial(steps.send, done)
 
-    async def _finish(self, steps: Steps[Answer], due: Work[Any] | None) -> Response | None:
-        return await _waited(await self._rest(steps, due))
+    async def _finish(self, steps: Steps[Answer], stop: _Stop) -> Response | None:
+        return await _waited(await self._rest(steps, stop))
 
-    async def _rest(self, steps: Steps[T], due: Work[Any] | None) -> T:
+    async def _rest(self, steps: Steps[T], stop: _Stop) -> T:
         try:
             while True:
+                due, is_heavy = stop
                 step: Callable[[], Work[Any] | None] = partial(next, steps)
-                if due is None:
-                    await trio.lowlevel.checkpoint()
-                else:
+                if is_heavy and due is not None:
                     try:
                         step = partial(steps.send, await self.do_beside(due))
                     except Exception as error:
                         step = partial(steps.throw, error)
+                else:
+                    await trio.lowlevel.checkpoint()
+                    if due is not None:
+                        step = partial(_still, due)
                 self.begin()
-                due = self._go_on(steps, step)
+                stop = self._go_on(steps, step)
         except StopIteration as done:
             return cast("T", done.value)
         finally:
             steps.close()
+
+
+class _Stop(NamedTuple):
+    """Where the steps of a turn ended."""
+
+    due: Work[Any] | None
+    is_heavy: bool = False
+
+
+def _still(due: Work[Any]) -> Work[Any]:
+    return due
 
 
 async def _waited(answer: Answer) -> Response | None:

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
         count_slot,
         decode_records,
         faulty_records,
+        find_by_time,
         header_block,
         murmur2,
         record_size_upper_bound,
         scan_records,
         uncollected,
+        zstd_frame,
     )
 else:
     if os.environ.get("SPLASHDAM_PURE"):
@@ -70,9 +72,11 @@ __all__ = [
     "count_slot",
     "decode_records",
     "faulty_records",
+    "find_by_time",
     "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "zstd_frame",
 ]

@@ -252,6 +252,11 @@ class Walk:
             raise self._damage(Damage.LEFT_OVER, Field.RECORD, self.position, 0, left)
         self.number += 1
 
+    def pass_over(self) -> None:
+        """Ends the record at hand without a look at the rest of it."""
+        self.position = self._end
+        self.number += 1
+
     def check_end(self) -> None:
         """Nothing may follow the last record."""
         left = len(self.body) - self.position

@@ -23,7 +23,8 @@ from splashdam.embedded_broker.fetch_sessions import (
     SessionPartition,
 )
 from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
-from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
@@ -46,7 +47,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @handles(FetchRequest, versions=range(4, 19))
-def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Parked:
+def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     """What is there now, or a parked answer if that is less than ``min_bytes`` and waiting may help."""
     limits = _limits_of(request, context)
     question = _question_of(request, context, is_follower=limits.replica_id >= 0)
@@ -55,8 +56,12 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
     reading = FetchReading(asked, limits, context)
-    if reading.read() or request.max_wait_ms <= 0:
-        return _answer(reading, asked, context)
+    try:
+        if (yield from reading.read()) or request.max_wait_ms <= 0:
+            return _answer(reading, asked, context)
+    except BaseException:
+        reading.close()
+        raise
     reading.close()
     return Parked(partial(_wait_and_read, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context))
 
@@ -74,13 +79,23 @@ async def _wait_and_read(
         ) as waiter,
         trio.move_on_after(max_wait_ms / 1000),
     ):
-        while not reading.read():
+        while True:
+            waiter.listen()
+            if await _is_enough(reading, context):
+                return _answer(reading, asked, context)
             missing_bytes = reading.missing_bytes
             reading.close()
             await waiter.wait(missing_bytes)
-        return _answer(reading, asked, context)
-    reading.read()
+    await _is_enough(reading, context)
     return _answer(reading, asked, context)
+
+
+async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
+    try:
+        return await context.broker.turns.finish_steps(reading.read())
+    except BaseException:
+        reading.close()
+        raise
 
 
 def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:

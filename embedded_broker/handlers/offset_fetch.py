@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -31,15 +32,20 @@ from splashdam.wire.messages.offset_fetch import (
 _FIRST_SEVERAL_GROUPS_VERSION = 8
 _FIRST_GROUP_ERROR_VERSION = 2
 _FIRST_TOPIC_ID_VERSION = 10
+_PARTITIONS_IN_A_UNIT = 8
 
 
 @handles(OffsetFetchRequest, versions=range(1, 11))
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
     """Every partition asked for, or, where none is named, all that the group has committed."""
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
-        return OffsetFetchResponse(
-            groups=[_group_answer(each, request.require_stable, context) for each in request.groups]
-        )
+        answer = OffsetFetchResponse()
+        for each in request.groups:
+            yield None
+            answer.groups.append(_group_answer(each, request.require_stable, context))
+            partitions = sum(len(topic.partitions) for topic in answer.groups[-1].topics)
+            context.broker.turns.spend(partitions // _PARTITIONS_IN_A_UNIT)
+        return answer
     code, topics = _found(request.group_id, request.topics, request.require_stable, context)
     return OffsetFetchResponse(
         error_code=code,

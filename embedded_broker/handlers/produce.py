@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
 
-from splashdam.embedded_broker.admission import Admitted, admission, is_taken_as_it_is
+from splashdam.embedded_broker.admission import Admission, Admitted, is_taken_as_it_is
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.registry import (
@@ -157,7 +157,7 @@ def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: B
 def _append_all(request: ProduceRequest, context: RequestContext, kept: Kept) -> Steps[Answer]:
     due: list[_Due] = []
     responses: list[TopicProduceResponse] = []
-    turns, asked = context.broker.turns, _Asked(request, context)
+    asked = _Asked(request, context)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         responses.append(
@@ -165,8 +165,7 @@ def _append_all(request: ProduceRequest, context: RequestContext, kept: Kept) ->
         )
         for data in topic.partition_data:
             if answers or len(responses) > 1:
-                yield None  # its connection pays for the first one
-            turns.spend()
+                yield None  # the connection counts the first one
             admitted = kept.pop(id(data), None)
             where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             answers.append((yield from _append(where, data, admitted, asked, due)))
@@ -306,7 +305,7 @@ def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitte
     settings = options_of(log)
     if is_taken_as_it_is(batch, settings):
         return None
-    admitted: Admitted = yield admission(batch, settings, context.broker.clock.wall_ms())
+    admitted: Admitted = yield Admission.of(batch, settings, context.broker.clock.wall_ms())
     return admitted
 
 

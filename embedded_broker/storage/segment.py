@@ -230,13 +230,6 @@ class LogSegment:
             return False
         return head is not None and self.base_offset <= head.base_offset <= offset
 
-    def heads_from_timestamp(self, timestamp_ms: int, from_offset: int) -> Iterator[Head]:
-        """The batches from ``from_offset`` on with a record as late as ``timestamp_ms`` or later."""
-        start = max(self.time_index.lookup(timestamp_ms), from_offset)
-        for head in self.heads_from(start):
-            if head.max_timestamp >= timestamp_ms and head.last_offset >= from_offset:
-                yield head
-
     def next_offset(self) -> int:
         """The offset behind the last batch, the base offset where there is none.
 
