@@ -21,7 +21,7 @@ from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record import reader
-from splashdam.record.batch import parse_header, stamp_crc
+from splashdam.record.batch import INT32, parse_header, stamp_crc
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles

@@ -356,7 +356,9 @@ def stored_header(talk: Conversation, topic: str, offset: int) -> BatchHeader:
         session_epoch=-1,
         topics=[FetchTopic(topic=topic, partitions=[part])],
     )
-    records = talk.ask(request, _FETCH_VERSION).responses[0].partitions[0].records or b""
+    answer = talk.ask(request, _FETCH_VERSION).responses[0].partitions[0]
+    records = answer.records
+    assert isinstance(records, bytes | bytearray | memoryview)
     header = parse_header(records)
     expect(crc_ok(records, 0, header), True, "whether the checksum is right")
     return header
