@@ -12,9 +12,14 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.storage.append_checks import check_batch, check_size
+from splashdam.embedded_broker.storage.append_checks import (
+    check_batch,
+    check_header,
+    check_records,
+    check_size,
+)
 from splashdam.embedded_broker.topic_configs import TopicSettings
-from splashdam.model.broker_errors import InvalidRecordError, UnsupportedCompressionTypeError
+from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
@@ -22,12 +27,12 @@ from splashdam.record.compression import (
     MAX_DECOMPRESSED_BYTES,
     Codec,
     Compression,
-    OverLimitError,
     likely_unpacked_bytes,
     most_unpacked_bytes,
 )
-from splashdam.record.reader import read_records, scan_batch, unpack_records
+from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, seal_records
+from splashdam.record.validation import ValidRecords
 
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
@@ -50,8 +55,9 @@ class Admitted(NamedTuple):
 
 
 def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
-    """Whether a look at header and checksum is all that a batch needs: the log does that itself."""
-    return not settings.looks_at_records and settings.compression_type == "producer"
+    """Whether nothing has to be unpacked or packed: the log checks such a batch itself, in one short walk."""
+    is_plain = len(batch) < HEADER_BYTES or not batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    return is_plain and settings.compression_type in ("producer", "uncompressed")
 
 
 @attrs.frozen
@@ -86,16 +92,15 @@ class Admission:
             BrokerResponseError: the log would refuse the batch, or a codec's library is missing.
             OverLimitError: the limit is below the usual one, and does not do.
         """
-        is_last_try = max_bytes >= MAX_DECOMPRESSED_BYTES
-        if not is_last_try:
-            max_bytes //= _packing_factor(self.batch, self.settings)
-        try:
-            header = check_batch(self.batch, self.settings, self.now_ms, max_bytes=max_bytes)
-            return _with_topic_codec(self.batch, header, self.settings, max_bytes)
-        except OverLimitError as error:
-            if not is_last_try:
-                raise
-            raise InvalidRecordError(str(error)) from error
+        batch, settings = self.batch, self.settings
+        if max_bytes < MAX_DECOMPRESSED_BYTES:
+            max_bytes //= _packing_factor(batch, settings)
+        if not _is_packed_anew(batch, settings):
+            batch, header = check_batch(batch, settings, self.now_ms, max_bytes=max_bytes)
+            return Admitted(batch, header, settings)
+        packed = _packed_anew(batch, settings, self.now_ms, max_bytes)
+        check_size(len(packed), settings)  # before anybody keeps it
+        return Admitted(packed, parse_header(packed), settings)
 
 
 def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
@@ -107,20 +112,22 @@ def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     return _SLOW_PACKING_FACTOR if is_slow else _PACKING_FACTOR
 
 
-def _with_topic_codec(
-    batch: Buffer, header: BatchHeader, settings: TopicSettings, max_bytes: int
-) -> Admitted:
-    if settings.compression_type == "producer":
-        return Admitted(batch, header, settings)
+def _packed_anew(batch: Buffer, settings: TopicSettings, now_ms: int, max_bytes: int) -> bytes:
+    header = check_header(batch, settings)
     try:
         compression = _compression_of(settings)
-        if header.codec is compression.codec:
-            return Admitted(batch, header, settings)
-        repacked = _repacked(batch, header, compression, max_bytes)
+        valid = check_records(batch, header, settings, now_ms, max_bytes=max_bytes, any_offsets=True)
+        return _repacked(batch, header, valid, compression)
     except (KafkaConfigurationError, UnsupportedCodecError) as error:
         raise UnsupportedCompressionTypeError(str(error)) from error
-    check_size(len(repacked), settings)  # before anybody keeps it
-    return Admitted(repacked, parse_header(repacked), settings)
+
+
+def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
+    name = settings.compression_type
+    if name == "producer":
+        return False
+    codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    return batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
 
 
 def _compression_of(settings: TopicSettings) -> Compression:
@@ -133,12 +140,11 @@ def _compression_of(settings: TopicSettings) -> Compression:
     return Compression.parse("none" if name == "uncompressed" else name, levels.get(name))
 
 
-def _repacked(batch: Buffer, header: BatchHeader, compression: Compression, max_bytes: int) -> bytes:
-    """The same records under another codec; none of them is decoded unless their offsets have gaps."""
-    scan = scan_batch(batch, max_bytes=max_bytes)
-    if scan.misplaced < 0:
-        header = header._replace(max_timestamp=scan.max_timestamp_ms)
-        return seal_records(unpack_records(batch, 0, header, max_bytes), header, compression)
+def _repacked(batch: Buffer, header: BatchHeader, valid: ValidRecords, compression: Compression) -> bytes:
+    """The same records under another codec; they are decoded only where they are numbered anew."""
+    if valid.scan.misplaced < 0:
+        header = header._replace(max_timestamp=valid.max_timestamp_ms)
+        return seal_records(valid.records, header, compression)
     return build_batch(
         [(record.timestamp_ms, record.key, record.value, record.headers) for record in read_records(batch)],
         compression,

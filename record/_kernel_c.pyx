@@ -93,6 +93,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
     "find_by_time",
     "header_block",
     "murmur2",

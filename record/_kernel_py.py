@@ -25,7 +25,7 @@ from splashdam.record.time_search import find_by_time
 from splashdam.record.value_forms import NO_FORMS, ValueForms
 from splashdam.record.varint import encode_varint, size_of_varint
 from splashdam.record.varint_table import ENCODED, TABLE_SIZE
-from splashdam.record.walk import decode_records, scan_records
+from splashdam.record.walk import decode_records, faulty_records, scan_records
 from splashdam.record.zstd_frame import zstd_frame
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
     "find_by_time",
     "header_block",
     "murmur2",

@@ -28,7 +28,6 @@ __all__ = [
     "read_records",
     "scan_batch",
     "unpack_records",
-    "validate_records",
 ]
 
 _RECORDS_AT_ONCE = 256
@@ -50,7 +49,7 @@ def read_records(
 
     Batches of formats 0 and 1 (``record.legacy``) are read as well.
 
-    The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validate_records``).
+    The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validation.validate_records``).
 
     Args:
         data: holds the whole batch.
@@ -130,34 +129,6 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
         raise
     except (DamagedError, CorruptMessageError) as error:
         raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
-
-
-def validate_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> int:
-    """Checks what a leader demands of a batch from a producer, down to each record; not the checksum.
-
-    There is at least one record, offsets count up from the batch's base without a gap, and the records are
-    exactly what the batch holds. Semantics: ``LogValidator`` of the broker.
-
-    Returns:
-        The largest timestamp of the records, which is what the header's ``max_timestamp`` should say.
-
-    Raises:
-        CorruptMessageError: the header is damaged, or the batch is cut off.
-        InvalidRecordError: the header is right and what it holds is not.
-        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
-    """
-    header = parse_header(data, position)
-    if not header.record_count or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
-        )
-    scan = scan_batch(data, position, max_bytes=max_bytes)
-    if scan.misplaced >= 0:
-        raise InvalidRecordError(
-            f"batch at offset {header.base_offset}: record {scan.misplaced}: offset delta "
-            f"{scan.misplaced_delta} at {scan.misplaced_position}, due is {scan.misplaced}"
-        )
-    return header.max_timestamp if header.is_log_append_time else scan.max_timestamp_ms
 
 
 def unpack_records(

@@ -21,7 +21,7 @@ from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record import reader
-from splashdam.record.batch import parse_header, stamp_crc
+from splashdam.record.batch import INT32, parse_header, stamp_crc
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles
@@ -223,11 +223,28 @@ async def test_a_batch_that_lies_about_its_size(broker: Broker, talk: Talk, unpa
     assert broker.turns.beside == 1
 
 
+async def test_ordinary_topics_unpack_beside_the_loop_too(
+    broker: Broker, talk: Talk, unpacked: UnpackedBytes
+) -> None:
+    """Every packed batch is looked into, and garbage in a large one is found without a stall."""
+    broker.topics.create("ordinary", 1)
+    assert (await produce(talk, "ordinary", bomb(4 * MIB))).error_code == 0
+    garbage = bytearray(bomb(4 * MIB))
+    INT32.pack_into(garbage, 23, 1)
+    INT32.pack_into(garbage, 57, 2)
+    stamp_crc(garbage, 0, len(garbage))
+    answer = await produce(talk, "ordinary", bytes(garbage))
+    assert (answer.error_code, answer.base_offset) == (87, -1)
+    assert "ordinary-0: record 1: " in (answer.error_message or "")
+    assert unpacked.most <= MOST_IN_A_TURN
+    assert broker.turns.beside == 2
+
+
 async def test_a_bomb_beyond_every_limit_is_refused(broker: Broker, talk: Talk) -> None:
-    """Nothing unpacks to more than 100 MB; 87, as for other records that are not acceptable."""
+    """Nothing unpacks to more than 100 MB; 10, so that a producer splits the batch."""
     broker.topics.create("t", 1, COMPACTED)
     answer = await produce(talk, "t", bomb(MAX_DECOMPRESSED_BYTES + 1))
-    assert answer.error_code == 87
+    assert answer.error_code == 10
     assert "limit of 100000000" in (answer.error_message or "")
 
 
