@@ -81,6 +81,14 @@ class FetchReading:
 
     def read(self) -> Steps[bool]:
         """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
+        try:
+            yield from self._read_all()
+        finally:
+            if self._tells_replicas:
+                self._context.broker.replicas.on_fetch_end()
+        return self._is_enough or self.missing_bytes <= 0
+
+    def _read_all(self) -> Steps[None]:
         self.fetched = []
         self._size_bytes = 0
         self._logs = self._context.broker.logs.logs
@@ -102,7 +110,6 @@ class FetchReading:
                     answer.aborted_transactions = []
                 fetched = Fetched(partition, answer, 0)
             self.fetched.append(fetched)
-        return self._is_enough or self.missing_bytes <= 0
 
     def _code_of(self, error: BrokerResponseError) -> int:
         """Consumers of old versions do not know 56, and would give up instead of asking for a leader."""

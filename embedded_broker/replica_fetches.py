@@ -58,6 +58,10 @@ class TakesReplicaFetches(Protocol):
         """
         ...
 
+    def on_fetch_end(self) -> None:
+        """No more partitions of the follower's request are told of, however it ended."""
+        ...
+
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
         ...
@@ -82,6 +86,9 @@ class NoReplicas:
             NotLeaderOrFollowerError: it names none.
         """
         raise not_a_replica(log.topic_partition, fetch)
+
+    def on_fetch_end(self) -> None:
+        """Nothing was told."""
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Nothing follows from it."""

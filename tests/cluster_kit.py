@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -16,7 +16,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.membership import Membership
-from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
+from splashdam.embedded_broker.cluster.state import ClusterState, IsrAnswer, PartitionState
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
@@ -102,14 +102,14 @@ class ControllerLine:
         self.state = controller.state
         self.is_cut = self.is_deaf = False
 
-    def alter_partition(self, *args: Any, **kwargs: Any) -> PartitionState:
+    def alter_partitions(self, *args: Any) -> Mapping[TopicPartition, IsrAnswer]:
         """Asks, or loses it on the way."""
         if self.is_cut:
             raise NetworkExceptionError("cut")
-        after = self._controller.alter_partition(*args, **kwargs)
+        answers = self._controller.alter_partitions(*args)
         if self.is_deaf:
             raise NetworkExceptionError("the answer is lost")
-        return after
+        return answers
 
 
 class Cluster:

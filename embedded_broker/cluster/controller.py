@@ -24,6 +24,8 @@ from splashdam.embedded_broker.cluster.state import (
     BrokerState,
     ClusterChange,
     ClusterState,
+    IsrAnswer,
+    IsrProposal,
     PartitionState,
     Resource,
 )
@@ -36,6 +38,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
@@ -235,49 +238,57 @@ class Controller(Committing):
             raise UnknownTopicOrPartitionError(f"there is no partition {quoted(str(topic_partition))}")
         return found
 
-    def alter_partition(
-        self,
-        node_id: int,
-        broker_epoch: int,
-        topic_partition: TopicPartition,
-        new_isr: Sequence[int],
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-    ) -> PartitionState:
+    def alter_partitions(
+        self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
+    ) -> dict[TopicPartition, IsrAnswer]:
         """A leader says who is in sync; a reassignment that waited for that is completed.
+
+        All that it may say happens at once, as one change that is made durable once.
 
         Args:
             node_id: the leader.
             broker_epoch: what ``register`` answered it.
-            topic_partition: the partition.
-            new_isr: who is in sync now.
-            leader_epoch: in which it leads.
-            partition_epoch: of the state that it goes by.
+            proposals: by partition.
 
         Returns:
-            The state from now on; members hear of it, too.
+            For each partition its state from now on, of which members hear, too; or why it stays as it was:
+            UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41): epochs of the future, FENCED_LEADER_EPOCH
+            (74), INVALID_REQUEST (42): not the leader, or no legal ISR, INVALID_UPDATE_VERSION (95): it goes
+            by an older state, INELIGIBLE_REPLICA (107): somebody is down; or NEW_LEADER_ELECTED (108): done,
+            and with it another one leads.
 
         Raises:
-            BrokerResponseError: STALE_BROKER_EPOCH (77), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41):
-                epochs of the future, FENCED_LEADER_EPOCH (74), INVALID_REQUEST (42): not the leader, or no
-                legal ISR, INVALID_UPDATE_VERSION (95): it goes by an older state, INELIGIBLE_REPLICA (107):
-                somebody is down, NEW_LEADER_ELECTED (108): done, and with it another one leads,
-                KafkaStorageError: nothing has changed.
+            BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError: nothing has changed.
         """
         self._registered(node_id, broker_epoch)
-        before = self.partition(topic_partition)
-        check_epochs(before, node_id, leader_epoch, partition_epoch)
-        check_isr(before, new_isr, self.state.is_eligible)
-        after = advanced(
-            before, before, new_isr, self.state.is_eligible, unclean=self._unclean(topic_partition)
+        answers: dict[TopicPartition, IsrAnswer] = {}
+        changes: dict[TopicPartition, PartitionState] = {}
+        for topic_partition, proposal in proposals.items():
+            try:
+                before = self.partition(topic_partition)
+                after = self._with_isr(topic_partition, before, node_id, proposal)
+            except BrokerResponseError as error:
+                answers[topic_partition] = error
+                continue
+            answers[topic_partition] = after
+            if after is not before:
+                changes[topic_partition] = after
+        self._commit(ClusterChange(partitions=changes))
+        for topic_partition, after in changes.items():
+            if after.leader != node_id:
+                answers[topic_partition] = error_for(
+                    ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}"
+                )
+        return answers
+
+    def _with_isr(
+        self, where: TopicPartition, before: PartitionState, node_id: int, proposal: IsrProposal
+    ) -> PartitionState:
+        check_epochs(before, node_id, proposal.leader_epoch, proposal.partition_epoch)
+        check_isr(before, proposal.isr, self.state.is_eligible)
+        return advanced(
+            before, before, proposal.isr, self.state.is_eligible, unclean=self._unclean(where)
         )
-        if after is before:
-            return before
-        self._commit(ClusterChange(partitions={topic_partition: after}))
-        if after.leader != node_id:
-            raise error_for(ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}")
-        return after
 
     def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Gives partitions states that pure functions have made of their present ones, all at once.

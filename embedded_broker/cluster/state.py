@@ -7,13 +7,14 @@ disk, and what brokers are told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import attrs
 
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.topic_names import folded
 from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 NOBODY = -1
@@ -45,6 +46,24 @@ class PartitionState(NamedTuple):
     def is_reassigning(self) -> bool:
         """Whether a reassignment is under way."""
         return bool(self.adding_replicas or self.removing_replicas)
+
+
+class IsrProposal(NamedTuple):
+    """What a leader says of one of its partitions, for the controller to agree to.
+
+    Attributes:
+        isr: who is in sync now.
+        leader_epoch: in which it leads.
+        partition_epoch: of the state that it goes by.
+    """
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+IsrAnswer: TypeAlias = PartitionState | BrokerResponseError
+"""What a controller says to a proposal: the partition's state from now on, or why it stays as it was."""
 
 
 @attrs.frozen
