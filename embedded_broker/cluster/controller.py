@@ -286,9 +286,7 @@ class Controller(Committing):
     ) -> PartitionState:
         check_epochs(before, node_id, proposal.leader_epoch, proposal.partition_epoch)
         check_isr(before, proposal.isr, self.state.is_eligible)
-        return advanced(
-            before, before, proposal.isr, self.state.is_eligible, unclean=self._unclean(where)
-        )
+        return advanced(before, before, proposal.isr, self.state.is_eligible, unclean=self._unclean(where))
 
     def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Gives partitions states that pure functions have made of their present ones, all at once.

@@ -120,7 +120,7 @@ class ReplicaManager:
         return self._controller.state.is_eligible(node_id)
 
     def propose(self, partition: Partition) -> None:
-        """The controller is asked for another ISR of the partition, with others at the next ``settle_isrs``."""
+        """Has ``settle_isrs`` ask the controller for another ISR of the partition, with those of others."""
         self._proposing[partition] = None
 
     def settle_isrs(self) -> None:
@@ -285,7 +285,7 @@ class ReplicaManager:
             self._start_soon(self._keep_isrs)
 
     def on_fetch_end(self) -> None:
-        """All partitions of a fetch were told of: those of which the follower has come up join it together."""
+        """A fetch is over: the follower joins the ISRs of all partitions in which it has come up."""
         self.settle_isrs()
 
     async def _keep_isrs(self) -> None:
