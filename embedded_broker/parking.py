@@ -124,6 +124,10 @@ class FetchWaiter:
         """One of the partitions was deleted or moved."""
         self._event.set()
 
+    def end(self) -> None:
+        """Nobody tells it of its partitions any more."""
+        self._event.set()
+
 
 class FetchParking:
     """Which parked fetches, and which sessions, wait for which partition.
