@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from splashdam.embedded_broker.parking import FetchParking, FetchWaiter
+from splashdam.embedded_broker.replica_fetches import IdleFollower
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import MAX_INT, MAX_LONG
@@ -33,14 +34,6 @@ PartitionKey: TypeAlias = tuple[str | bytes, int]
 """Topic and partition; the topic by name, or by id from Fetch 13 on."""
 
 
-class Rests(Protocol):
-    """A follower that a leader need not be told of, fetch by fetch, while nothing happens to a partition."""
-
-    def rested(self, until_ms: float) -> None:
-        """It fetched until then, with everything that there was."""
-        ...
-
-
 class SessionPartition:
     """One partition that is fetched, with what was answered about it last.
 
@@ -52,16 +45,16 @@ class SessionPartition:
         log_start_offset: as answered last, -1 for not yet.
         agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
         place: those with a lower one are read before.
-        rests_for: who is told when its rest ends.
+        idle_follower: whose session it is, while it rests; told when that ends.
     """
 
     __slots__ = (
         "agreed",
         "asked",
         "high_watermark",
+        "idle_follower",
         "log_start_offset",
         "place",
-        "rests_for",
         "topic_id",
         "topic_partition",
     )
@@ -75,7 +68,7 @@ class SessionPartition:
         self.high_watermark = self.log_start_offset = -1
         self.agreed: tuple[int, int, int] | None = None
         self.place = 0
-        self.rests_for: Rests | None = None
+        self.idle_follower: IdleFollower | None = None
 
     def note(self, answer: PartitionData, size_bytes: int) -> bool:
         """Takes note of an answer with so many bytes of records; whether the client must see it."""
@@ -149,7 +142,7 @@ class FetchContext:
         """Whether a partition's reader says which high watermark it knows."""
         return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """There is nothing to read of a partition, and nothing to say, before something happens to it."""
 
     def waited_for(self) -> list[TopicPartition]:
@@ -207,9 +200,9 @@ class IncrementalFetch(FetchContext):
         """As `FetchContext.wants_high_watermark`."""
         return self._session.wants_high_watermark
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """As `FetchContext.rest`."""
-        self._session.rest(partition, rests_for)
+        self._session.rest(partition, follower)
 
     def waited_for(self) -> list[TopicPartition]:
         """As `FetchContext.waited_for`."""
@@ -328,13 +321,13 @@ class FetchSession:
 
     # --- what rests, and what wakes it ----------------------------------------------------------------------
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """Looks at a partition no more before something happens to it; one that was forgotten stays so."""
         key, where = self._key_of(partition), partition.topic_partition
         if where is None or self.is_closed or self.awake.get(key) is not partition:
             return
         del self.awake[key]
-        partition.rests_for = rests_for
+        partition.idle_follower = follower
         self._watch(key, where)
 
     def wake_key(self, key: PartitionKey) -> None:
@@ -344,9 +337,9 @@ class FetchSession:
 
     def _wake(self, key: PartitionKey, partition: SessionPartition) -> None:
         self.awake[key] = partition
-        rests_for, partition.rests_for = partition.rests_for, None
-        if rests_for is not None:
-            rests_for.rested(self.used_ms)
+        follower, partition.idle_follower = partition.idle_follower, None
+        if follower is not None:
+            follower.was_caught_up(self.used_ms)
 
     def _watch(self, key: PartitionKey, where: TopicPartition) -> None:
         keys = self._watched.get(where, ())
