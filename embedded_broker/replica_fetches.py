@@ -45,7 +45,7 @@ def not_a_replica(topic_partition: TopicPartition, fetch: ReplicaFetch) -> Broke
 class IdleFollower(Protocol):
     """A follower of a partition, in sync and with everything in it, as its leader sees it.
 
-    Its fetches say nothing new while nothing happens to the partition, so the leader need not be told of each.
+    Its fetches say nothing new while nothing happens to the partition: the leader need not be told of each.
     """
 
     def was_caught_up(self, until_ms: float) -> None:
@@ -60,8 +60,8 @@ class TakesReplicaFetches(Protocol):
         """Takes note of how far a follower is; called once for each request and partition that does not rest.
 
         Returns:
-            The follower, if it has everything and is in sync: its fetches of the partition are not told before
-            something happens there, but then until when there were any. None: its next fetch is told, too,
+            The follower, if it has everything and is in sync: before something happens to the partition, its
+            fetches are not told, and then until when there were any. None: its next fetch is told, too,
             whether something has happened or not.
 
         Raises:

@@ -32,7 +32,11 @@ from splashdam.embedded_broker.storage.topic_changes import undo_creation
 from splashdam.embedded_broker.storage.topic_creation import new_topics
 from splashdam.embedded_broker.storage.topic_directories import put_aside, remove_deleted_topics
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
-from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+)
 from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
@@ -309,6 +313,22 @@ class LogManager:
         path = f"{self.root}/{topic_partition}"
         self.open_log(topic_partition, path, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
         self.logs[topic_partition].begin_leader_epoch(leader_epoch)
+
+    def root_of(self, topic_partition: TopicPartition) -> str | None:
+        """The data directory that a partition lies in, be it offline; None for one that is not here."""
+        log = self.logs.get(topic_partition)
+        return self.offline.root_of(topic_partition) if log is None else self.directories.of(log).root
+
+    def takes_appends(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is here, online, and led here."""
+        log = self.logs.get(topic_partition)
+        if log is None or log.replication is None:
+            return log is not None
+        try:
+            log.replication.check_leading()
+        except NotLeaderOrFollowerError:
+            return False
+        return True
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Closes logs whose directories go."""
