@@ -17,7 +17,10 @@ import trio
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
-from splashdam.embedded_broker.storage.directory_scan import refuse_link, refuse_taken_directories
+from splashdam.embedded_broker.storage.directory_scan import (
+    make_partition_directory,
+    refuse_taken_directories,
+)
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.housekeeping import Housekeeping
 from splashdam.embedded_broker.storage.log import Log
@@ -231,8 +234,7 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
     ) -> None:
         path = f"{directory.root}/{topic_partition}"
-        refuse_link(self.files, path)
-        self.files.make_directory(path)
+        make_partition_directory(self.files, path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
         write_topic_id(self.files, path, topic_id, sync=False)
         self.open_log(topic_partition, path, now_ms, clean_shutdown=True, recovery_point=0)
@@ -246,7 +248,7 @@ class LogManager:
         self.offline.check(topic_partition)
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
-            self.files.make_directory(f"{directory.root}/{topic_partition}")
+            make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
             self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
             self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, directory, now_ms)
         return self.logs[topic_partition]
