@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import count
 
 import pytest
 import trio
 from broker_talk import MIB, Talk, batch, produce, records_of
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -138,6 +143,167 @@ async def test_partitions_that_come_and_go_during_a_wait_are_counted_once(
         )
         assert len(parking) == len(begin)
     assert len(parking) == 0
+
+
+# --- any order of events ------------------------------------------------------------------------------------
+
+NUMBERS = st.integers(0, 1)
+GENERATIONS = st.integers(0, 2)
+"""Of topic t, by which its id goes."""
+
+
+class Client:
+    """A session as its client knows it."""
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.kept: set[PartitionKey] = set()
+        self.news: set[PartitionKey] = set()  # to be looked at by the next fetch
+        self.parked: list[ExitStack] = []
+
+
+class RestMachine(RuleBasedStateMachine):
+    """Two clients' sessions, by name or by id, of a topic that is deleted and made again.
+
+    What the model knows: each partition that was asked for anew, or to which something happened since it came
+    to rest, is looked at by the next fetch of its session, and no other one is.
+    """
+
+    @initialize(uses_ids=st.booleans())
+    def begin(self, uses_ids: bool) -> None:
+        self.uses_ids = uses_ids
+        self.parking = FetchParking()
+        self.sessions = FetchSessions(2, self.parking, new_id=count(1).__next__)
+        self.clients: dict[int, Client] = {}
+        self.fetches: list[tuple[Client, FetchContext]] = []
+
+    def key(self, generation: int, number: int) -> PartitionKey:
+        return (bytes([generation]) * 16, number) if self.uses_ids else TopicPartition("t", number)
+
+    def ask(
+        self, session: tuple[int, int], keys: Iterable[PartitionKey], forgotten: Iterable[PartitionKey] = ()
+    ) -> FetchQuestion:
+        return question(*keys, session=session, forgotten=forgotten)._replace(uses_topic_ids=self.uses_ids)
+
+    @rule(slot=NUMBERS, asked=st.sets(st.tuples(GENERATIONS, NUMBERS), min_size=1))
+    def open(self, slot: int, asked: set[tuple[int, int]]) -> None:
+        """On a connection that may have had a session: that one ends."""
+        keys = {self.key(*each) for each in asked}
+        before = self.clients.pop(slot, None)
+        session = (0 if before is None else before.session_id, 0)
+        session_id = self.sessions.context(self.ask(session, keys), 0).answer([], 0).session_id
+        assert session_id
+        client = self.clients[slot] = Client(session_id)
+        client.kept, client.news = set(keys), set(keys)
+        self.fetch_in(client, set(), set())
+
+    @precondition(lambda self: self.clients)
+    @rule(
+        data=st.data(),
+        asked=st.sets(st.tuples(GENERATIONS, NUMBERS)),
+        forgotten=st.sets(st.tuples(GENERATIONS, NUMBERS)),
+    )
+    def fetch(
+        self, data: st.DataObject, asked: set[tuple[int, int]], forgotten: set[tuple[int, int]]
+    ) -> None:
+        """Adds, changes and forgets; the model says what is looked at."""
+        slot = data.draw(st.sampled_from(sorted(self.clients)))
+        more, less = {self.key(*each) for each in asked}, {self.key(*each) for each in forgotten}
+        self.fetch_in(self.clients[slot], more, less)
+        if not self.clients[slot].kept:
+            del self.clients[slot]
+
+    def fetch_in(self, client: Client, more: set[PartitionKey], less: set[PartitionKey]) -> None:
+        context = self.sessions.context(self.ask((client.session_id, client.epoch), more, less), 0)
+        client.epoch += 1
+        client.kept = (client.kept | more) - less
+        client.news = (client.news | more) - less
+        if client.kept:
+            assert self.seen(context) == client.news
+            self.fetches.append((client, context))
+            self.rest_in(client, context)
+
+    def rest_in(self, client: Client, context: FetchContext) -> None:
+        for each in list(context.partitions):
+            context.rest(each, None)
+            client.news.discard(self.key_of(each))
+
+    def seen(self, context: FetchContext) -> set[PartitionKey]:
+        return {self.key_of(each) for each in context.partitions}
+
+    def key_of(self, partition: SessionPartition) -> PartitionKey:
+        number = partition.asked.partition
+        return (partition.topic_id, number) if self.uses_ids else TopicPartition("t", number)
+
+    @precondition(lambda self: self.fetches)
+    @rule(data=st.data())
+    def rest(self, data: st.DataObject) -> None:
+        """By any fetch that was ever made, whatever has become of its session."""
+        self.rest_in(*data.draw(st.sampled_from(self.fetches)))
+
+    @rule(number=NUMBERS, how=st.sampled_from(["appended", "changed", "high_watermark_moved"]))
+    def happen(self, number: int, how: str) -> None:
+        """To a partition of this name, of whichever topic."""
+        where = TopicPartition("t", number)
+        if how == "appended":
+            self.parking.appended(where, 1)
+        else:
+            getattr(self.parking, how)(where)
+        for client in self.clients.values():
+            client.news |= {each for each in client.kept if each[1] == number}
+
+    @precondition(lambda self: self.fetches)
+    @rule(data=st.data())
+    def park(self, data: st.DataObject) -> None:
+        """As long as other things happen, or until its session is gone."""
+        client, context = data.draw(st.sampled_from(self.fetches))
+        stack = ExitStack()
+        stack.enter_context(context.parked(stack.enter_context(FetchWaiter(self.parking, ()))))
+        client.parked.append(stack)
+        self.fetches.append((client, context))
+
+    @precondition(lambda self: any(client.parked for client, _ in self.fetches))
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """One that was parked."""
+        waiting = [client for client, _ in self.fetches if client.parked]
+        data.draw(st.sampled_from(waiting)).parked.pop().close()
+
+    @rule(slot=NUMBERS)
+    def end(self, slot: int) -> None:
+        """A client takes its leave."""
+        client = self.clients.pop(slot, None)
+        if client is not None:
+            self.sessions.context(self.ask((client.session_id, -1), ()), 0)
+
+    @invariant()
+    def the_next_fetch_looks_at_what_has_news_and_at_nothing_else(self) -> None:
+        for client, context in self.fetches:
+            if client in self.clients.values():
+                assert self.seen(context) == client.news
+
+    @invariant()
+    def who_hears_of_partitions_is_a_session_that_there_is(self) -> None:
+        heard = {each for watching in self.parking._waiters.values() for each in watching}
+        assert heard <= set(self.sessions._sessions.values())
+        assert len(self.parking) >= 0
+
+    def teardown(self) -> None:
+        """Nothing stays, neither registered nor counted."""
+        if not hasattr(self, "clients"):
+            return
+        for slot in list(self.clients):
+            self.end(slot)
+        assert watchers(self.parking) == 0
+        for client, _ in self.fetches:
+            while client.parked:
+                client.parked.pop().close()
+        assert (watchers(self.parking), len(self.parking), len(self.sessions)) == (0, 0, 0)
+
+
+TestRestMachine = RestMachine.TestCase
+TestRestMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 # --- over the wire ------------------------------------------------------------------------------------------
