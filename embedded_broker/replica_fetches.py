@@ -53,6 +53,10 @@ class TakesReplicaFetches(Protocol):
         """
         ...
 
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        ...
+
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
         ...
@@ -73,6 +77,10 @@ class NoReplicas:
             NotLeaderOrFollowerError: it names none.
         """
         raise not_a_replica(log.topic_partition, fetch)
+
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """This broker: there is no other."""
+        return -1
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Nothing follows from it."""

@@ -84,6 +84,10 @@ class Follower(Protocol):
         """
         ...
 
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """Consumers that read here may go on."""
+        ...
+
     def truncated(self, log: Log) -> None:
         """A log ends earlier now; that must be on disk before it grows again.
 
@@ -298,7 +302,8 @@ class LeaderFetcher:
             taken = log.append_as_follower(data.records, now_ms=self._follower.clock.wall_ms())
             if taken:  # in the order of the requests: others have their turn where not all fits
                 self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
-        log.advance_high_watermark(data.high_watermark)
+        if log.advance_high_watermark(data.high_watermark):
+            self._follower.high_watermark_moved(log.topic_partition)
         start_offset = min(data.log_start_offset, log.high_watermark)
         if start_offset > log.log_start_offset:
             log.advance_log_start(start_offset)
