@@ -16,6 +16,7 @@ from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -283,4 +284,4 @@ def check_may_commit(
     elif group.membership is not None:
         group.membership.check_may_commit(member, version=version, is_transactional=is_transactional)
     elif member.generation_id >= 0:
-        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member.member_id!r}")
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {quoted(member.member_id)}")

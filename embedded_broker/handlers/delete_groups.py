@@ -11,6 +11,7 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -36,9 +37,9 @@ def _delete(group_id: str, context: RequestContext) -> Log:
     groups = context.broker.groups
     group = groups.find(group_id)
     if group is None:
-        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {quoted(group_id)}")
     if not group.is_empty:
-        raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+        raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {quoted(group_id)} has members")
     groups.offsets.bury_group(group_id)
     return groups.log_of(group_id)
 

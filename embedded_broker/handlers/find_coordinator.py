@@ -12,6 +12,7 @@ from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.model.broker_errors import CoordinatorNotAvailableError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.find_coordinator import (
     Coordinator,
@@ -74,5 +75,5 @@ def _leader(key: str, name: str, context: RequestContext) -> int:
     if leader is None:
         return broker.node_id
     if leader.node_id not in broker.leadership.brokers(context.address):
-        raise CoordinatorNotAvailableError(f"nobody leads the partition of {name} that holds {key!r}")
+        raise CoordinatorNotAvailableError(f"nobody leads the partition of {name} that holds {quoted(key)}")
     return leader.node_id

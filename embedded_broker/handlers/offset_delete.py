@@ -11,6 +11,7 @@ from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -51,9 +52,9 @@ def _deletable(group_id: str, context: RequestContext) -> Group:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
     group = context.broker.groups.find(group_id)
     if group is None:
-        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {quoted(group_id)}")
     if not group.is_empty and group.protocol_type != "consumer":
-        raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+        raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {quoted(group_id)} has members")
     return group
 
 

@@ -21,6 +21,7 @@ from splashdam.embedded_broker.transactions.metadata import (
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import InvalidTxnStateError, error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 
 class EndDecision(Enum):
@@ -88,7 +89,7 @@ def decide_end(
     if producer.producer_id != metadata.producer_id and not (bumps and after_rotation):
         raise error_for(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"{metadata.transactional_id!r} writes with producer id {metadata.producer_id}, not "
+            f"{quoted(metadata.transactional_id)} writes with producer id {metadata.producer_id}, not "
             f"{producer.producer_id}",
         )
     if not _is_current(metadata, producer, is_repeat=bumps and is_repeat):
@@ -100,7 +101,7 @@ def decide_end(
     if decision is None:
         what = "commit" if is_commit else "abort"
         raise InvalidTxnStateError(
-            f"{metadata.transactional_id!r} is {metadata.state.name}; no {what} is possible"
+            f"{quoted(metadata.transactional_id)} is {metadata.state.name}; no {what} is possible"
         )
     if decision is EndDecision.WAIT:
         raise concurrent_transactions(metadata.transactional_id)
