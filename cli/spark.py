@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from splashdam.cli.clusters import named_cluster
 from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
     Command,
@@ -62,6 +61,8 @@ def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
         timeout_seconds: float,
         **arguments: Any,
     ) -> None:
+        from splashdam.cli.clusters import named_cluster  # needs trio: `--help` does not
+
         arguments.pop("bootstrap_servers")
         with failures_reported(), ExitStack() as opened:
             given = {} if config is None else read_properties(config)
@@ -199,9 +200,9 @@ def session(
     from splashdam.pipeline.failures import cause_in, is_of_spark
     from splashdam.pipeline.spark_log import interrupts_unlogged
 
-    path, kept = _log_file(log), log is not None
+    file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
-        with interrupts_unlogged(), _started(path, master, memory, settings) as spark:
+        with interrupts_unlogged(), _started(file.fileno(), master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:
         _end(interrupt)
@@ -213,11 +214,10 @@ def session(
             _end(behind)
         if not is_of_spark(error):
             raise
-        kept = True
+        path = _kept(file) if log is None else log
         raise click.ClickException(f"{cause_in(explained(error))}\nSpark's log: {path}") from error
     finally:
-        if not kept:
-            path.unlink(missing_ok=True)
+        file.close()
 
 
 def _end(interrupt: KeyboardInterrupt) -> NoReturn:
@@ -236,7 +236,7 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 @contextmanager
 def _started(
-    log: Path, master: str | None, memory: str, settings: Mapping[str, str]
+    log: int, master: str | None, memory: str, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
@@ -246,7 +246,7 @@ def _started(
 
     try:
         # A JVM whose parent leaves before it has said where it listens never ends.
-        with interrupts_wait(), children_log_into(str(log)):
+        with interrupts_wait(), children_log_into(log):
             spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
     except JavaMissingError as missing:
         raise CannotRun(explained(missing)) from missing
@@ -270,9 +270,9 @@ def _bridge_silenced() -> Iterator[None]:
         logging.getLogger().removeHandler(silent)
 
 
-def _log_file(wanted: Path | None) -> Path:
-    if wanted is not None:
-        return wanted
-    descriptor, name = tempfile.mkstemp(prefix="splashdam-spark-", suffix=".log")
-    os.close(descriptor)
-    return Path(name)
+def _kept(log: IO[bytes]) -> str:
+    """A copy with a name. The log itself has none, so that nothing of it stays when the command is killed."""
+    log.seek(0)
+    with tempfile.NamedTemporaryFile(prefix="splashdam-spark-", suffix=".log", delete=False) as copy:
+        shutil.copyfileobj(log, copy)
+    return copy.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -16,7 +16,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.membership import Membership
-from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
+from splashdam.embedded_broker.cluster.state import ClusterState, IsrAnswer, PartitionState
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
@@ -71,6 +71,7 @@ class Node:
                 files=self.files,
                 membership=self._cluster.membership_of(self.node_id),
                 node_id=self.node_id,
+                broker_rack=self._cluster.racks.get(self.node_id, ""),
                 **self._cluster.settings,
             ) as self._broker:
                 task_status.started()
@@ -102,21 +103,28 @@ class ControllerLine:
         self.state = controller.state
         self.is_cut = self.is_deaf = False
 
-    def alter_partition(self, *args: Any, **kwargs: Any) -> PartitionState:
+    def alter_partitions(self, *args: Any) -> Mapping[TopicPartition, IsrAnswer]:
         """Asks, or loses it on the way."""
         if self.is_cut:
             raise NetworkExceptionError("cut")
-        after = self._controller.alter_partition(*args, **kwargs)
+        answers = self._controller.alter_partitions(*args)
         if self.is_deaf:
             raise NetworkExceptionError("the answer is lost")
-        return after
+        return answers
 
 
 class Cluster:
     """Brokers, a controller, and lines between them that can be cut."""
 
-    def __init__(self, clock: VirtualClock, nursery: trio.Nursery, **settings: Any) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        nursery: trio.Nursery,
+        racks: Mapping[int, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.clock = clock
+        self.racks = racks or {}
         self.settings = settings
         self.controller = Controller(
             Journal(MemoryFiles(), "/journal"),

@@ -24,6 +24,8 @@ from splashdam.embedded_broker.cluster.state import (
     BrokerState,
     ClusterChange,
     ClusterState,
+    IsrAnswer,
+    IsrProposal,
     PartitionState,
     Resource,
 )
@@ -36,6 +38,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
@@ -108,7 +111,7 @@ class Controller(Committing):
         """The broker that is named as controller: the first that is alive, `NOBODY` where none is."""
         return next((node for node, each in sorted(self.state.brokers.items()) if not each.is_fenced), NOBODY)
 
-    def register(self, member: Member, listeners: Mapping[str, Address]) -> int:
+    def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
         """Takes in a broker that has just started, and tells it everything.
 
         It leads again where nobody else could meanwhile.
@@ -116,6 +119,7 @@ class Controller(Committing):
         Args:
             member: the broker; told of everything that happens until ``leave``.
             listeners: where clients reach it.
+            rack: where it stands.
 
         Returns:
             Its broker epoch, which it names in what it asks.
@@ -127,7 +131,7 @@ class Controller(Committing):
         if node_id in self._members:
             self.leave(node_id, self.state.brokers[node_id].epoch)
         epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
-        broker = BrokerState(node_id, epoch, dict(listeners))
+        broker = BrokerState(node_id, epoch, dict(listeners), rack=rack)
         self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._led_again_by(node_id)))
         self._members[node_id] = member
         member.apply(self.state.as_change())
@@ -235,49 +239,55 @@ class Controller(Committing):
             raise UnknownTopicOrPartitionError(f"there is no partition {quoted(str(topic_partition))}")
         return found
 
-    def alter_partition(
-        self,
-        node_id: int,
-        broker_epoch: int,
-        topic_partition: TopicPartition,
-        new_isr: Sequence[int],
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-    ) -> PartitionState:
+    def alter_partitions(
+        self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
+    ) -> dict[TopicPartition, IsrAnswer]:
         """A leader says who is in sync; a reassignment that waited for that is completed.
+
+        All that it may say happens at once, as one change that is made durable once.
 
         Args:
             node_id: the leader.
             broker_epoch: what ``register`` answered it.
-            topic_partition: the partition.
-            new_isr: who is in sync now.
-            leader_epoch: in which it leads.
-            partition_epoch: of the state that it goes by.
+            proposals: by partition.
 
         Returns:
-            The state from now on; members hear of it, too.
+            For each partition its state from now on, of which members hear, too; or why it stays as it was:
+            UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41): epochs of the future, FENCED_LEADER_EPOCH
+            (74), INVALID_REQUEST (42): not the leader, or no legal ISR, INVALID_UPDATE_VERSION (95): it goes
+            by an older state, INELIGIBLE_REPLICA (107): somebody is down; or NEW_LEADER_ELECTED (108): done,
+            and with it another one leads.
 
         Raises:
-            BrokerResponseError: STALE_BROKER_EPOCH (77), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41):
-                epochs of the future, FENCED_LEADER_EPOCH (74), INVALID_REQUEST (42): not the leader, or no
-                legal ISR, INVALID_UPDATE_VERSION (95): it goes by an older state, INELIGIBLE_REPLICA (107):
-                somebody is down, NEW_LEADER_ELECTED (108): done, and with it another one leads,
-                KafkaStorageError: nothing has changed.
+            BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError: nothing has changed.
         """
         self._registered(node_id, broker_epoch)
-        before = self.partition(topic_partition)
-        check_epochs(before, node_id, leader_epoch, partition_epoch)
-        check_isr(before, new_isr, self.state.is_eligible)
-        after = advanced(
-            before, before, new_isr, self.state.is_eligible, unclean=self._unclean(topic_partition)
-        )
-        if after is before:
-            return before
-        self._commit(ClusterChange(partitions={topic_partition: after}))
-        if after.leader != node_id:
-            raise error_for(ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}")
-        return after
+        answers: dict[TopicPartition, IsrAnswer] = {}
+        changes: dict[TopicPartition, PartitionState] = {}
+        for topic_partition, proposal in proposals.items():
+            try:
+                before = self.partition(topic_partition)
+                after = self._with_isr(topic_partition, before, node_id, proposal)
+            except BrokerResponseError as error:
+                answers[topic_partition] = error
+                continue
+            answers[topic_partition] = after
+            if after is not before:
+                changes[topic_partition] = after
+        self._commit(ClusterChange(partitions=changes))
+        for topic_partition, after in changes.items():
+            if after.leader != node_id:
+                answers[topic_partition] = error_for(
+                    ErrorCode.NEW_LEADER_ELECTED, f"{topic_partition} is led by {after.leader}"
+                )
+        return answers
+
+    def _with_isr(
+        self, where: TopicPartition, before: PartitionState, node_id: int, proposal: IsrProposal
+    ) -> PartitionState:
+        check_epochs(before, node_id, proposal.leader_epoch, proposal.partition_epoch)
+        check_isr(before, proposal.isr, self.state.is_eligible)
+        return advanced(before, before, proposal.isr, self.state.is_eligible, unclean=self._unclean(where))
 
     def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Gives partitions states that pure functions have made of their present ones, all at once.

@@ -7,13 +7,14 @@ disk, and what brokers are told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import attrs
 
 from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.storage.topic_names import folded
 from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 NOBODY = -1
@@ -47,6 +48,24 @@ class PartitionState(NamedTuple):
         return bool(self.adding_replicas or self.removing_replicas)
 
 
+class IsrProposal(NamedTuple):
+    """What a leader says of one of its partitions, for the controller to agree to.
+
+    Attributes:
+        isr: who is in sync now.
+        leader_epoch: in which it leads.
+        partition_epoch: of the state that it goes by.
+    """
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+IsrAnswer: TypeAlias = PartitionState | BrokerResponseError
+"""What a controller says to a proposal: the partition's state from now on, or why it stays as it was."""
+
+
 @attrs.frozen
 class BrokerState:
     """A broker that has registered.
@@ -57,6 +76,7 @@ class BrokerState:
         listeners: where clients are told to come, by listener; empty where it has no TCP port.
         is_fenced: it is down, or has not been heard of: it leads nothing, and is in no ISR but as the last.
         is_shutting_down: it is about to end in order, and gets no new leaderships.
+        rack: where it stands (``broker.rack``), None where nobody says.
     """
 
     node_id: int
@@ -64,6 +84,7 @@ class BrokerState:
     listeners: Mapping[str, Address] = attrs.field(factory=dict)
     is_fenced: bool = False
     is_shutting_down: bool = False
+    rack: str | None = None
 
     @property
     def is_eligible(self) -> bool:
@@ -143,6 +164,11 @@ class ClusterState:
             brokers=dict(self.brokers),
             resources=dict(self.resources),
         )
+
+    def rack_of(self, node_id: int) -> str | None:
+        """Where a broker stands; None where nobody says."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.rack
 
     def is_eligible(self, node_id: int) -> bool:
         """Whether a broker may lead, and may join an ISR."""

@@ -30,13 +30,15 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -
         cluster_id=broker.cluster_id,
         controller_id=broker.leadership.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=node_id, host=address.host, port=address.port)
+            DescribeClusterBroker(
+                broker_id=node_id, host=address.host, port=address.port, rack=state.rack_of(node_id)
+            )
             for node_id, address in addresses.items()
         ],
     )
     if request.include_fenced_brokers:
         answer.brokers += [
-            DescribeClusterBroker(broker_id=node_id, is_fenced=True)
+            DescribeClusterBroker(broker_id=node_id, is_fenced=True, rack=known.rack)
             for node_id, known in sorted(state.brokers.items())
             if known.is_fenced and node_id not in addresses
         ]

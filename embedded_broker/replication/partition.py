@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
+from splashdam.embedded_broker.cluster.state import IsrProposal
 from splashdam.embedded_broker.replica_fetches import not_a_replica
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
 from splashdam.embedded_broker.storage.log import Log
@@ -25,7 +26,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.cluster.state import PartitionState
+    from splashdam.embedded_broker.cluster.state import IsrAnswer, PartitionState
     from splashdam.embedded_broker.replica_fetches import ReplicaFetch
     from splashdam.model.values import TopicPartition
 
@@ -56,14 +57,8 @@ class Surroundings(Protocol):
         """Whether a broker may join an ISR."""
         ...
 
-    def propose(
-        self, topic_partition: TopicPartition, isr: tuple[int, ...], state: PartitionState
-    ) -> PartitionState:
-        """Asks the controller for another ISR.
-
-        Raises:
-            BrokerResponseError: why not.
-        """
+    def propose(self, partition: Partition) -> None:
+        """The controller is to be asked for another ISR soon: for `Partition.proposal`, as it is then."""
         ...
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
@@ -224,7 +219,7 @@ class Partition:
             self._followers_changed.set()
         isr = leader.growth(fetch.replica_id, self.log.high_watermark)
         if isr is not None:
-            self._propose(leader, isr)
+            self._propose(leader, frozenset(isr))
         self.advance()
         rests = self.leader is leader and leader.may_rest(fetch.replica_id, self.log.log_end_offset)
         return follower if rests else None
@@ -243,7 +238,7 @@ class Partition:
             self._surroundings.watch(self)
 
     def look_at_isr(self) -> None:
-        """Proposes an ISR without those who have fallen behind, and again what was not answered.
+        """Proposes an ISR without those who have fallen behind.
 
         Raises:
             KafkaStorageError: it cannot begin to lead; the next look tries again.
@@ -253,29 +248,48 @@ class Partition:
         leader = self.leader
         if leader is None:
             return
-        proposed = leader.proposed
-        if proposed is not None:
-            leader.proposed = None
-            self._propose(leader, tuple(node for node in leader.state.replicas if node in proposed))
         isr = leader.shrinkage(self.log.log_end_offset, self._surroundings.now_ms())
         if isr is not None:
-            self._propose(leader, isr)
+            self._propose(leader, frozenset(isr))
         self.advance()
 
-    def _propose(self, leader: LeaderState, isr: tuple[int, ...]) -> None:
-        leader.proposed = frozenset(isr)
-        before = leader.state
-        try:
-            after = self._surroundings.propose(self._name, isr, before)
-        except _UNCERTAIN as error:
-            _log.info("%s: nobody knows whether the ISR is %s: %s", self._name, isr, error.message)
-        except BrokerResponseError as error:
-            _log.info("%s: the ISR stays %s, not %s: %s", self._name, before.isr, isr, error.message)
-            leader.proposed = None
-        else:
-            _log.info("%s: the ISR is %s, was %s", self._name, after.isr, before.isr)
-            if self.leader is leader and after.partition_epoch > leader.state.partition_epoch:
-                self.lead(after)
+    def propose_again(self) -> None:
+        """Proposes once more what was not answered."""
+        if self.leader is not None and self.leader.proposed is not None:
+            self._propose(self.leader, self.leader.proposed)
+
+    def _propose(self, leader: LeaderState, isr: frozenset[int]) -> None:
+        leader.proposed = isr
+        self._surroundings.propose(self)
+
+    @property
+    def proposal(self) -> IsrProposal | None:
+        """What the controller is to agree to; None where there is nothing, or nothing any more."""
+        leader = self.leader
+        if leader is None or leader.proposed is None:
+            return None
+        isr = tuple(node for node in leader.state.replicas if node in leader.proposed)
+        return IsrProposal(isr, leader.state.leader_epoch, leader.state.partition_epoch)
+
+    def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
+        """The controller has answered a proposal, or nobody knows whether it has agreed.
+
+        Raises:
+            KafkaStorageError: what it has agreed to cannot be done here.
+        """
+        isr = list(proposal.isr)
+        if isinstance(answer, _UNCERTAIN):
+            _log.info("%s: nobody knows whether the ISR is %s: %s", self._name, isr, answer.message)
+            return
+        if isinstance(answer, BrokerResponseError):
+            _log.info("%s: the ISR does not become %s: %s", self._name, isr, answer.message)
+            if self.proposal == proposal:
+                self.leading().proposed = None
+            return
+        _log.info("%s: the ISR is %s", self._name, list(answer.isr))
+        is_news = self.leader is not None and answer.partition_epoch > self.leader.state.partition_epoch
+        if is_news:
+            self.lead(answer)
 
     def advance(self) -> None:
         """Moves the high watermark as far as it may go."""

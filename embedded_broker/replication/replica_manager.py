@@ -16,10 +16,16 @@ from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
+from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
+    from splashdam.embedded_broker.cluster.state import (
+        ClusterState,
+        IsrAnswer,
+        IsrProposal,
+        PartitionState,
+    )
     from splashdam.embedded_broker.replica_fetches import ReplicaFetch
     from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
     from splashdam.embedded_broker.replication.leader_state import Follower
@@ -42,17 +48,10 @@ class ControlsPartitions(Protocol):
         """What is the case."""
         ...
 
-    def alter_partition(
-        self,
-        node_id: int,
-        broker_epoch: int,
-        topic_partition: TopicPartition,
-        new_isr: tuple[int, ...],
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-    ) -> PartitionState:
-        """A leader says who is in sync; raises BrokerResponseError."""
+    def alter_partitions(
+        self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
+    ) -> Mapping[TopicPartition, IsrAnswer]:
+        """A leader says who is in sync; raises BrokerResponseError where that holds for all of them."""
         ...
 
 
@@ -75,6 +74,7 @@ class ReplicaManager:
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self._watched: dict[Partition, None] = {}
+        self._proposing: dict[Partition, None] = {}
         self._broker = broker
         self._controller = controller
         self._connect = connect
@@ -119,18 +119,30 @@ class ReplicaManager:
         """Whether a broker may join an ISR."""
         return self._controller.state.is_eligible(node_id)
 
-    def propose(
-        self, topic_partition: TopicPartition, isr: tuple[int, ...], state: PartitionState
-    ) -> PartitionState:
-        """Asks the controller for another ISR; raises BrokerResponseError."""
-        return self._controller.alter_partition(
-            self.node_id,
-            self.broker_epoch,
-            topic_partition,
-            isr,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-        )
+    def propose(self, partition: Partition) -> None:
+        """Has ``settle_isrs`` ask the controller for another ISR of the partition, with those of others."""
+        self._proposing[partition] = None
+
+    def settle_isrs(self) -> None:
+        """Asks the controller for all ISRs that were proposed since, in one question.
+
+        It makes them durable with one sync, however many they are: after a restart all followers of a broker
+        come up within a few fetches.
+        """
+        proposing, self._proposing = self._proposing, {}
+        asked = {each: proposal for each in proposing if (proposal := each.proposal) is not None}
+        if not asked:
+            return
+        answers: Mapping[TopicPartition, IsrAnswer]
+        proposals = {each.log.topic_partition: proposal for each, proposal in asked.items()}
+        try:
+            answers = self._controller.alter_partitions(self.node_id, self.broker_epoch, proposals)
+        except BrokerResponseError as error:
+            answers = dict.fromkeys(proposals, error)
+        for partition, proposal in asked.items():
+            topic_partition = partition.log.topic_partition
+            with logged(f"node {self.node_id}: leading {topic_partition}"):
+                partition.answered(proposal, answers[topic_partition])
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
         """Readers may go on."""
@@ -267,10 +279,21 @@ class ReplicaManager:
             )
         return partition.fetched(fetch)
 
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        partition = self.partitions.get(log.topic_partition)
+        if partition is None or partition.leader is None:
+            return -1
+        return partition.leader.reader_in(rack, fetch_offset, self._controller.state.rack_of)
+
     def _watch(self) -> None:
         if not self._is_watching:
             self._is_watching = True
             self._start_soon(self._keep_isrs)
+
+    def on_fetch_end(self) -> None:
+        """A fetch is over: the follower joins the ISRs of all partitions in which it has come up."""
+        self.settle_isrs()
 
     async def _keep_isrs(self) -> None:
         """Looks for followers that have fallen behind, every half of the time that they may.
@@ -283,16 +306,23 @@ class ReplicaManager:
             self.look_at_isrs()
 
     def look_at_isrs(self) -> None:
-        """One look at the partitions that something has happened to and that are not settled since."""
-        for partition in list(self._watched):
-            topic_partition = partition.log.topic_partition
-            if self.partitions.get(topic_partition) is partition:
-                with logged(f"node {self.node_id}: leading {topic_partition}"):
-                    partition.look_at_isr()
-                if not partition.is_settled:
-                    continue
-            del self._watched[partition]
-            partition.is_watched = False
+        """One look at the partitions that something has happened to and that are not settled since.
+
+        What nobody has answered is asked again first, or it would stand in the way of what is proposed now.
+        """
+        looked_at = list(self._watched)
+        present = [each for each in looked_at if self.partitions.get(each.log.topic_partition) is each]
+        for partition in present:
+            partition.propose_again()
+        self.settle_isrs()
+        for partition in present:
+            with logged(f"node {self.node_id}: leading {partition.log.topic_partition}"):
+                partition.look_at_isr()
+        self.settle_isrs()
+        for partition in looked_at:
+            if self.partitions.get(partition.log.topic_partition) is not partition or partition.is_settled:
+                del self._watched[partition]
+                partition.is_watched = False
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
         """A log begins later: its leader, or its followers, are to hear of that."""

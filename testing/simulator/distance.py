@@ -8,7 +8,7 @@ from typing import Any
 
 from splashdam.embedded_broker.cluster.committing import Member
 from splashdam.embedded_broker.cluster.controller import Controller
-from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState, PartitionState
+from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState, IsrAnswer, IsrProposal
 from splashdam.embedded_broker.registry import Address
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.values import TopicPartition
@@ -67,10 +67,10 @@ class DistantController:
 
     # --- what the broker asks -------------------------------------------------------------------------------
 
-    def register(self, member: Member, listeners: Mapping[str, Address]) -> int:
+    def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
         """The broker has started, or was taken for down."""
         self._member, self._untold, self.state = member, [], ClusterState()
-        return self._controller.register(_Told(member.node_id, self), listeners)
+        return self._controller.register(_Told(member.node_id, self), listeners, rack)
 
     def leave(self, node_id: int, broker_epoch: int) -> None:
         """The broker has ended."""
@@ -82,30 +82,16 @@ class DistantController:
         """The broker is about to end, in order."""
         return self.is_asked and self._controller.begin_shutdown(node_id, broker_epoch)
 
-    def alter_partition(
-        self,
-        node_id: int,
-        broker_epoch: int,
-        topic_partition: TopicPartition,
-        new_isr: tuple[int, ...],
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-    ) -> PartitionState:
+    def alter_partitions(
+        self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
+    ) -> Mapping[TopicPartition, IsrAnswer]:
         """The broker says who is in sync."""
         if not self.is_asked:
             raise NetworkExceptionError("the question was lost, on purpose")
-        after = self._controller.alter_partition(
-            node_id,
-            broker_epoch,
-            topic_partition,
-            new_isr,
-            leader_epoch=leader_epoch,
-            partition_epoch=partition_epoch,
-        )
+        answers = self._controller.alter_partitions(node_id, broker_epoch, proposals)
         if not self.answers:
             raise NetworkExceptionError("the answer was lost, on purpose")
-        return after
+        return answers
 
 
 class _Told:

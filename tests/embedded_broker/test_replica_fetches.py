@@ -25,6 +25,9 @@ class Listener:
         """Remembers."""
         self.heard.append((log.topic_partition, fetch))
 
+    def on_fetch_end(self) -> None:
+        """Nothing waits for that."""
+
 
 @pytest.fixture
 async def log(broker: Broker) -> Log:

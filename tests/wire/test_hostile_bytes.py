@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wire_values import CASE_IDS, CASES, MESSAGES, full_example
 
 from splashdam.model.errors import ProtocolError, message_of
-from splashdam.wire import codec
+from splashdam.wire import codec, primitives
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.header import decode_request, decode_response, encode_request
 from splashdam.wire.message import Message
@@ -269,3 +269,42 @@ def test_too_many_elements() -> None:
     nodes = MetadataResponsePartition(isr_nodes=list(range(1_000_001)))
     response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[nodes])])
     assert decode(MetadataResponse, b"".join(encode(response, 9)), 9) == response
+
+
+def uvarint(value: int) -> bytes:
+    """As the wire has it."""
+    return primitives.uvarint(value)
+
+
+def unknown_tags(count: int) -> bytes:
+    """A section of so many tagged fields that nobody knows, two bytes each."""
+    return uvarint(count) + b"\x7f\0" * count
+
+
+@pytest.mark.parametrize("cls", [MetadataRequest, MetadataResponse], ids=lambda cls: cls.NAME)
+def test_tagged_fields_in_one_place_are_as_many_as_kafka_takes(cls: type[Message]) -> None:
+    """10,000 in requests and answers, bodies and headers: a request of 100 MB held the loop for seconds."""
+    body = b"".join(encode(cls(), 12))
+    assert body.endswith(b"\0")
+    decode(cls, body[:-1] + unknown_tags(10_000), 12)
+    with pytest.raises(ProtocolError, match="10001 tagged fields are above the limit of 10000"):
+        decode(cls, body[:-1] + unknown_tags(10_001), 12)
+    frame = b"".join(encode_request(MetadataRequest(), version=12, correlation_id=1, client_id=None))
+    header, rest = frame[4:14], frame[15:]
+    decode_request(header + unknown_tags(10_000) + rest)
+    with pytest.raises(ProtocolError, match="10001 tagged fields are above the limit"):
+        decode_request(header + unknown_tags(10_001) + rest)
+
+
+def test_tagged_fields_in_many_places_of_a_request_are_counted_together() -> None:
+    """Each costs a step of the loop that everybody shares: a request has room for 200,000."""
+    topic = b"".join([bytes(16), b"\0"])  # no id, no name
+
+    def body(topics: int) -> bytes:
+        return b"".join(
+            [uvarint(topics + 1), *[topic + unknown_tags(10_000)] * topics, b"\0\0" + unknown_tags(0)]
+        )
+
+    assert len(decode(MetadataRequest, body(20), 12).topics or ()) == 20
+    with pytest.raises(ProtocolError, match="more than 200000 tagged fields stand in one request"):
+        decode(MetadataRequest, body(21), 12)

@@ -14,7 +14,13 @@ from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.reassignment import begun, cancelled
-from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState, PartitionState
+from splashdam.embedded_broker.cluster.state import (
+    NOBODY,
+    ClusterChange,
+    ClusterState,
+    IsrProposal,
+    PartitionState,
+)
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.errors import BrokerResponseError
@@ -99,17 +105,11 @@ class ControllerMachine(RuleBasedStateMachine):
         if member is None:
             assert before.leader == NOBODY
             return
-        try:
-            after = self.controller.alter_partition(
-                member.node_id,
-                member.epoch,
-                where,
-                isr,
-                leader_epoch=before.leader_epoch,
-                partition_epoch=before.partition_epoch - behind,
-            )
-        except BrokerResponseError as error:
-            expect(error, 41, 42, 95, 107, 108)
+        proposal = IsrProposal(tuple(isr), before.leader_epoch, before.partition_epoch - behind)
+        answers = self.controller.alter_partitions(member.node_id, member.epoch, {where: proposal})
+        after = answers[where]
+        if isinstance(after, BrokerResponseError):
+            expect(after, 41, 42, 95, 107, 108)
         else:
             assert behind == 0
             assert after.leader in after.isr
@@ -191,3 +191,32 @@ class ControllerMachine(RuleBasedStateMachine):
 
 ControllerMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestController = ControllerMachine.TestCase
+
+
+def test_isrs_of_one_question_are_one_change_each_with_its_own_answer() -> None:
+    """What is refused keeps nothing from the others, and the disk is asked once for all of them."""
+    files = MemoryFiles()
+    files.make_directory("/c")
+    journal = Journal(files, "/c")
+    controller = Controller(journal, ProducerIds(files, "/c", above=-1), is_unclean, Random(1))
+    controller.begin(journal.read())
+    epochs = {node: controller.register(Recorder(node), {}) for node in (1, 2, 3)}
+    controller.create_topics([NewTopic("t", 4, {}, assignments=[(1, 2, 3)] * 3 + [(2, 3, 1)])], dict)
+    where = [TopicPartition("t", number) for number in range(4)]
+    before, changes = dict(controller.state.partitions), controller.changes
+    answers = controller.alter_partitions(
+        1,
+        epochs[1],
+        {
+            where[0]: IsrProposal((1,), 0, 0),
+            where[1]: IsrProposal((1, 2), 0, 1),
+            where[2]: IsrProposal((1, 3), 0, 0),
+            where[3]: IsrProposal((1, 2), 0, 0),
+            TopicPartition("unknown", 0): IsrProposal((1,), 0, 0),
+        },
+    )
+    codes = [each.code if isinstance(each, BrokerResponseError) else each.isr for each in answers.values()]
+    assert codes == [(1,), 41, (1, 3), 42, 3]
+    assert controller.changes == changes + 1
+    assert Journal(files, "/c").read().partitions == controller.state.partitions
+    assert [controller.state.partitions[each] == before[each] for each in where] == [False, True, False, True]

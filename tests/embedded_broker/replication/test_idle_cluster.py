@@ -101,6 +101,7 @@ async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock:
         cluster.leader.log.append_as_leader(data, now_ms=0)
         cluster.leader.broker.parking.appended(T0, len(data), is_visible=False)
         partition.look_at_isr()
+        assert partition.proposal is None
         assert cluster.state.isr == (1, 2, 3)
         await cluster.settle()
         assert [node.log.high_watermark for node in cluster.nodes.values()] == [1, 1, 1]

@@ -7,15 +7,17 @@ import errno
 import pytest
 import trio
 from broker_talk import batch, produce, produce_request
-from cluster_kit import T0, open_cluster
+from cluster_kit import NODES, T0, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.embedded_broker.storage.change_log import ChangeLog
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import NotLeaderOrFollowerError
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault
 
 NONE = 0
@@ -352,3 +354,50 @@ async def test_what_nobody_foresaw_in_one_partition_keeps_no_other_waiting(
             await cluster.settle(1)
         assert len(cluster.nodes[2].streams) == connections
         assert "a bug" in caplog.text
+
+
+async def test_followers_join_the_isrs_of_many_partitions_with_few_syncs(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each fetch that tells of them, once one for each partition: 591 of them took a minute."""
+    syncs: list[int] = []
+    append = ChangeLog.append
+
+    def counted(self: ChangeLog, *changes: object) -> None:
+        syncs.append(len(changes))
+        append(self, *changes)
+
+    async with open_cluster(autojump_clock) as cluster:
+        assignments = [tuple(NODES[(first + at) % 3] for at in range(3)) for first in range(60)]
+        cluster.controller.create_topics([NewTopic("many", 60, {}, assignments=assignments)], lambda _: None)
+        await cluster.settle()
+        await cluster.nodes[3].end(kill=True)
+        partitions = cluster.controller.state.partitions
+        assert all(3 not in each.isr for each in partitions.values())
+        monkeypatch.setattr(ChangeLog, "append", counted)
+        await cluster.start(3)
+        await cluster.settle()
+        assert all(set(each.isr) == set(NODES) for each in partitions.values())
+        assert 1 < len(syncs) <= 6
+
+
+async def test_followers_leave_the_isrs_of_many_partitions_with_one_sync_of_each_leader(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at all that have fallen behind is one question to the controller."""
+    async with open_cluster(autojump_clock, replica_lag_time_max_ms=10_000) as cluster:
+        cluster.controller.create_topics(
+            [NewTopic("many", 60, {}, assignments=[(1, 2, 3)] * 60)], lambda _: None
+        )
+        await trio.sleep(60)
+        cluster.cut(1, 3)
+        leader = cluster.nodes[1].broker
+        data = batch(b"a")
+        for number in range(60):
+            log = leader.logs.logs[TopicPartition("many", number)]
+            log.append_as_leader(data, now_ms=0)
+            leader.parking.appended(log.topic_partition, len(data), is_visible=False)
+        before = cluster.controller.changes
+        await trio.sleep(20)
+        assert all(each.isr == (1, 2) for each in cluster.controller.state.partitions.values())
+        assert cluster.controller.changes <= before + 2

@@ -6,17 +6,19 @@ import errno
 from random import Random
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from cleaning_kit import COMPACTED, begin, compacted_log, keyed
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from log_kit import NOW_MS, open_log, read_all
+from planted_bugs import segment_closed_during_a_sync_counts_as_flushed
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
-from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
@@ -156,10 +158,17 @@ class CompactedLogMachine(RuleBasedStateMachine):
     def roll(self) -> None:
         self.log.roll(self.wall_ms)
 
-    @rule(pairs=PAIRS, rolls=st.booleans())
-    def append_during_a_sync(self, pairs: list[tuple[bytes, bytes | None]], rolls: bool) -> None:
+    @rule(before=PAIRS, pairs=PAIRS, rolls=st.booleans(), is_kept=st.booleans())
+    def append_during_a_sync(
+        self,
+        before: list[tuple[bytes, bytes | None]],
+        pairs: list[tuple[bytes, bytes | None]],
+        rolls: bool,
+        is_kept: bool,
+    ) -> None:
         """What was there when it began is safe then; a segment closed meanwhile waits for the next."""
-        before = self.model.end
+        self.append(before, None)  # or there would be nothing to sync
+        safe = self.model.end
 
         async def play() -> None:
             async with trio.open_nursery() as nursery:
@@ -171,8 +180,10 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
         self.files.sync_s = lambda: 1.0
         trio.run(play, clock=trio.testing.MockClock(autojump_threshold=0))
-        assert self.log.recovery_point >= before
-        self.flushed_offset = max(self.flushed_offset, before)
+        assert self.log.recovery_point >= safe
+        self.flushed_offset = max(self.flushed_offset, safe)
+        if is_kept:
+            self.housekeeping_brings_all_closed_segments_to_the_disk()
 
     @rule()
     def housekeeping_brings_all_closed_segments_to_the_disk(self) -> None:
@@ -309,6 +320,22 @@ class CompactedLogMachine(RuleBasedStateMachine):
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.model.start, self.model.end)
         found = [record for record in read_all(self.log) if record.offset >= self.model.start]
         self.model.check(found, self.first_dirty, self.wall_ms)
+
+
+def test_the_machine_finds_a_segment_lost_during_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that finds nothing proves nothing: with that bug put in on purpose it fails at once."""
+    segment_closed_during_a_sync_counts_as_flushed(monkeypatch)
+    quick = settings(
+        max_examples=60,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],  # it need not be made small
+        report_multiple_bugs=False,
+    )
+    with pytest.raises((AssertionError, CorruptMessageError)):
+        run_state_machine_as_test(CompactedLogMachine, settings=quick)
 
 
 CompactedLogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

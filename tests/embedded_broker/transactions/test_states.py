@@ -193,7 +193,7 @@ SINCE_890 = {
         **dict.fromkeys([(S.EMPTY, True), (S.EMPTY, False)], 90),
     },
 }
-LIVING = [*AT_REST, *PREPARED, S.ONGOING]
+LIVING = sorted((*AT_REST, *PREPARED, S.ONGOING), key=lambda state: state.name)
 
 
 def answered(call: Callable[[], T]) -> T | int:
