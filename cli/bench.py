@@ -27,7 +27,7 @@ from splashdam.cli.measuring.turns import (
     taking_part,
     turns,
 )
-from splashdam.cli.parameters import bootstrap_servers_option
+from splashdam.cli.parameters import bootstrap_servers_option, timeout_option
 from splashdam.client.local import local_address
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -78,6 +78,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write every measurement to this file.",
 )
+@timeout_option
 def bench(
     *,
     bootstrap_servers: str,
@@ -88,6 +89,7 @@ def bench(
     partitions: int,
     replication_factor: int | None,
     json_path: Path | None,
+    timeout_seconds: float,
 ) -> None:
     """Measure splashdam, and every other client that is installed, on your cluster.
 
@@ -101,7 +103,7 @@ def bench(
         with (
             failures_reported(),
             _reachable(bootstrap_servers) as bootstrap,
-            bench_topic(bootstrap, partitions, replication_factor or -1) as topic,
+            bench_topic(bootstrap, partitions, replication_factor or -1, timeout_seconds * 1000) as topic,
         ):
             results = _measured(chosen, topic, rounds, scale)
     except MeasurementError as error:

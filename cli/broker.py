@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 import trio
-from click.core import ParameterSource
 
 from splashdam.cli.failures import file_failures_reported
-from splashdam.cli.parameters import DirectoryPath, config_option, property_option, read_properties
+from splashdam.cli.parameters import DirectoryPath, config_option, is_given, property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
@@ -68,19 +67,22 @@ def broker(
     standard_output()  # closed, it would leave its descriptor to a file of the log
     with file_failures_reported():
         in_file = read_properties(config) if config is not None else {}
-        if _is_given(context, "data") and "log.dirs" not in properties:
+        if is_given(context, "data"):
             in_file = _without_directories(in_file)
         given = {**in_file, **properties}
+        for name in ("log.dirs", "log.dir"):
+            if is_given(context, "data") and name in properties:
+                raise click.UsageError(f"--data {data} contradicts -X {name}={properties[name]}", context)
+        if listeners and "listeners" in properties:
+            raise click.UsageError(
+                f"--listener {listeners[0]} contradicts -X listeners={properties['listeners']}", context
+            )
         if listeners:
             given["listeners"] = ",".join(listeners)
         for name in ("host", "port"):
-            if _is_given(context, name) and "listeners" in given:
+            if is_given(context, name) and "listeners" in given:
                 raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
         trio.run(_serve, data, host, port, given)
-
-
-def _is_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _without_directories(properties: dict[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -18,12 +18,17 @@ from splashdam.cli.parameters import (
     config_option,
     property_option,
     read_properties,
+    settled_servers,
+    timeout_option,
 )
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
 from splashdam.client.wiring import authenticator, secured
 from splashdam.embedded_broker.topic_settings import TopicSettings
+from splashdam.model.broker_errors import error_for
+from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.authentication import Authenticator
@@ -33,16 +38,14 @@ from splashdam.net.connect import Connect, TcpConnect
 
 T = TypeVar("T")
 
-SETTINGS = ClusterClientSettings(client_id="splashdam-admin", timeout_ms=15_000)
-"""A cluster that does not answer for longer ends the command with a message."""
-
 
 class Cluster(NamedTuple):
-    """Where to begin, how to connect, and what shows who we are."""
+    """Where to begin, how to connect, what shows who we are, and how long an answer may take."""
 
     addresses: list[tuple[str, int]]
     connect: Connect
     authenticator: Authenticator | None
+    timeout_ms: float
 
     def ask(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """What a task makes of the cluster's answers."""
@@ -52,40 +55,60 @@ class Cluster(NamedTuple):
                 self.addresses,
                 connect=self.connect,
                 clock=SystemClock(),
-                settings=SETTINGS,
+                settings=ClusterClientSettings(
+                    client_id="splashdam-admin",
+                    timeout_ms=self.timeout_ms,
+                    request_timeout_ms=self.timeout_ms,
+                ),
                 authenticator=self.authenticator,
             ) as client:
                 return await task(client)
 
         return trio.run(run)
 
+    def check(self, topics: Sequence[str] = ()) -> None:
+        """Finds out now whether the cluster answers and has these topics.
+
+        Raises:
+            KafkaError: it does not.
+        """
+
+        async def find(client: ClusterClient) -> ClusterMetadata:
+            return await client.cluster(topics)
+
+        found = self.ask(find).topics
+        for name in topics:
+            code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code:
+                raise error_for(code, f"topic {name!r}")
+
 
 @contextmanager
 def named_cluster(
-    bootstrap_servers: str, config: Path | None, properties: Mapping[str, str]
+    bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
 ) -> Iterator[Cluster]:
     """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``.
 
     Args:
         bootstrap_servers: as the option says.
-        config: a file with more settings.
-        properties: settings that win over those of the file.
+        properties: more settings, by Kafka's names.
+        timeout_seconds: how long an answer may take.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
     """
-    given = {} if config is None else read_properties(config)
-    options = options_from_properties({**given, **properties})
+    options = options_from_properties(properties)
     options["bootstrap_servers"] = bootstrap_servers
     settings = producer_settings(options)
     local = local_address(settings.bootstrap_servers)
     if local is None:
         addresses = parse_bootstrap_servers(settings.bootstrap_servers)
-        yield Cluster(addresses, secured(settings, TcpConnect()), authenticator(settings))
+        connect = secured(settings, TcpConnect())
+        yield Cluster(addresses, connect, authenticator(settings), timeout_seconds * 1000)
         return
     lease = Lease(local)
     try:
-        yield Cluster([ADDRESS], lease.connect(), None)
+        yield Cluster([ADDRESS], lease.connect(), None, timeout_seconds * 1000)
     finally:
         lease.release()
 
@@ -99,14 +122,24 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     @bootstrap_servers_option
     @config_option("client")
     @property_option("client")
+    @timeout_option
     @wraps(command)
     def run(
-        *, bootstrap_servers: str, config: Path | None, properties: dict[str, str], **arguments: Any
+        *,
+        bootstrap_servers: str,
+        config: Path | None,
+        properties: dict[str, str],
+        timeout_seconds: float,
+        **arguments: Any,
     ) -> None:
         if "configs" in arguments:
             _refuse_topic_configs(properties)
-        with failures_reported(), named_cluster(bootstrap_servers, config, properties) as cluster:
-            command(cluster, **arguments)
+        with failures_reported():
+            given = {} if config is None else read_properties(config)
+            bootstrap_servers = settled_servers(properties, given)
+            settings = {**given, **properties}
+            with named_cluster(bootstrap_servers, settings, timeout_seconds) as cluster:
+                command(cluster, **arguments)
 
     return run
 

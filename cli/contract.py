@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from splashdam.cli.clusters import named_cluster
 from splashdam.cli.failures import failures_reported
+from splashdam.cli.parameters import exclusive, timeout_option
 from splashdam.cli.streams import is_terminal, standard_output
 
 if TYPE_CHECKING:
     from splashdam.testing.contract.behaviour import Behaviour
     from splashdam.testing.contract.running import Result
-    from splashdam.testing.contract.vocabulary import Client
 
 _WIDTH = 240
 """Of lines that nobody sees on a screen: room for every client."""
@@ -51,6 +52,10 @@ _WIDTH = 240
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here, too."
 )
 @click.option("--list", "is_list", is_flag=True, help="Say what is promised, and touch no cluster.")
+@timeout_option
+@exclusive("wanted", "all_clients")
+@exclusive("is_list", "bootstrap")
+@exclusive("is_list", "markdown")
 def contract(
     *,
     bootstrap: str | None,
@@ -60,6 +65,7 @@ def contract(
     jars: tuple[Path, ...],
     markdown: Path | None,
     is_list: bool,
+    timeout_seconds: float,
 ) -> None:
     """Hold a cluster against what clients may rely on, behaviour by behaviour, through several clients.
 
@@ -86,8 +92,9 @@ def contract(
     if not makers:
         raise click.ClickException("none of these clients is to be had here")
     with failures_reported(), _cluster(bootstrap) as address:
+        with named_cluster(address, {}, timeout_seconds) as cluster:
+            cluster.check()  # so that a cluster that is not there is one message, not one for each behaviour
         helper = SplashdamClient(address)
-        _ask(helper)
         with lined_up(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
             results = hold_all(behaviours, clients, helper, address, tell)
     _show(results)
@@ -140,16 +147,6 @@ def _cluster(bootstrap: str | None) -> Iterator[str]:
         EmbeddedBroker(directory, config=EMBEDDED_CONFIG, fsync=False) as broker,
     ):
         yield broker.bootstrap_servers
-
-
-def _ask(helper: Client) -> None:
-    """Something small, so that a cluster that is not there is one message, and not one for each behaviour."""
-    from splashdam.testing.contract.vocabulary import Refused
-
-    try:
-        helper.call("list_topics")
-    except Refused as error:
-        raise click.ClickException(error.text) from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from splashdam.cli.clusters import Cluster, on_cluster
+from splashdam.cli.parameters import exclusive
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
 from splashdam.model.broker_errors import error_for
@@ -86,28 +87,31 @@ def describe(cluster: Cluster, *, group: str) -> None:
 @click.option(
     "--topic", "wanted", metavar="TOPIC[:N,…]", multiple=True, help="Repeatable. Default: all it has."
 )
-@click.option("--to-earliest", "to", flag_value="earliest", help="To the oldest records.")
-@click.option("--to-latest", "to", flag_value="latest", help="To the end: only what is new.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest records.")
+@click.option("--to-latest", is_flag=True, help="To the end: only what is new.")
 @click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
 @click.option(
     "--to-datetime", type=click.DateTime(), help="To the first record that is not older; local time."
 )
 @click.option("--shift-by", type=int, help="By so many records, backwards where negative.")
 @click.option("--dry-run", is_flag=True, help="Show what would be, change nothing.")
+@exclusive("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
 @on_cluster
 def reset(
     cluster: Cluster,
     *,
     group: str,
     wanted: Sequence[str],
-    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
     to_offset: int | None,
     to_datetime: datetime | None,
     shift_by: int | None,
     dry_run: bool,
 ) -> None:
     """Set how far GROUP has read. Its members have to be stopped first."""
-    if sum(each is not None for each in (to, to_offset, to_datetime, shift_by)) != 1:
+    to = "earliest" if to_earliest else "latest" if to_latest else None
+    if to is None and to_offset is None and to_datetime is None and shift_by is None:
         raise click.UsageError(
             "say where to, once: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by"
         )

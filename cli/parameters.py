@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ from splashdam.model.errors import KafkaConfigurationError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+"""Of every command that talks to a cluster; one that answers later than that is not worth waiting for."""
 
 
 def topic_argument(command: Command) -> Command:
@@ -57,6 +61,19 @@ def bootstrap_servers_option(command: Command) -> Command:
     )(command)
 
 
+def timeout_option(command: Command) -> Command:
+    """``--timeout``: how long an answer may take; the command gets ``timeout_seconds``."""
+    return click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(0, 86_400, min_open=True),
+        metavar="SECONDS",
+        default=DEFAULT_TIMEOUT_SECONDS,
+        show_default=True,
+        help="How long to wait for an answer of the cluster before giving up.",
+    )(command)
+
+
 def property_option(what: str) -> Callable[[Command], Command]:
     """``--property NAME=VALUE`` (or ``--set``), repeatable: any setting by the name that Kafka gives it."""
 
@@ -68,7 +85,7 @@ def property_option(what: str) -> Callable[[Command], Command]:
             "properties",
             metavar="NAME=VALUE",
             multiple=True,
-            callback=_parse_properties,
+            callback=pairs,
             help=f"A setting of the {what} by Kafka's name, for example {_EXAMPLES[what]}. Repeatable.",
         )(command)
 
@@ -91,16 +108,68 @@ def config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
-def _parse_properties(
-    _context: click.Context, _parameter: click.Parameter, texts: Iterable[str]
-) -> dict[str, str]:
-    properties = {}
+def pairs(_context: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
+    """The callback of a repeatable option that takes NAME=VALUE."""
+    found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
-        properties[name.strip()] = value.strip()
-    return properties
+        if found.setdefault(name, value) != value:
+            flag = parameter.opts[0]
+            raise click.BadParameter(f"{flag} {name}={found[name]} contradicts {flag} {name}={value}")
+    return found
+
+
+def is_given(context: click.Context, parameter: str) -> bool:
+    """Whether somebody gave the option, even if with the value of its default."""
+    return context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
+
+
+def flag_of(context: click.Context, parameter: str) -> str:
+    """How the option of a parameter is written: its long name."""
+    found = next(each for each in context.command.params if each.name == parameter)
+    return max(found.opts, key=len)
+
+
+def exclusive(*parameters: str) -> Callable[[Command], Command]:
+    """Of these options at most one is given; refused before anything is done.
+
+    Args:
+        parameters: their names as the command gets them.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(*args: Any, **arguments: Any) -> Any:
+            context = click.get_current_context()
+            given = [flag_of(context, name) for name in parameters if is_given(context, name)]
+            if len(given) > 1:
+                raise click.UsageError(f"{given[0]} contradicts {given[1]}", context)
+            return command(*args, **arguments)
+
+        made: Any = run
+        return made  # type: ignore[no-any-return]  # it takes what the command takes
+
+    return decorate
+
+
+def settled_servers(properties: Mapping[str, str], in_file: Mapping[str, str]) -> str:
+    """Where the cluster is: by ``--bootstrap-servers``, else by a property, else by the file, else here.
+
+    Raises:
+        click.UsageError: option and property contradict each other.
+    """
+    context = click.get_current_context()
+    option: str = context.params["bootstrap_servers"]
+    given = properties.get("bootstrap.servers")
+    if not is_given(context, "bootstrap_servers"):
+        return given or in_file.get("bootstrap.servers") or option
+    if given is not None and given != option:
+        raise click.UsageError(
+            f"--bootstrap-servers {option} contradicts -X bootstrap.servers={given}", context
+        )
+    return option
 
 
 def read_properties(path: Path) -> dict[str, str]:
@@ -142,8 +211,7 @@ def settled_properties(
     settled = dict(properties)
     for name, parameter in options.items():
         value = context.params[parameter]
-        given = context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
-        if given and properties.get(name, value) != value:
+        if is_given(context, parameter) and properties.get(name, value) != value:
             flag = "--" + parameter.replace("_", "-")
             raise click.UsageError(f"{flag} {value} contradicts -X {name}={properties[name]}", context)
         settled.setdefault(name, value)

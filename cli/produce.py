@@ -16,16 +16,18 @@ from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
+    is_given,
     property_option,
     read_properties,
     settled_properties,
+    timeout_option,
     topic_argument,
 )
 from splashdam.cli.signals import exit_status, signals_interrupt
 from splashdam.cli.streams import is_terminal, standard_input
 from splashdam.cli.words import counted
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.errors import KafkaError, KafkaTimeoutError
+from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 """How long Ctrl-C and other signals let records that were read already arrive."""
@@ -65,6 +67,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
 )
 @config_option("producer")
 @property_option("producer")
+@timeout_option
 @click.pass_context
 def produce(
     context: click.Context,
@@ -75,6 +78,7 @@ def produce(
     partition: int | None,
     config: Path | None,
     properties: dict[str, str],
+    timeout_seconds: float,
     **_options: str,
 ) -> None:
     """Send each line of standard input to TOPIC as a record.
@@ -88,12 +92,21 @@ def produce(
         with signals_interrupt(), failures_reported():
             given = {} if config is None else read_properties(config)
             settled = settled_properties(context, {**given, **properties}, PROPERTIES_OF_OPTIONS)
+            _settle_timeout(context, settled, timeout_seconds)
             producer = KafkaProducer.from_properties(settled)
             delivery = Delivery(producer, topic, partition, key_separator)
             _deliver(delivery, lines)
     except KeyboardInterrupt as interrupt:
         raise SystemExit(exit_status(interrupt)) from None
     raise SystemExit(delivery.status())
+
+
+def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
+    """``--timeout`` is the producer's ``max.block.ms``; what was taken has ``delivery.timeout.ms``."""
+    given = is_given(context, "timeout_seconds")
+    if given and "max.block.ms" in properties:
+        raise click.UsageError(f"--timeout contradicts -X max.block.ms={properties['max.block.ms']}", context)
+    properties.setdefault("max.block.ms", str(max(1, round(timeout_seconds * 1000))))
 
 
 def _deliver(delivery: Delivery, source: Iterable[bytes]) -> None:
@@ -167,12 +180,13 @@ class Delivery:
         """Sends every line; one that is refused is counted, and the next is sent.
 
         Raises:
+            IllegalArgumentError: the partition does not exist.
             KafkaTimeoutError: no broker took records for ``max.block.ms``; further lines would wait as long.
         """
         for number, line in enumerate(lines, 1):
             try:
                 self._send(line)
-            except KafkaTimeoutError:
+            except (KafkaTimeoutError, IllegalArgumentError):  # no partition of this number
                 self.refused += 1
                 raise
             except (KafkaError, ValueError) as error:

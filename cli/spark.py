@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -23,6 +23,8 @@ from splashdam.cli.parameters import (
     config_option,
     property_option,
     read_properties,
+    settled_servers,
+    timeout_option,
 )
 from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
 
@@ -50,17 +52,39 @@ def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
     @bootstrap_servers_option
     @config_option("client")
     @property_option("client")
+    @timeout_option
     @wraps(command)
     def run(
-        *args: Any, bootstrap_servers: str, config: Path | None, properties: dict[str, str], **arguments: Any
+        *args: Any,
+        config: Path | None,
+        properties: dict[str, str],
+        timeout_seconds: float,
+        **arguments: Any,
     ) -> None:
+        from splashdam.cli.clusters import named_cluster  # needs trio: `--help` does not
+
+        arguments.pop("bootstrap_servers")
         with failures_reported(), ExitStack() as opened:
             given = {} if config is None else read_properties(config)
-            servers = opened.enter_context(_reachable(bootstrap_servers))
+            servers = opened.enter_context(_reachable(settled_servers(properties, given)))
+            of_connections = {
+                name: value
+                for name, value in {**given, **properties}.items()
+                if name.startswith(("security.", "ssl.", "sasl."))
+            }
+            with named_cluster(servers, of_connections, timeout_seconds) as cluster:
+                cluster.check(_topics_read(arguments))  # a session takes many times as long to start
             kafka = {f"kafka.{name}": value for name, value in {**given, **properties}.items()}
             command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
 
     return run
+
+
+def _topics_read(arguments: Mapping[str, Any]) -> list[str]:
+    """The topics that have to be there, by the arguments of a pipeline."""
+    stream = arguments.get("stream")
+    texts = (arguments.get("topics"), getattr(stream, "topics", None), arguments.get("topic"))
+    return [name.strip() for text in texts if text for name in text.split(",") if name.strip()]
 
 
 @contextmanager
@@ -176,9 +200,9 @@ def session(
     from splashdam.pipeline.failures import cause_in, is_of_spark
     from splashdam.pipeline.spark_log import interrupts_unlogged
 
-    path, kept = _log_file(log), log is not None
+    file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
-        with interrupts_unlogged(), _started(path, master, memory, settings) as spark:
+        with interrupts_unlogged(), _started(file.fileno(), master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:
         _end(interrupt)
@@ -190,11 +214,10 @@ def session(
             _end(behind)
         if not is_of_spark(error):
             raise
-        kept = True
+        path = _kept(file) if log is None else log
         raise click.ClickException(f"{cause_in(explained(error))}\nSpark's log: {path}") from error
     finally:
-        if not kept:
-            path.unlink(missing_ok=True)
+        file.close()
 
 
 def _end(interrupt: KeyboardInterrupt) -> NoReturn:
@@ -213,7 +236,7 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 @contextmanager
 def _started(
-    log: Path, master: str | None, memory: str, settings: Mapping[str, str]
+    log: int, master: str | None, memory: str, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
@@ -223,7 +246,7 @@ def _started(
 
     try:
         # A JVM whose parent leaves before it has said where it listens never ends.
-        with interrupts_wait(), children_log_into(str(log)):
+        with interrupts_wait(), children_log_into(log):
             spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
     except JavaMissingError as missing:
         raise CannotRun(explained(missing)) from missing
@@ -247,9 +270,9 @@ def _bridge_silenced() -> Iterator[None]:
         logging.getLogger().removeHandler(silent)
 
 
-def _log_file(wanted: Path | None) -> Path:
-    if wanted is not None:
-        return wanted
-    descriptor, name = tempfile.mkstemp(prefix="splashdam-spark-", suffix=".log")
-    os.close(descriptor)
-    return Path(name)
+def _kept(log: IO[bytes]) -> str:
+    """A copy with a name. The log itself has none, so that nothing of it stays when the command is killed."""
+    log.seek(0)
+    with tempfile.NamedTemporaryFile(prefix="splashdam-spark-", suffix=".log", delete=False) as copy:
+        shutil.copyfileobj(log, copy)
+    return copy.name

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
-from splashdam.cli.parameters import Command
+from splashdam.cli.parameters import Command, pairs
 
 
 def table_options(command: Command) -> Command:
@@ -15,7 +13,7 @@ def table_options(command: Command) -> Command:
         "--storage",
         metavar="NAME=VALUE",
         multiple=True,
-        callback=_storage,
+        callback=pairs,
         help="For object storage and catalogs: s3.endpoint=…, catalog.uri=…. Repeatable.",
     )(command)
     return click.option(
@@ -26,13 +24,3 @@ def table_options(command: Command) -> Command:
         show_default=True,
         help="Of the table. Delta needs splashdam[delta], Iceberg splashdam[iceberg].",
     )(command)
-
-
-def _storage(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found

@@ -19,6 +19,9 @@ from splashdam.cli.parameters import (
     bootstrap_servers_option,
     config_option,
     property_option,
+    read_properties,
+    settled_servers,
+    timeout_option,
     topic_argument,
 )
 from splashdam.cli.rendering import FORMATS, Render
@@ -28,9 +31,6 @@ from splashdam.model.values import IsolationLevel
 from splashdam.net.clock import SystemClock
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.fetching import FetchedPartition
-
-SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
-"""A broker that is away for longer ends the reading with a message."""
 
 
 @click.command(short_help="Write the records of a topic to standard output.")
@@ -65,10 +65,10 @@ SETTINGS = FetchSettings(client_id="splashdam-tail", timeout_ms=15_000)
 )
 @config_option("client")
 @property_option("client")
+@timeout_option
 def tail(
     *,
     topic: str,
-    bootstrap_servers: str,
     from_beginning: bool,
     partitions: Sequence[int],
     max_messages: int | None,
@@ -77,6 +77,8 @@ def tail(
     format_name: str,
     config: Path | None,
     properties: dict[str, str],
+    timeout_seconds: float,
+    **_options: str,
 ) -> None:
     """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
 
@@ -92,8 +94,11 @@ def tail(
         output=standard_output(),
     )
     try:
-        with failures_reported(), named_cluster(bootstrap_servers, config, properties) as cluster:
-            trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
+        with failures_reported():
+            given = {} if config is None else read_properties(config)
+            servers = settled_servers(properties, given)
+            with named_cluster(servers, {**given, **properties}, timeout_seconds) as cluster:
+                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:
@@ -113,7 +118,13 @@ def _forget_output() -> None:
 
 
 async def _read(reading: Reading, cluster: Cluster, isolation_level: IsolationLevel) -> None:
-    settings = attrs.evolve(SETTINGS, isolation_level=isolation_level)
+    settings = FetchSettings(
+        client_id="splashdam-tail",
+        timeout_ms=cluster.timeout_ms,
+        request_timeout_ms=cluster.timeout_ms,
+        awaits_first_broker=False,
+        isolation_level=isolation_level,
+    )
     async with open_fetch_client(
         cluster.addresses,
         connect=cluster.connect,

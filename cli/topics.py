@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from splashdam.cli.clusters import Cluster, on_cluster
-from splashdam.cli.parameters import Command, topic_argument
+from splashdam.cli.parameters import Command, pairs, topic_argument
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid
@@ -28,19 +28,9 @@ from splashdam.net.cluster_client import ClusterClient
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-def _pairs(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
-
-
 def _config_option(what: str) -> Callable[[Command], Command]:
     return click.option(
-        "-c", "--topic-config", "configs", metavar="NAME=VALUE", multiple=True, callback=_pairs, help=what
+        "-c", "--topic-config", "configs", metavar="NAME=VALUE", multiple=True, callback=pairs, help=what
     )
 
 
@@ -144,6 +134,8 @@ def alter(
     """Give TOPIC more partitions, or other configurations."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("nothing to alter: give --partitions, --topic-config or --unset")
+    for name in configs.keys() & set(unset):
+        raise click.UsageError(f"--topic-config {name}={configs[name]} contradicts --unset {name}")
 
     async def run(client: ClusterClient) -> None:
         if configs or unset:

@@ -40,7 +40,7 @@ def users() -> None:
     "mechanisms",
     type=click.Choice(tuple(HASHES)),
     multiple=True,
-    help="For this mechanism only; repeatable. One is enough for PLAIN. Default: both.",
+    help="For this mechanism only; the other one stays as it is. Repeatable. PLAIN needs one. Default: both.",
 )
 @click.option(
     "--iterations",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from splashdam.accumulator.memory import MemoryTicket
 from splashdam.accumulator.results import Appended, BatchFull, Exhausted
 from splashdam.client.future import RecordFuture
-from splashdam.client.lookup import MetadataWait, TopicLookup
+from splashdam.client.lookup import MetadataWait, TopicLookup, no_such_partition
 from splashdam.client.partitioners import hashed_partition
 from splashdam.client.waiters import Wake
 from splashdam.model.errors import (
@@ -42,6 +42,7 @@ class Admission:
         waits_for: what has to happen before the next ``step``.
         deadline_ms: when waiting ends, by the monotonic clock.
         expected_bytes: what will follow it to the same partition, as far as it is known.
+        patient: False: the caller does not wait, but may come back.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Admission:
         "headers",
         "key",
         "partition",
+        "patient",
         "target",
         "timestamp_ms",
         "topic",
@@ -89,6 +91,7 @@ class Admission:
         self.target: TopicPartition | None = None
         self.waits_for: Wait | None = None
         self.expected_bytes = 0
+        self.patient = True
         self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
 
     def step(self) -> RecordFuture | None:
@@ -105,7 +108,9 @@ class Admission:
             raise refuse()
         lookup = self._lookup
         if lookup is None:
-            lookup = self._lookup = TopicLookup(self._intake, self.topic, self.partition, self.deadline_ms)
+            lookup = self._lookup = TopicLookup(
+                self._intake, self.topic, self.partition, self.deadline_ms, patient=self.patient
+            )
         lookup.accepted = self._accepted
         try:
             route = lookup.step()
@@ -204,9 +209,8 @@ class Admission:
         key, value = self._given
         chosen = choose(self.topic, key, self.key, value, self.value, route.view)
         if chosen is None or not 0 <= operator.index(chosen) < route.count:
-            raise ValueError(
-                f"the partitioner chose partition {chosen!r} for topic {self.topic!r},"
-                f" which has partitions 0 to {route.count - 1}"
+            raise no_such_partition(
+                self.topic, chosen, route.count, f"the partitioner chose partition {chosen!r}: "
             )
         self.target = route.lanes[chosen].topic_partition
 

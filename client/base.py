@@ -182,6 +182,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
         if core.guard.interrupted() or (in_callback() and core.late.waiting):  # behind those, in order
             return core.late.add(admission)
         admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
+        admission.patient = False
         future = admission.step()
         if future is not None:
             return future

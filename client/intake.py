@@ -17,6 +17,7 @@ from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
 from splashdam.client.headers import header_pairs
 from splashdam.client.load_aware import LoadAwareDraw
+from splashdam.client.lookup import Doubts
 from splashdam.client.numbers import check_timestamp_ms
 from splashdam.client.partitioners import (
     DefaultPartitioner,
@@ -63,6 +64,7 @@ class RecordIntake:
         tally: counts what callers wait for.
         partition: the application's partitioner; None for the default rule, which needs no call.
         on_new_batch: its hook of that name, if it has one.
+        doubts: topics whose number of partitions ``send_nowait`` has doubted.
         transaction: changes when a transaction ends; a record that waited longer is not taken.
         between: the ``refuse`` of a transactional producer without a transaction.
     """
@@ -86,6 +88,7 @@ class RecordIntake:
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self.transaction = 0
+        self.doubts = Doubts()
         self.between: Callable[[], BaseException] | None = None
         self.tally = CallerTally(settings.metrics_num_samples)
         self._refuse: Callable[[], BaseException] | None = None
@@ -315,7 +318,11 @@ class RecordIntake:
     def last_failure(self) -> str:
         """Why the cluster did not answer, as far as that is known."""
         reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
-        return "; ".join(reasons) or "no connection has failed, but what was asked is not answered"
+        if reasons:
+            return "; ".join(reasons)
+        silent = self.metadata.silent()
+        by_whom = f" by {silent}" if silent else ""
+        return f"no connection has failed, but what was asked is not answered{by_whom}"
 
     def close_plugins(self) -> None:
         """Calls ``close`` of serializers and interceptors that have one; what they raise is logged."""

@@ -10,15 +10,22 @@ from splashdam.client.topics import check_topic_name
 from splashdam.client.waiters import Wake
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from splashdam.client.intake import RecordIntake
     from splashdam.client.routes import TopicRoute
 
 
+DOUBT_MS = 10_000
+"""How long a caller that does not wait is remembered, in case it comes back for the answer."""
+
+
 class TopicLookup:
     """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
+
+    A partition that the topic does not have may have been added since we have asked. So the cluster is asked
+    once more; if its answer does not show the partition either, there is none.
 
     Attributes:
         accepted: True: it is for a record that was taken before the producer was closed, so it goes on.
@@ -26,10 +33,35 @@ class TopicLookup:
         deadline_ms: when waiting ends, by the monotonic clock.
     """
 
-    __slots__ = ("_intake", "_partition", "_refusals", "_topic", "accepted", "deadline_ms", "waits_for")
+    __slots__ = (
+        "_intake",
+        "_partition",
+        "_patient",
+        "_question",
+        "_refusals",
+        "_topic",
+        "accepted",
+        "deadline_ms",
+        "waits_for",
+    )
 
-    def __init__(self, intake: RecordIntake, topic: str, partition: int | None, deadline_ms: float) -> None:
+    def __init__(
+        self,
+        intake: RecordIntake,
+        topic: str,
+        partition: int | None,
+        deadline_ms: float,
+        *,
+        patient: bool = True,
+    ) -> None:
         """Checks the arguments.
+
+        Args:
+            intake: where records go.
+            topic: what is looked for.
+            partition: as well, unless it is None.
+            deadline_ms: when waiting ends.
+            patient: False for a caller that does not wait: who asks next gets the answer to its question.
 
         Raises:
             TypeError: the topic is not a str, or the partition not an int.
@@ -38,6 +70,8 @@ class TopicLookup:
         self._intake = intake
         self._topic = check_topic_name(topic)
         self._partition = -1 if partition is None else check_partition(partition)
+        self._patient = patient
+        self._question = intake.metadata.questions
         self._refusals = intake.metadata.refusals
         self.accepted = False
         self.deadline_ms = deadline_ms
@@ -49,6 +83,7 @@ class TopicLookup:
         Raises:
             BrokerResponseError: the cluster says why it will not name the topic, and waiting does not help.
             AuthenticationError: meanwhile every broker was tried, and none lets us in.
+            IllegalArgumentError: the topic has no such partition, also by an answer asked for meanwhile.
             KafkaTimeoutError: the topic or partition is unknown, and ``deadline_ms`` has passed.
             IllegalStateError: the producer was closed meanwhile.
         """
@@ -67,6 +102,8 @@ class TopicLookup:
         if metadata.refusals != self._refusals and metadata.refusal is not None:
             raise copy(metadata.refusal)  # others raise it, too, with tracebacks of their own
         now_ms = intake.clock.now_ms()
+        if route is not None:
+            self._check_partition(route.count, now_ms)
         if now_ms >= self.deadline_ms:
             raise self._too_late(route)
         intake.guard.run(intake.metadata.request_topic, self._topic, now_ms)
@@ -76,6 +113,17 @@ class TopicLookup:
 
     def cancel(self) -> None:
         """Nothing is held while it waits."""
+
+    def _check_partition(self, count: int, now_ms: float) -> None:
+        """Raises if the partition is known to be missing."""
+        intake = self._intake
+        question = self._question
+        if not self._patient:
+            question = intake.doubts.since(self._topic, question, now_ms)
+        if not intake.metadata.shown_since(self._topic, question):
+            return
+        intake.doubts.settle(self._topic)
+        raise no_such_partition(self._topic, self._partition, count)
 
     def _too_late(self, route: TopicRoute | None) -> KafkaTimeoutError:
         error = KafkaTimeoutError(self._why(route))
@@ -93,6 +141,33 @@ class TopicLookup:
                 f" the topic has {route.count} partitions"
             )
         return f"topic {self._topic!r} did not appear in the metadata {waited}: {self._intake.last_failure()}"
+
+
+def no_such_partition(topic: str, partition: object, count: int, said_by: str = "") -> IllegalArgumentError:
+    """The error for a partition that the topic does not have."""
+    error = IllegalArgumentError(f"{said_by}topic {topic!r} has no partition {partition}; it has {count}")
+    error.remedy = f"choose one from 0 to {count - 1}, or give the topic more partitions"
+    return error
+
+
+class Doubts:
+    """Topics whose number of partitions was doubted by callers that do not wait, and come back perhaps."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, float]] = {}
+
+    def since(self, topic: str, question: int, now_ms: float) -> int:
+        """The number of questions that had been sent when the topic was doubted first; now, if it was not."""
+        doubt = self._since.get(topic)
+        if doubt is None or now_ms - doubt[1] > DOUBT_MS:
+            doubt = self._since[topic] = (question, now_ms)
+        return doubt[0]
+
+    def settle(self, topic: str) -> None:
+        """The answer was given to a caller; a later one may have reason to doubt again."""
+        self._since.pop(topic, None)
 
 
 class MetadataWait:

@@ -133,7 +133,7 @@ class TracingInterceptor(ProducerInterceptor):
 
     def _pop(self, headers: HeaderPairs) -> Span | None:
         for name, value in headers:
-            if name == _TRACEPARENT and value in self._spans:
+            if name == _TRACEPARENT and value is not None and value in self._spans:
                 return self._spans.pop(bytes(value), None)
         return None
 

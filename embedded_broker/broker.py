@@ -39,6 +39,7 @@ from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+from splashdam.embedded_broker.turns import Turns
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -78,6 +79,7 @@ class Broker:
         parking: fetches that wait for data.
         fetch_sessions: what clients fetch again and again.
         attention: when the loop may stand still for one client.
+        turns: how much is done for one client before the others have their turn.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
         controller: of the cluster; its own where it is alone.
@@ -121,12 +123,14 @@ class Broker:
         self.logs = logs
         self.disk_troubles = DiskTroubles(clock)
         self.parking = FetchParking()
-        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
+        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
         self.attention = Attention(self.parking, own_loop)
+        self.turns = Turns(logs.files.run)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)
         logs.offline.on_offline = self.lose
+        logs.on_log_start = self.log_start_moved
         self.replicas: TakesReplicaFetches = NoReplicas()
         self._membership = membership
         if membership is not None:
@@ -261,6 +265,11 @@ class Broker:
         if self._membership is not None:
             self._nursery.start_soon(self._let_others_lead, self._membership.controller, partitions)
 
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """A log begins later than before: who waits for it and who replicates it is told."""
+        self.parking.changed(topic_partition)
+        self.replicas.log_start_moved(topic_partition)
+
     async def _let_others_lead(self, controller: Controller, lost: list[TopicPartition]) -> None:
         """In a turn of its own: the disk may have failed in the middle of anything."""
         for topic_partition in lost:
@@ -281,7 +290,7 @@ class Broker:
             KafkaStorageError: the disk refuses, or nobody can say who may do what.
         """
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
-            self.serve_listener(listener, endpoint, gates.get(endpoint.name) if endpoint else None)
+            self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)

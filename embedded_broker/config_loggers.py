@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from splashdam.embedded_broker.described_configs import ConfigEntry, ConfigSource
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 ROOT = "root"
 _PACKAGE = "splashdam"
@@ -36,11 +37,13 @@ def check_levels(levels: Mapping[str, str | None]) -> None:
     known = _loggers()
     for name, level in levels.items():
         if name not in known:
-            raise error_for(ErrorCode.INVALID_CONFIG, f"logger {name!r} does not exist")
+            raise error_for(ErrorCode.INVALID_CONFIG, f"logger {quoted(name)} does not exist")
         if level is None and name == ROOT:
             raise InvalidRequestError("the root logger needs a level")
         if level is not None and level not in _LEVELS:
-            raise error_for(ErrorCode.INVALID_CONFIG, f"{level!r} is not one of {', '.join(sorted(_LEVELS))}")
+            raise error_for(
+                ErrorCode.INVALID_CONFIG, f"{quoted(level)} is not one of {', '.join(sorted(_LEVELS))}"
+            )
 
 
 def set_levels(levels: Mapping[str, str | None]) -> None:

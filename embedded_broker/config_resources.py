@@ -38,6 +38,7 @@ from splashdam.embedded_broker.topic_configs import new_topic_settings
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.quoting import quoted
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -111,7 +112,7 @@ class TopicResource(ConfigResource):
             raise InvalidRequestError("name a topic; what counts for all is set for the brokers")
         topic = self.broker.topics.get(self.name)
         if topic is None:
-            raise UnknownTopicOrPartitionError(f"there is no topic {self.name!r}")
+            raise UnknownTopicOrPartitionError(f"there is no topic {quoted(self.name)}")
         return topic.configs
 
     def entries(self) -> list[ConfigEntry]:
@@ -216,7 +217,7 @@ class ClientMetricsResource(_Simple):
     def _check(self, configs: Mapping[str, str]) -> None:
         unknown = configs.keys() - self.defaults.keys()
         if unknown:
-            raise InvalidRequestError(f"unknown client metrics configuration {min(unknown)!r}")
+            raise InvalidRequestError(f"unknown client metrics configuration {quoted(min(unknown))}")
         try:
             metrics, interval_ms, match = subscription_of(configs)
             if interval_ms not in INTERVALS_MS:
@@ -255,7 +256,7 @@ def check_is_broker(broker: Broker, name: str, *, may_be_all: bool = True) -> No
     if may_be_all and name == ALL_BROKERS:
         return
     if not (name.isdecimal() and len(name) <= _MOST_DIGITS):
-        raise InvalidRequestError(f"a broker is named by its id, a whole number, not by {name!r}")
+        raise InvalidRequestError(f"a broker is named by its id, a whole number, not by {quoted(name)}")
     if int(name) != broker.node_id:
         raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} itself")
 

@@ -18,6 +18,7 @@ from splashdam.embedded_broker.storage.topic_changes import reconfigure
 from splashdam.embedded_broker.telemetry import DEFAULT_INTERVAL_MS
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.quoting import quoted
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -130,11 +131,11 @@ def subscription_of(configs: Mapping[str, str]) -> tuple[list[str], int, dict[st
     metrics = [name for name in map(str.strip, configs.get("metrics", "").split(",")) if name]
     interval = configs.get("interval.ms", str(DEFAULT_INTERVAL_MS)).strip()
     if not (interval.isdecimal() and len(interval) <= _MOST_DIGITS):
-        raise KafkaConfigurationError(f"interval.ms={interval!r}: must be a number of milliseconds")
+        raise KafkaConfigurationError(f"interval.ms={quoted(interval)}: must be a number of milliseconds")
     match = {}
     for pair in filter(None, map(str.strip, configs.get("match", "").split(","))):
         name, separator, expression = pair.partition("=")
         if not separator:
-            raise KafkaConfigurationError(f"match: {pair!r} is not name=expression")
+            raise KafkaConfigurationError(f"match: {quoted(pair)} is not name=expression")
         match[name.strip()] = expression.strip()
     return metrics, int(interval), match

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, SessionPartition
+from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, Rests, SessionPartition
 from splashdam.embedded_broker.parking import FetchIsolation
 from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log
 from splashdam.embedded_broker.registry import RequestContext
@@ -12,6 +12,7 @@ from splashdam.embedded_broker.replica_fetches import ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     OffsetOutOfRangeError,
     UnknownTopicIdError,
@@ -30,6 +31,7 @@ _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
 """From here on consumers may read from followers (KIP-392)."""
 _NO_TOPIC_ID = bytes(16)
+_PARTITIONS_IN_A_UNIT = 8
 
 
 class FetchLimits(NamedTuple):
@@ -77,24 +79,27 @@ class FetchReading:
         """What ``min_bytes`` still lacks."""
         return self._limits.min_bytes - self._size_bytes
 
-    def read(self) -> bool:
+    def read(self) -> Steps[bool]:
         """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
         self.fetched = []
         self._size_bytes = 0
         self._logs = self._context.broker.logs.logs
-        self._is_enough = not self._fetch.partitions
-        for partition in self._fetch.partitions:
+        self._is_enough = self._fetch.is_empty
+        for number, partition in enumerate(tuple(self._fetch.partitions)):
+            if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
+                yield None
             try:
                 log = self._log_of(partition)
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):
-                    if self._tells_replicas:
-                        self._tell_replicas(log, partition.asked)
+                    self._let_rest(partition, log)
                     continue
                 fetched = self._read(partition, log)
             except BrokerResponseError as error:
                 self._is_enough = True
                 answer = _empty_answer(partition)
                 answer.error_code = self._code_of(error)
+                if error.code in _NOT_LOOKED_FOR:
+                    answer.aborted_transactions = []
                 fetched = Fetched(partition, answer, 0)
             self.fetched.append(fetched)
         return self._is_enough or self.missing_bytes <= 0
@@ -129,14 +134,21 @@ class FetchReading:
             check_leader_epoch(log, partition.asked.current_leader_epoch)
         return log
 
+    def _let_rest(self, partition: SessionPartition, log: Log) -> None:
+        """Of an unchanged partition; that of a follower its leader is told of, and rests if that may be."""
+        rests_for = self._tell_replicas(log, partition.asked) if self._tells_replicas else None
+        if rests_for is not None or not self._is_follower:
+            self._fetch.rest(partition, rests_for)
+
     def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
         """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
         asked, end = partition.asked, log.log_end_offset
+        agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
         return (
             asked.fetch_offset == end == log.high_watermark == partition.high_watermark
             and asked.high_watermark >= end
             and log.log_start_offset == partition.log_start_offset
-            and asked.last_fetched_epoch in (-1, log.leader_epoch)
+            and (asked.last_fetched_epoch in (-1, log.leader_epoch) or partition.agreed == agreed)
         )
 
     def _read(self, partition: SessionPartition, log: Log) -> Fetched:
@@ -148,6 +160,7 @@ class FetchReading:
         if asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
+            partition.agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
             size_bytes = self._take(answer, log, asked, stable)
             try:
                 if self._tells_replicas:
@@ -208,7 +221,7 @@ class FetchReading:
             for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
         ]
 
-    def _tell_replicas(self, log: Log, asked: FetchPartition) -> None:
+    def _tell_replicas(self, log: Log, asked: FetchPartition) -> Rests | None:
         fetch = ReplicaFetch(
             self._limits.replica_id,
             self._limits.replica_epoch,
@@ -217,7 +230,18 @@ class FetchReading:
             asked.current_leader_epoch,
             log.log_end_offset,
         )
-        self._context.broker.replicas.on_fetch(log, fetch)
+        return self._context.broker.replicas.on_fetch(log, fetch)
+
+
+_NOT_LOOKED_FOR = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors of partitions that Kafka does not come to read: it then names no aborted transactions, not null."""
 
 
 def _empty_answer(partition: SessionPartition) -> PartitionData:

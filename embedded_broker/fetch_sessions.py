@@ -1,20 +1,25 @@
 """Fetch sessions (KIP-227): what a client asks for again and again is kept, and only changes are answered.
 
-Pure: requests and times in, decisions out. Semantics are Kafka's ``FetchSession.scala`` (facts, section 4),
-in one shard, since one loop needs no more. One bound is our own: so many partitions may be kept by all
-sessions together; beyond that no session is made, which every client takes.
+Requests, times and what happens to partitions in, decisions out. Semantics are Kafka's ``FetchSession.scala``
+(facts, section 4), in one shard, since one loop needs no more. Two things are our own. So many partitions may
+be kept by all sessions together; beyond that no session is made, which every client takes. And a partition of
+which there is nothing to read and nothing to say *rests*: no fetch looks at it before something happens to it
+or the client says something of it, so that a session of ten thousand idle partitions costs nothing.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import NamedTuple, Protocol, TypeAlias
 
+from splashdam.embedded_broker.parking import FetchParking, FetchWaiter
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.options import MAX_INT
+from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.fetch import FetchPartition, PartitionData
 
@@ -28,6 +33,14 @@ PartitionKey: TypeAlias = tuple[str | bytes, int]
 """Topic and partition; the topic by name, or by id from Fetch 13 on."""
 
 
+class Rests(Protocol):
+    """A follower that a leader need not be told of, fetch by fetch, while nothing happens to a partition."""
+
+    def rested(self, until_ms: float) -> None:
+        """It fetched until then, with everything that there was."""
+        ...
+
+
 class SessionPartition:
     """One partition that is fetched, with what was answered about it last.
 
@@ -37,9 +50,21 @@ class SessionPartition:
         topic_partition: None while the topic's id is not known to be anybody's.
         high_watermark: as answered last, -1 for not yet or an error.
         log_start_offset: as answered last, -1 for not yet.
+        agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
+        place: those with a lower one are read before.
+        rests_for: who is told when its rest ends.
     """
 
-    __slots__ = ("asked", "high_watermark", "log_start_offset", "topic_id", "topic_partition")
+    __slots__ = (
+        "agreed",
+        "asked",
+        "high_watermark",
+        "log_start_offset",
+        "place",
+        "rests_for",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self, asked: FetchPartition, topic_partition: TopicPartition | None, topic_id: bytes
@@ -48,6 +73,9 @@ class SessionPartition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.high_watermark = self.log_start_offset = -1
+        self.agreed: tuple[int, int, int] | None = None
+        self.place = 0
+        self.rests_for: Rests | None = None
 
     def note(self, answer: PartitionData, size_bytes: int) -> bool:
         """Takes note of an answer with so many bytes of records; whether the client must see it."""
@@ -98,12 +126,40 @@ class FetchQuestion(NamedTuple):
 
 
 class FetchContext:
-    """What one request fetches, and how it is answered: everything, without a session."""
+    """What one request fetches, and how it is answered: everything, without a session.
+
+    Attributes:
+        is_incremental: what has not changed is not answered.
+        is_empty: nothing is asked for.
+    """
 
     is_incremental = False
 
     def __init__(self, partitions: Collection[SessionPartition]) -> None:
-        self.partitions = partitions
+        self._asked = partitions
+        self.is_empty = not partitions
+
+    @property
+    def partitions(self) -> Collection[SessionPartition]:
+        """Those to be looked at, in the order in which they are read."""
+        return self._asked
+
+    @property
+    def wants_high_watermark(self) -> bool:
+        """Whether a partition's reader says which high watermark it knows."""
+        return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
+
+    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+        """There is nothing to read of a partition, and nothing to say, before something happens to it."""
+
+    def waited_for(self) -> list[TopicPartition]:
+        """The partitions that a parked fetch is to be woken for; of a session none, it tells by itself."""
+        return [each.topic_partition for each in self._asked if each.topic_partition is not None]
+
+    @contextmanager
+    def parked(self, waiter: FetchWaiter) -> Iterator[None]:
+        """Has a session tell a waiter, while entered, what happens to its partitions."""
+        yield
 
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
         """The answer; a session is made or changed by this. To be called once."""
@@ -136,6 +192,33 @@ class IncrementalFetch(FetchContext):
         self._session = session
         self._epoch = session.epoch
 
+    @property
+    def partitions(self) -> Collection[SessionPartition]:
+        """Those that do not rest."""
+        return sorted(self._session.awake.values(), key=_place)
+
+    @property
+    def wants_high_watermark(self) -> bool:
+        """As `FetchContext.wants_high_watermark`."""
+        return self._session.wants_high_watermark
+
+    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+        """As `FetchContext.rest`."""
+        self._session.rest(partition, rests_for)
+
+    def waited_for(self) -> list[TopicPartition]:
+        """As `FetchContext.waited_for`."""
+        return []
+
+    @contextmanager
+    def parked(self, waiter: FetchWaiter) -> Iterator[None]:
+        """As `FetchContext.parked`."""
+        self._session.begin_wait(waiter)
+        try:
+            yield
+        finally:
+            self._session.end_wait(waiter)
+
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
         """As `FetchContext.answer`; partitions with records move to the end of the session's order."""
         session = self._session
@@ -148,18 +231,29 @@ class IncrementalFetch(FetchContext):
         return FetchAnswer(0, session.session_id, changed)
 
 
+_place = attrgetter("place")
+
+
 class FetchSession:
-    """The partitions that one client fetches.
+    """The partitions that one client fetches; hears of what happens to them.
 
     Attributes:
         session_id: above 0.
         uses_topic_ids: whether its keys do.
         is_privileged: of a follower.
-        partitions: in the order in which they are read.
+        partitions: all of them.
+        awake: those that do not rest.
         epoch: of the next request.
+        wants_high_watermark: a partition's reader says, or has said, which one it knows.
     """
 
     __slots__ = (
+        "_next_place",
+        "_parking",
+        "_resting",
+        "_waiters",
+        "_watched",
+        "awake",
         "created_ms",
         "epoch",
         "is_privileged",
@@ -168,35 +262,144 @@ class FetchSession:
         "session_id",
         "used_ms",
         "uses_topic_ids",
+        "wants_high_watermark",
     )
 
-    def __init__(self, session_id: int, question: FetchQuestion, now_ms: float) -> None:
+    def __init__(
+        self, session_id: int, question: FetchQuestion, now_ms: float, parking: FetchParking
+    ) -> None:
         self.session_id = session_id
         self.uses_topic_ids = question.uses_topic_ids
         self.is_privileged = question.is_follower
-        self.partitions = dict(question.asked)
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
+        self.awake: dict[PartitionKey, SessionPartition] = {}
+        self.wants_high_watermark = False
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms = self.used_ms = now_ms
+        self._parking = parking
+        self._resting: dict[TopicPartition, PartitionKey] = {}
+        self._waiters: dict[FetchWaiter, None] = {}
+        self._watched: set[TopicPartition] = set()
+        self._next_place = 0
+        self.update(question)
         self.known_size = len(self.partitions)
 
     def update(self, question: FetchQuestion) -> None:
         """Adds and changes what the request lists, and removes what it forgets."""
         for key, partition in question.asked.items():
             known = self.partitions.setdefault(key, partition)
+            if known is partition:
+                self._put_last(known)
+            self._wake(key, known)
             known.asked = partition.asked
+            if known.asked.high_watermark != MAX_LONG:
+                self.wants_high_watermark = True
         for key in question.forgotten:
-            self.partitions.pop(key, None)
+            forgotten = self.partitions.pop(key, None)
+            if forgotten is not None:
+                self._wake(key, forgotten)
+                del self.awake[key]
+                self._unwatch(forgotten.topic_partition)
 
     def move_to_end(self, partition: SessionPartition) -> None:
-        """Reads a partition last from now on; one that was forgotten meanwhile stays so."""
-        key = self._key_of(partition)
-        if self.partitions.get(key) is partition:
-            self.partitions[key] = self.partitions.pop(key)
+        """Reads a partition last from now on."""
+        self._put_last(partition)
+
+    def _put_last(self, partition: SessionPartition) -> None:
+        self._next_place += 1
+        partition.place = self._next_place
 
     def _key_of(self, partition: SessionPartition) -> PartitionKey:
         if self.uses_topic_ids or partition.topic_partition is None:
             return partition.topic_id, partition.asked.partition
         return partition.topic_partition
+
+    # --- what rests, and what wakes it ----------------------------------------------------------------------
+
+    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+        """Looks at a partition no more before something happens to it; one that was forgotten stays so."""
+        key, where = self._key_of(partition), partition.topic_partition
+        if where is None or self.awake.get(key) is not partition:
+            return
+        del self.awake[key]
+        partition.rests_for = rests_for
+        self._resting[where] = key
+        self._watch(where)
+
+    def wake_key(self, key: PartitionKey) -> None:
+        """The next fetch looks at a partition, whatever happened to it."""
+        if key in self.partitions:
+            self._wake(key, self.partitions[key])
+
+    def _wake(self, key: PartitionKey, partition: SessionPartition) -> None:
+        self.awake[key] = partition
+        where = partition.topic_partition
+        if where is not None and self._resting.get(where) == key:
+            del self._resting[where]
+            rests_for, partition.rests_for = partition.rests_for, None
+            if rests_for is not None:
+                rests_for.rested(self.used_ms)
+
+    def _watch(self, where: TopicPartition) -> None:
+        if where not in self._watched:
+            self._watched.add(where)
+            self._parking.add(self, (where,))
+
+    def _unwatch(self, where: TopicPartition | None) -> None:
+        if where is not None and where in self._watched:
+            self._watched.discard(where)
+            self._parking.remove(self, (where,))
+
+    def close(self) -> None:
+        """Nothing rests any more, and nothing is heard."""
+        for key in list(self._resting.values()):
+            self._wake(key, self.partitions[key])
+        self._parking.remove(self, self._watched)
+        self._watched.clear()
+
+    def begin_wait(self, waiter: FetchWaiter) -> None:
+        """A parked fetch hears of everything from now on."""
+        for partition in self.awake.values():  # those that rest are watched already
+            if partition.topic_partition is not None:
+                self._watch(partition.topic_partition)
+        self._waiters[waiter] = None
+        self._parking.parked += len(self.partitions)
+
+    def end_wait(self, waiter: FetchWaiter) -> None:
+        """And no longer."""
+        self._parking.parked -= len(self.partitions)
+        del self._waiters[waiter]
+
+    # --- what happens to partitions -------------------------------------------------------------------------
+
+    def _heard_of(self, where: TopicPartition) -> None:
+        key = self._resting.get(where)
+        if key is not None:
+            self._wake(key, self.partitions[key])
+
+    def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
+        """As `Watcher.appended`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.appended(where, size_bytes, is_visible)
+
+    def high_watermark_moved(self, where: TopicPartition) -> None:
+        """As `Watcher.high_watermark_moved`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.high_watermark_moved(where)
+
+    def stable_offset_moved(self, where: TopicPartition) -> None:
+        """As `Watcher.stable_offset_moved`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.stable_offset_moved(where)
+
+    def changed(self, where: TopicPartition) -> None:
+        """As `Watcher.changed`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.changed(where)
 
 
 class FetchSessions:
@@ -204,6 +407,7 @@ class FetchSessions:
 
     Args:
         slots: how many there may be (``max.incremental.fetch.session.cache.slots``).
+        parking: tells what happens to partitions.
         eviction_ms: a session that was not used for longer gives way to any other.
         max_partitions: how many partitions all may have together.
         new_id: draws a session id above 0.
@@ -212,12 +416,14 @@ class FetchSessions:
     def __init__(
         self,
         slots: int,
+        parking: FetchParking | None = None,
         *,
         eviction_ms: float = EVICTION_MS,
         max_partitions: int = MAX_PARTITIONS,
         new_id: Callable[[], int] = lambda: 1 + secrets.randbelow(MAX_INT),
     ) -> None:
         self._slots = slots
+        self._parking = FetchParking() if parking is None else parking
         self._eviction_ms = eviction_ms
         self._max_partitions = max_partitions
         self._new_id = new_id
@@ -276,7 +482,7 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        self._sessions[session_id] = FetchSession(session_id, question, now_ms)
+        self._sessions[session_id] = FetchSession(session_id, question, now_ms, self._parking)
         self._partitions += size
         return session_id
 
@@ -296,6 +502,7 @@ class FetchSessions:
             partition = session.partitions.get(key)
             if partition is not None:
                 partition.forget_answer()
+                session.wake_key(key)
 
     def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
         """Makes room for a session: a stale one goes, or the least one that is worth less."""
@@ -318,6 +525,7 @@ class FetchSessions:
     def _remove(self, session: FetchSession | None) -> None:
         if session is not None:
             del self._sessions[session.session_id]
+            session.close()
             self._partitions -= session.known_size
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.security.gate import Gate
 
 
-OpenListener: TypeAlias = "tuple[Listener | None, trio.abc.Listener[Any]]"
-"""One that clients may come to, and what ``listeners`` says of it, if that is where it comes from."""
+PLAINTEXT = "PLAINTEXT"
+
+OpenListener: TypeAlias = "tuple[Listener, trio.abc.Listener[Any]]"
+"""One that clients may come to, and how: as ``listeners`` has it, or as host and port that were given."""
 
 
 def make_gates(
@@ -54,9 +56,7 @@ async def open_listeners(
         KafkaConfigurationError: a listener has no protocol.
         KafkaConnectionError: an address is taken or not ours; then none is open.
     """
-    endpoints = settings.endpoints_on(host, port)
-    if not endpoints:
-        return [(None, each) for each in await listen(host, port)]
+    endpoints = settings.endpoints_on(host, port) or [Listener(PLAINTEXT, host, port)]
     opened: list[OpenListener] = []
     try:
         for endpoint in endpoints:

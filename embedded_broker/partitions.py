@@ -14,6 +14,7 @@ from splashdam.model.broker_errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     broker.logs.offline.check(topic_partition)
     leader = broker.leadership.leader_of(topic_partition)
     if leader is None:
-        raise UnknownTopicOrPartitionError(f"this broker does not host {topic_partition}")
+        raise UnknownTopicOrPartitionError(f"this broker does not host {quoted(str(topic_partition))}")
     raise NotLeaderOrFollowerError(f"{topic_partition} is led by node {leader.node_id} (-1: nobody)")
 
 

@@ -7,6 +7,7 @@ that an API is added by adding a file to ``handlers/``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.quotas.meter import Meter
     from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.turns import Steps
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 
@@ -131,6 +133,9 @@ class CloseConnectionError(Exception):
 Answer: TypeAlias = Response | Parked | None
 """None where Kafka sends no answer (``acks=0``)."""
 
+Handler: TypeAlias = "Callable[[RequestT, RequestContext], Answer | Steps[Any]]"
+"""Answers a request; one that may need several turns of the loop is a generator (``turns.py``)."""
+
 
 @attrs.frozen
 class RegisteredApi:
@@ -152,7 +157,7 @@ def handles(
     versions: range,
     advertised_from: int | None = None,
     unknown_version: Callable[[], Response] | None = None,
-) -> Callable[[Callable[[RequestT, RequestContext], Answer]], Callable[[RequestT, RequestContext], Answer]]:
+) -> Callable[[Handler[RequestT]], Handler[RequestT]]:
     """Registers a function as the handler of a request.
 
     Args:
@@ -163,14 +168,19 @@ def handles(
             closes.
     """
 
-    def register(
-        handler: Callable[[RequestT, RequestContext], Answer],
-    ) -> Callable[[RequestT, RequestContext], Answer]:
+    def register(handler: Handler[RequestT]) -> Handler[RequestT]:
         lowest = versions.start if advertised_from is None else advertised_from
-        _APIS[request.API_KEY] = RegisteredApi(request, handler, versions, lowest, unknown_version)
+        plain: Any = _in_turns(handler) if inspect.isgeneratorfunction(handler) else handler
+        _APIS[request.API_KEY] = RegisteredApi(request, plain, versions, lowest, unknown_version)
         return handler
 
     return register
+
+
+def _in_turns(
+    handler: Callable[[Any, RequestContext], Steps[Any]],
+) -> Callable[[Any, RequestContext], Answer]:
+    return lambda request, context: context.broker.turns.answer(handler(request, context))
 
 
 @cache

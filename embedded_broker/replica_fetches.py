@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from splashdam.embedded_broker.cluster.state import PartitionState
+from splashdam.embedded_broker.fetch_sessions import Rests
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
 from splashdam.model.errors import BrokerResponseError
@@ -45,8 +46,12 @@ def not_a_replica(topic_partition: TopicPartition, fetch: ReplicaFetch) -> Broke
 class TakesReplicaFetches(Protocol):
     """What the fetch handler asks of replication."""
 
-    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
-        """Takes note of how far a follower is; called once for each request and partition.
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Rests | None:
+        """Takes note of how far a follower is; called once for each request and partition that does not rest.
+
+        Returns:
+            Who is told when the partition has rested, if this follower has everything and is in sync. None:
+            its next fetch is told, too, whether something has happened or not.
 
         Raises:
             BrokerResponseError: what the partition is answered with, such as that the node is no replica.
@@ -61,11 +66,15 @@ class TakesReplicaFetches(Protocol):
         """Has no part in a partition any more, whose topic was deleted."""
         ...
 
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """A log begins later than before."""
+        ...
+
 
 class NoReplicas:
     """A broker that is alone has no followers; whoever says it is one is answered as Kafka does."""
 
-    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Rests | None:
         """Refuses.
 
         Raises:
@@ -79,3 +88,6 @@ class NoReplicas:
 
     def stop(self, topic_partition: TopicPartition) -> None:
         """There is nothing to stop."""
+
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """Nobody else is to hear of it."""

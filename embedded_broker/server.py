@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 1.0
-_TURN_REQUESTS = 256
-"""After so many requests of one wake, a few milliseconds, the other clients have their turn."""
 _TURN_BYTES = 1024
-"""A request counts once more for each of these: large ones may ask about much."""
+"""A request is one unit of its turn, and one more for each of these bytes: large ones may ask about much."""
 
 
 class ClientConnection:
@@ -136,17 +134,18 @@ class ClientConnection:
         self._straight.stop()  # it knows nothing of quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
-        left_in_turn = _TURN_REQUESTS
+        turns = self._broker.turns
+        turns.begin()  # the others had theirs while these arrived
         self._interceptor = self._broker.interception.interceptor  # decided once for all that came together
         frames.reverse()  # a wake may bring 150,000: to take each from the front would move all the others
         while frames:
-            if left_in_turn <= 0:
+            if turns.left <= 0:
                 await self._settle()
                 await trio.lowlevel.checkpoint()
-                left_in_turn = _TURN_REQUESTS
+                turns.begin()
             frame = frames.pop()
-            left_in_turn -= 1 + len(frame) // _TURN_BYTES
             await self._answer(frame)
+            turns.spend(1 + len(frame) // _TURN_BYTES)
 
     async def _answer(self, frame: memoryview) -> None:
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:

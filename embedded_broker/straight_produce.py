@@ -10,11 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.admission import Admission
 from splashdam.embedded_broker.dispatch import Dispatched
 from splashdam.embedded_broker.handlers.produce import (
     ATTRIBUTES_LOW_BYTE,
     append_batch,
     check_attributes,
+    may_append,
     refuse,
 )
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
@@ -23,6 +25,7 @@ from splashdam.embedded_broker.transactions.enrolment import enrol
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
+from splashdam.record.compression import OverLimitError
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.produce import (
@@ -36,6 +39,8 @@ from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, for
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.append_result import AppendResult
+    from splashdam.embedded_broker.storage.log import Log
 
 _MAX_FORMS = 8192
 """Of one version; about a kilobyte each."""
@@ -122,13 +127,25 @@ class StraightProduce:
         ):
             return None
         try:
-            check_attributes(batch, version)
-            if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-                enrol(self._broker, None, batch, log, version)
-            base_offset, _, appended_ms, start_offset, _ = append_batch(log, batch, self._broker)
+            appended = self._append(log, batch, version)
         except BrokerResponseError as error:
             return _refusal(form, error, correlation_id, self._broker)
-        return [form.answer(correlation_id, base_offset, appended_ms, start_offset)]
+        return None if appended is None else [_answer(form, appended, correlation_id)]
+
+    def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
+        """None where the batch is too much for a turn of the loop."""
+        check_attributes(batch, version)
+        admitted = None
+        if not may_append(log, batch, None):
+            try:
+                admitted = self._broker.turns.attempt(
+                    Admission.of(batch, options_of(log), self._broker.clock.wall_ms())
+                )
+            except OverLimitError:
+                return None
+        if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            enrol(self._broker, None, batch, log, version)
+        return append_batch(log, batch, self._broker, admitted)
 
     def _of_other_size(
         self, forms: dict[bytes, ProduceForm], frame: memoryview, version: int, start: int
@@ -151,6 +168,11 @@ class StraightProduce:
             self._failures_left -= 1
             return
         self._forms.add(form)
+
+
+def _answer(form: ProduceForm, appended: AppendResult, correlation_id: int) -> Part:
+    base_offset, _, appended_ms, start_offset, _ = appended
+    return form.answer(correlation_id, base_offset, appended_ms, start_offset)
 
 
 def _refusal(

@@ -18,6 +18,7 @@ import attrs
 from splashdam.model.broker_errors import CorruptMessageError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.quoting import quoted
 from splashdam.record.compression import Codec, available, decompress
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
         raise KafkaConfigurationError(f"interval_ms={interval_ms}: must be 100 to 3,600,000")
     for key, expression in match.items():
         if key not in _MATCHES:
-            raise KafkaConfigurationError(f"match: {key!r} is not one of {', '.join(_MATCHES)}")
+            raise KafkaConfigurationError(f"match: {quoted(key)} is not one of {', '.join(_MATCHES)}")
         try:
             _pattern(expression, "")
         except ValueError as error:
-            raise KafkaConfigurationError(f"match: {key}={expression!r}: {error}") from error
+            raise KafkaConfigurationError(f"match: {key}={quoted(expression)}: {error}") from error
     return Subscription(metrics=tuple(metrics), interval_ms=interval_ms, match=dict(match))
 
 

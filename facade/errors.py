@@ -63,6 +63,7 @@ from splashdam.model.errors import (
     CannotConnectError,
     CannotListenError,
     FatalTransactionError,
+    ForeignBytesError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidMetadataError,
@@ -81,6 +82,7 @@ from splashdam.model.errors import (
     TransactionFailedError,
     UnsupportedCodecError,
     WouldBlock,
+    WrongListenerError,
 )
 from splashdam.model.kafka_python_errors import NEVER_RAISED, OTHER_NAMES, NoError
 
@@ -99,6 +101,7 @@ __all__ = [
     "DuplicateSequenceNumberError",
     "FatalTransactionError",
     "FencedLeaderEpochError",
+    "ForeignBytesError",
     "IllegalArgumentError",
     "IllegalSaslStateError",
     "IllegalStateError",
@@ -153,6 +156,7 @@ __all__ = [
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "WouldBlock",
+    "WrongListenerError",
     "for_code",
 ]
 

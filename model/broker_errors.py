@@ -274,7 +274,7 @@ class InvalidRecordError(BrokerResponseError):
     """The broker refuses a record of the batch; the others are safe to send again."""
 
     code = ErrorCode.INVALID_RECORD
-    remedy = "correct the record: the topic's settings (cleanup.policy, message.timestamp.type) refuse it"
+    remedy = "correct the record: its bytes are damaged, or settings of the topic (cleanup.policy) refuse it"
 
 
 class ProducerFencedError(BrokerResponseError):

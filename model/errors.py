@@ -4,8 +4,10 @@
 
     KafkaError
     ├── KafkaConfigurationError, IllegalStateError, IllegalArgumentError, SerializationError   (the caller's)
-    ├── ProtocolError, UnsupportedCodecError                                  (bytes nobody should have sent)
-    ├── AuthenticationError ── SslAuthenticationError, SaslError     (no trust; codes 33, 34 and 58, too)
+    ├── ProtocolError ── ForeignBytesError                                    (bytes nobody should have sent)
+    ├── UnsupportedCodecError                                                 (likewise)
+    ├── AuthenticationError ── SslAuthenticationError, SaslError, WrongListenerError
+    │                                                             (no trust; codes 33, 34 and 58, too)
     ├── AuthorizationError                     (no right to do it; a base of its code's class)
     ├── RetriableError
     │   ├── KafkaTimeoutError ── BufferExhaustedError, NoBrokersAvailable
@@ -95,6 +97,18 @@ class ProtocolError(KafkaError):
     remedy = "see that the address is that of a Kafka broker, with the security_protocol of its listener"
 
 
+class ForeignBytesError(ProtocolError):
+    """Bytes of another protocol than Kafka's, such as TLS or HTTP.
+
+    Attributes:
+        speaks: what the other side does, as the rest of a sentence about it.
+        advice: what to do if that is a listener.
+    """
+
+    speaks = "does not speak Kafka's protocol"
+    advice = "check the address"
+
+
 class UnsupportedCodecError(KafkaError):
     """A batch names a codec that is unknown or whose library is not installed."""
 
@@ -112,6 +126,16 @@ class AuthenticationError(KafkaError):
 
 class SslAuthenticationError(AuthenticationError):
     """The TLS handshake failed; the text names host, cause and remedy."""
+
+    remedy = ""
+
+
+class WrongListenerError(AuthenticationError):
+    """What listens at the address speaks something else than the settings say: TLS, SASL, or neither.
+
+    The text says which. It holds for that address: while another one may still turn out to be right, or is
+    away, that is waited for.
+    """
 
     remedy = ""
 

@@ -17,17 +17,14 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     CannotConnectError,
-    KafkaConnectionError,
     KafkaError,
-    KafkaTimeoutError,
     RetriableError,
-    message_of,
 )
 from splashdam.model.values import TopicPartition
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.cluster_connections import ClusterConnections, open_connections
-from splashdam.net.connect import Connect, address_text
+from splashdam.net.connect import Connect
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.wire.message import Request, Response
@@ -112,7 +109,6 @@ class ClusterClient:
         self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
         self._clock = clock
         self._settings = settings
-        self._has_reached = False
 
     async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
         """What the first broker that can be reached says."""
@@ -215,19 +211,19 @@ class ClusterClient:
         return await self._patiently(whom, ask)
 
     async def _patiently(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
-        give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
-        while True:
-            try:
-                return await ask()
-            except UnknownTopicOrPartitionError:
-                raise  # who administers wants to hear that at once
-            except RetriableError as error:
-                if isinstance(error, CannotConnectError) and not self._has_reached:
-                    raise  # there may never have been a broker
-                if self._clock.now_ms() >= give_up_at_ms:
-                    text = f"{whom}: no success in {self._settings.timeout_ms:g} ms; last: {error}"
-                    raise KafkaTimeoutError(text) from error
-            await trio.sleep(self._settings.retry_backoff_ms / 1000)
+        last: RetriableError | None = None
+        with trio.move_on_after(self._settings.timeout_ms / 1000):
+            while True:
+                try:
+                    return await ask()
+                except UnknownTopicOrPartitionError:
+                    raise  # who administers wants to hear that at once
+                except RetriableError as error:
+                    if isinstance(error, CannotConnectError) and not self._connections.has_reached:
+                        raise  # there may never have been a broker
+                    last = error
+                await trio.sleep(self._settings.retry_backoff_ms / 1000)
+        raise self._connections.too_late(whom, self._settings.timeout_ms, last) from last
 
     async def _reachable(self) -> Connection:
         failures: list[KafkaError] = []
@@ -237,13 +233,8 @@ class ClusterClient:
             except KafkaError as error:
                 failures.append(error)
             else:
-                self._has_reached = True
                 return connection
-        where = ", ".join(address_text(seed.host, seed.port) for seed in self._seeds)
-        why = "; ".join(dict.fromkeys(map(message_of, failures)))
-        is_nobody_there = all(isinstance(each, CannotConnectError) for each in failures)
-        kind = CannotConnectError if is_nobody_there else KafkaConnectionError
-        raise kind(f"no broker can be reached at {where}: {why}")
+        raise self._connections.unreachable(failures, is_patient=self._connections.has_reached)
 
     async def _controller(self) -> Connection:
         cluster = await self._cluster_now([])

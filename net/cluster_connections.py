@@ -15,14 +15,25 @@ import trio
 
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import KafkaConnectionError, ProtocolError, RetriableError
+from splashdam.model.errors import (
+    CannotConnectError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    message_of,
+)
 from splashdam.net.authentication import Authenticator, renewal_delay_ms
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.nursery import open_plain_nursery
+from splashdam.net.wrong_listener import wrong_listener
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+_FIRST_REQUESTS = 2
+"""Versions and one more: a broker that leaves before the answer may be a listener of another kind."""
 
 
 @asynccontextmanager
@@ -60,6 +71,10 @@ class ClusterConnections:
         client_id: sent with each request.
         request_timeout_ms: how long one answer may take.
         authenticator: proves to brokers who we are, where they want to know.
+
+    Attributes:
+        has_reached: whether any broker has said what it speaks.
+        waits_for: what the present call is at, for who ends its waiting.
     """
 
     def __init__(
@@ -82,18 +97,27 @@ class ClusterConnections:
         self._authenticator = authenticator
         self._open: dict[int, Connection] = {}
         self._renew_at_ms: dict[int, float] = {}
+        self.has_reached = False
+        self.waits_for = ""
 
     async def to(self, node: Node) -> Connection:
         """A negotiated connection to a node.
 
         Raises:
+            WrongListenerError: what listens there is not what the settings say.
             KafkaError: it could not be made.
         """
+        where = address_text(node.host, node.port)
         connection = self._open.get(node.node_id)
         if connection is not None and not connection.is_closed:
+            self.waits_for = f"an answer from {where}"
             if self._clock.now_ms() >= self._renew_at_ms[node.node_id]:
                 await self._authenticate(connection, node)
             return connection
+        if connection is not None:
+            del self._open[node.node_id]
+            await self._check_listener(connection, node)
+        self.waits_for = f"a connection to {where}"
         stream = await self._connect(node.host, node.port)
         connection = Connection(
             stream,
@@ -101,18 +125,39 @@ class ClusterConnections:
             client_id=self._client_id,
             request_timeout_ms=self._request_timeout_ms,
             max_in_flight_requests=1,
-            peer=str(node) if node.node_id >= 0 else address_text(node.host, node.port),
+            peer=str(node) if node.node_id >= 0 else where,
         )
+        self.waits_for = f"{where} to say what it speaks: it is connected and silent"
         try:
             await self._nursery.start(connection.run)
             await connection.negotiate("splashdam", version("splashdam"))
+            self.waits_for = f"the end of authentication at {where}"
             await self._authenticate(connection, node)
-        except BaseException:  # nobody else knows of it yet
+        except BaseException as error:  # nobody else knows of it yet
             with trio.CancelScope(shield=True):
                 await connection.aclose()
+            if isinstance(error, KafkaError):
+                await self._check_listener(connection, node)
             raise
+        self.has_reached = True
+        self.waits_for = f"an answer from {where}"
         self._open[node.node_id] = connection
         return connection
+
+    async def _check_listener(self, ended: Connection, node: Node) -> None:
+        """Raises if the connection has ended because the listener is another one than the settings say."""
+        if ended.requests_sent > _FIRST_REQUESTS:
+            return
+        wrong = await wrong_listener(
+            ended.closed_by,
+            self._connect,
+            node.host,
+            node.port,
+            requests_sent=ended.requests_sent,
+            authenticates=self._authenticator is not None,
+        )
+        if wrong is not None:
+            raise wrong from ended.closed_by
 
     async def _authenticate(self, connection: Connection, node: Node) -> None:
         lifetime_ms = 0.0
@@ -121,26 +166,66 @@ class ClusterConnections:
         delay_ms = renewal_delay_ms(lifetime_ms, random.random) if lifetime_ms else math.inf
         self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
 
-    async def metadata(self, topic: str, known: Iterable[Node] = ()) -> ClusterMetadata:
+    def unreachable(self, failures: Sequence[KafkaError], *, is_patient: bool) -> KafkaError:
+        """The error for a cluster none of whose brokers could be asked.
+
+        Args:
+            failures: why, for each that was tried.
+            is_patient: whether a broker where nobody listens may come back.
+
+        Returns:
+            KafkaConnectionError: it may pass; the text says why for each.
+            CannotConnectError: nobody listens anywhere.
+            KafkaError: for no broker it will pass: why for one of them.
+        """
+        where = ", ".join(address_text(seed.host, seed.port) for seed in self._seeds)
+        text = f"no broker can be reached at {where}: " + "; ".join(dict.fromkeys(map(message_of, failures)))
+        is_away = [isinstance(failure, CannotConnectError) for failure in failures]
+        if all(is_away):
+            return CannotConnectError(text)
+        lasting = [failure for failure in failures if not failure.retriable]
+        if len(lasting) + (0 if is_patient else sum(is_away)) < len(failures):
+            return KafkaConnectionError(text)
+        return lasting[0]
+
+    def too_late(self, what: str, timeout_ms: float, last: KafkaError | None) -> KafkaTimeoutError:
+        """The error for a call whose time is up.
+
+        Args:
+            what: was asked for.
+            timeout_ms: how long.
+            last: the last failure that might have passed.
+        """
+        why = f"waited for {self.waits_for}" if last is None else f"last: {last}"
+        return KafkaTimeoutError(f"{what}: no success in {timeout_ms:g} ms; {why}")
+
+    async def metadata(
+        self, topic: str, known: Iterable[Node] = (), *, is_patient: bool = True
+    ) -> ClusterMetadata:
         """What the cluster says about a topic, asked of the first broker that answers; creates nothing.
 
+        Args:
+            topic: its name.
+            known: brokers to ask before those to start from.
+            is_patient: see ``unreachable``.
+
         Raises:
-            KafkaConnectionError: no broker could be reached; the text says why for each.
+            KafkaError: no broker could be asked, see ``unreachable``.
             BrokerResponseError: the topic has an error, for example it does not exist.
             ProtocolError: the answer is not one.
         """
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        failures: list[str] = []
+        failures: list[KafkaError] = []
         for node in [*known, *self._seeds]:
             try:
                 connection = await self.to(node)
                 cluster = read_cluster(await connection.request(request))
-            except RetriableError as error:
-                failures.append(str(error))
+            except KafkaError as error:
+                failures.append(error)
             else:
                 _check_topic(cluster, topic)
                 return cluster
-        raise KafkaConnectionError("no broker can be reached: " + "; ".join(dict.fromkeys(failures)))
+        raise self.unreachable(failures, is_patient=is_patient)
 
 
 def _check_topic(cluster: ClusterMetadata, topic: str) -> None:

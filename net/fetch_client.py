@@ -20,7 +20,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import KafkaError, KafkaTimeoutError, ProtocolError, RetriableError
+from splashdam.model.errors import CannotConnectError, KafkaError, ProtocolError, RetriableError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
@@ -57,6 +57,7 @@ class FetchSettings:
         request_timeout_ms: how long one answer may take.
         timeout_ms: how long a call goes on after failures that may pass.
         retry_backoff_ms: pause after such a failure.
+        awaits_first_broker: whether it is one, too, that nobody listens anywhere, before the first contact.
         max_wait_ms: how long a broker may wait for ``min_bytes``.
         min_bytes: what a broker should collect before it answers.
         max_bytes: most bytes of one answer; a larger first batch comes whole all the same.
@@ -69,6 +70,7 @@ class FetchSettings:
     request_timeout_ms: float = 30_000
     timeout_ms: float = 60_000
     retry_backoff_ms: float = 100
+    awaits_first_broker: bool = True
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
@@ -194,24 +196,30 @@ class FetchClient:
         return await self._persist(topic, f"batches of {topic!r}", read)
 
     async def _persist(self, topic: str, what: str, attempt: Callable[[ClusterMetadata], Awaitable[T]]) -> T:
-        give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
-        while True:
-            try:
-                return await attempt(await self._cluster(topic))
-            except CorruptMessageError:
-                raise  # asking again reads the same damage
-            except RetriableError as error:
-                known = self._clusters.pop(topic, None)
-                if known is None and isinstance(error, UnknownTopicOrPartitionError):
-                    raise  # the metadata itself says so
-                if self._clock.now_ms() >= give_up_at_ms:
-                    text = f"{what}: no success in {self._settings.timeout_ms:g} ms; last: {error}"
-                    raise KafkaTimeoutError(text) from error
-            await trio.sleep(self._settings.retry_backoff_ms / 1000)
+        last: RetriableError | None = None
+        with trio.move_on_after(self._settings.timeout_ms / 1000):
+            while True:
+                try:
+                    return await attempt(await self._cluster(topic))
+                except CorruptMessageError:
+                    raise  # asking again reads the same damage
+                except RetriableError as error:
+                    known = self._clusters.pop(topic, None)
+                    if known is None and isinstance(error, UnknownTopicOrPartitionError):
+                        raise  # the metadata itself says so
+                    if isinstance(error, CannotConnectError) and not self._is_patient:
+                        raise  # there may never have been a broker
+                    last = error
+                await trio.sleep(self._settings.retry_backoff_ms / 1000)
+        raise self._connections.too_late(what, self._settings.timeout_ms, last) from last
+
+    @property
+    def _is_patient(self) -> bool:
+        return self._connections.has_reached or self._settings.awaits_first_broker
 
     async def _cluster(self, topic: str) -> ClusterMetadata:
         if topic not in self._clusters:
-            cluster = await self._connections.metadata(topic, self._nodes)
+            cluster = await self._connections.metadata(topic, self._nodes, is_patient=self._is_patient)
             self._nodes = list(cluster.nodes.values())
             self._clusters[topic] = cluster
         return self._clusters[topic]

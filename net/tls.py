@@ -11,7 +11,8 @@ import trio
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.values import Buffer
 from splashdam.net.connect import Connect, address_text
-from splashdam.net.tls_errors import explained
+from splashdam.net.tls_errors import explained, not_tls
+from splashdam.net.wrong_listener import speaks_without_tls
 
 _JOINED_BYTES = 128 * 1024
 """Small parts are joined up to so much: each write makes TLS records of its own and a system call."""
@@ -102,12 +103,18 @@ class TlsConnect:
         Raises:
             KafkaConnectionError: there is no connection, or the broker left during the handshake.
             SslAuthenticationError: broker and client do not trust or understand each other.
+            WrongListenerError: the listener does not speak TLS.
         """
         stream = await self._connect(host, port)
         tls = trio.SSLStream(stream, self._context, server_hostname=host, https_compatible=True)
         where = address_text(host, port)
         with trio.move_on_after(self._timeout_ms / 1000):
-            await _shake_hands(tls, where)
+            try:
+                await _shake_hands(tls, where)
+            except KafkaConnectionError as error:
+                if await speaks_without_tls(self._connect, host, port):
+                    raise not_tls(where, "a broker answers there without it") from error
+                raise
             return TlsStream(tls, where)
         await trio.aclose_forcefully(stream)
         raise KafkaConnectionError(f"no TLS with {where}: no answer within {self._timeout_ms:g} ms")

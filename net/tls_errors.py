@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ssl
 
-from splashdam.model.errors import KafkaConnectionError, KafkaError, SslAuthenticationError
+from splashdam.model.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    SslAuthenticationError,
+    WrongListenerError,
+)
 
 _CERTIFICATE = {
     9: ("its certificate is not valid yet", "check the clocks of both machines"),
@@ -79,6 +84,7 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
 
     Returns:
         SslAuthenticationError: the two do not trust or understand each other.
+        WrongListenerError: the other end does not speak TLS.
         KafkaConnectionError: the connection was lost.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -90,10 +96,18 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
     reason = error.reason or ""
     for part, (cause, remedy) in _REASONS.items():
         if part in reason:
+            if (cause, remedy) == _NOT_TLS and not is_open:
+                return not_tls(peer, _detail(error))
             return SslAuthenticationError(f"no TLS with {peer}: {cause}; {remedy} ({_detail(error)})")
     if is_open:
         return KafkaConnectionError(f"TLS with {peer} broke: {_detail(error)}")
     return SslAuthenticationError(f"no TLS with {peer}: {_detail(error)}")
+
+
+def not_tls(peer: str, detail: str) -> WrongListenerError:
+    """The error for a listener that speaks something, but not TLS."""
+    cause, remedy = _NOT_TLS
+    return WrongListenerError(f"no TLS with {peer}: {cause}; {remedy} ({detail})")
 
 
 def _is_end(error: ssl.SSLError) -> bool:

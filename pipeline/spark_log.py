@@ -12,20 +12,23 @@ _STANDARD_ERROR = 2
 
 
 @contextmanager
-def children_log_into(path: str) -> Iterator[None]:
+def children_log_into(target: str | int) -> Iterator[None]:
     """Processes that are started inside write their standard error into a file, for as long as they live.
 
     A JVM writes there before it has read any setting, so that none silences it; log4j and Spark's workers
     follow. This process goes on writing where it did.
 
     Args:
-        path: of the file, which is appended to.
+        target: path of a file, which is appended to, or a descriptor, which stays the caller's.
 
     Raises:
         OSError: the file cannot be opened.
     """
     sys.stderr.flush()
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    if isinstance(target, int):
+        log = os.dup(target)
+    else:
+        log = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         before = os.dup(_STANDARD_ERROR)
     except OSError:  # was closed by whoever started us: nothing to keep

@@ -93,11 +93,14 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
+    "find_by_time",
     "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "zstd_frame",
 ]
 
 IMPL = "c"
@@ -131,6 +134,7 @@ include "c/straight.pxi"
 include "c/walk.pxi"
 include "c/records.pxi"
 include "c/columns.pxi"
+include "c/time_search.pxi"
 include "c/arrow.pxi"
 include "c/header_lists.pxi"
 include "c/bulk.pxi"

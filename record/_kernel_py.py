@@ -21,10 +21,12 @@ from splashdam.record.murmur2 import murmur2
 from splashdam.record.offset_map import OffsetMap
 from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
+from splashdam.record.time_search import find_by_time
 from splashdam.record.value_forms import NO_FORMS, ValueForms
 from splashdam.record.varint import encode_varint, size_of_varint
 from splashdam.record.varint_table import ENCODED, TABLE_SIZE
-from splashdam.record.walk import decode_records, scan_records
+from splashdam.record.walk import decode_records, faulty_records, scan_records
+from splashdam.record.zstd_frame import zstd_frame
 
 __all__ = [
     "IMPL",
@@ -44,11 +46,14 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
+    "find_by_time",
     "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "zstd_frame",
 ]
 
 IMPL = "python"

@@ -15,6 +15,8 @@ from struct import Struct
 from typing import Any
 
 from splashdam.model.values import Buffer
+from splashdam.record.kernel import zstd_frame
+from splashdam.record.zstd_frame import UNKNOWN_KIND
 
 GZIP_DEFAULT_LEVEL = -1
 _GZIP_STEP_BYTES = 4096
@@ -29,12 +31,17 @@ _SNAPPY_BEST_OUT, _SNAPPY_BEST_IN = 64, 3
 _FIRST_CHUNK_BYTES, _LARGEST_CHUNK_BYTES = 1 << 16, 1 << 22
 
 _ZSTD_BLOCK_BYTES = 128 * 1024
-_ZSTD_BLOCK_HEADER_BYTES = 3
-_ZSTD_RLE, _ZSTD_RESERVED = 1, 3
-_ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_DESCRIPTOR_AT = 4
+_ZSTD_LARGEST_HEADER = 18
 _ZSTD_UNKNOWN_SIZE = (1 << 64) - 1
 
 _INT32 = Struct(">i")
+
+_MOST_PIECES = 16_384
+"""Members, blocks or frames of one batch; snappy's blocks hold 32 KiB, so 100 MB have 3,052 of them."""
+
+BEST_RATIOS = {1: 1032, 2: 22, 3: 255, 4: 32768}
+"""Bytes out for one byte in at most, by the codec's number: gzip, snappy, lz4, zstd."""
 
 
 class DamagedError(Exception):
@@ -80,8 +87,20 @@ def gzip_decompress(data: Buffer, room: int) -> bytes:
             position += len(fed) - len(unpacker.unused_data)
             step *= 2
         _refuse_nothing(size, alone=len(view) == position and len(parts) == 1)
+        _refuse_many(len(parts))
         if position == len(view):
             return b"".join(parts)
+
+
+def _refuse_many(pieces: int) -> None:
+    """Each piece costs the interpreter some microseconds, whatever little it holds."""
+    if pieces > _MOST_PIECES:
+        raise DamagedError(f"it comes in more than {_MOST_PIECES} pieces")
+
+
+def gzip_claim(data: Buffer) -> int:
+    """What the last member says of its size, 0 for nothing."""
+    return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def _refuse_nothing(size: int, *, alone: bool) -> None:
@@ -134,6 +153,7 @@ def _xerial_blocks(view: memoryview, room: int) -> bytes:
         parts.append(_snappy_block(view[start:position], room))
         room -= len(parts[-1])
         _refuse_nothing(len(parts[-1]), alone=len(parts) == 1 and position == len(view))
+        _refuse_many(len(parts))
     return b"".join(parts)
 
 
@@ -239,10 +259,26 @@ def zstd_decompress(data: Buffer, room: int) -> bytes:
             if room < 0:
                 raise OverLimitError
             _refuse_nothing(len(parts[-1]), alone=len(parts) == 1 and not view)
+            _refuse_many(len(parts))
     except zstandard.ZstdError as error:
         raise DamagedError(str(error)) from error
     _idle_decompressors.append(unpacker)
     return b"".join(parts)
+
+
+def zstd_claim(data: Buffer) -> int:
+    """What the first frame says of its size, 0 for nothing.
+
+    Told from the descriptor and the field it announces, as in RFC 8878, 3.1.1.1.
+    """
+    head = bytes(memoryview(data)[:_ZSTD_LARGEST_HEADER])
+    if len(head) <= _ZSTD_DESCRIPTOR_AT:
+        return 0
+    descriptor = head[_ZSTD_DESCRIPTOR_AT]
+    flag, is_single = descriptor >> 6, descriptor >> 5 & 1
+    start = _ZSTD_DESCRIPTOR_AT + 1 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
+    size = (is_single, 2, 4, 8)[flag]
+    return int.from_bytes(head[start : start + size], "little") + (256 if size == 2 else 0)
 
 
 def _zstd_frame(view: memoryview) -> tuple[int, int]:
@@ -253,19 +289,7 @@ def _zstd_frame(view: memoryview) -> tuple[int, int]:
     import zstandard
 
     has_checksum = zstandard.get_frame_parameters(view).has_checksum
-    position = zstandard.frame_header_size(view)
-    blocks = 0
-    last = False
-    while not last:
-        header = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_BYTES], "little")
-        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        if kind == _ZSTD_RESERVED:
-            raise DamagedError("a block of an unknown kind")
-        position += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == _ZSTD_RLE else size)
-        if position > len(view):
-            raise DamagedError("the data is cut off")
-        blocks += 1
-    position += _ZSTD_CHECKSUM_BYTES if has_checksum else 0
-    if position > len(view):
-        raise DamagedError("the data is cut off")
-    return position, blocks * _ZSTD_BLOCK_BYTES
+    size, blocks = zstd_frame(view, 0, zstandard.frame_header_size(view), has_checksum)
+    if size < 0:
+        raise DamagedError("a block of an unknown kind" if size == UNKNOWN_KIND else "the data is cut off")
+    return size, blocks * _ZSTD_BLOCK_BYTES

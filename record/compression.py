@@ -19,6 +19,12 @@ from splashdam.record import codecs
 MAX_DECOMPRESSED_BYTES = 100_000_000
 """What a batch may decompress to unless told otherwise: Kafka's default limit for one response."""
 
+_USUAL_RATIO = 4
+
+
+class OverLimitError(CorruptMessageError):
+    """More comes out than the limit; with a larger one it may be right."""
+
 
 class Codec(IntEnum):
     """A codec by its number in a batch's attributes."""
@@ -120,12 +126,13 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
     At no time more than about twice ``max_bytes`` are held, and never more because a length says so.
 
     Raises:
-        CorruptMessageError: the data is damaged, cut off, or decompresses to more than ``max_bytes``.
+        OverLimitError: it decompresses to more than ``max_bytes``.
+        CorruptMessageError: the data is damaged or cut off.
         UnsupportedCodecError: the codec's library is not installed.
     """
     if codec is Codec.NONE:
         if len(data) > max_bytes:
-            raise CorruptMessageError(f"{len(data)} bytes of records, the limit is {max_bytes}")
+            raise OverLimitError(f"{len(data)} bytes of records, the limit is {max_bytes}")
         return bytes(data)
     _, unpack = _CODECS[codec]
     try:
@@ -133,8 +140,30 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
     except ImportError as error:
         raise UnsupportedCodecError(_missing(codec)) from error
     except codecs.OverLimitError:
-        raise CorruptMessageError(
+        raise OverLimitError(
             f"{codec.name.lower()}: decompresses to more than the limit of {max_bytes} bytes"
         ) from None
     except codecs.DamagedError as error:
         raise CorruptMessageError(f"{codec.name.lower()}: {error}") from error.__cause__
+
+
+def likely_unpacked_bytes(codec: int, data: Buffer) -> int:
+    """What ``data`` unpacks to if it says the truth and is packed as usual: nothing to rely on.
+
+    Args:
+        codec: its number, known or not.
+        data: what follows a batch's header.
+    """
+    claimed = 0
+    if codec == Codec.GZIP:
+        claimed = codecs.gzip_claim(data)
+    elif codec == Codec.ZSTD:
+        claimed = codecs.zstd_claim(data)
+    if codec and not claimed:
+        claimed = _USUAL_RATIO * len(data)
+    return min(max(claimed, len(data)), MAX_DECOMPRESSED_BYTES)
+
+
+def most_unpacked_bytes(codec: int, data: Buffer) -> int:
+    """The most that ``data`` can unpack to, or MAX_DECOMPRESSED_BYTES, whichever is less."""
+    return min(codecs.BEST_RATIOS.get(codec, 1) * len(data), MAX_DECOMPRESSED_BYTES)

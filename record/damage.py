@@ -26,6 +26,7 @@ class Damage(IntEnum):
     OFFSET = 9
     BEHIND_LAST = 10
     COUNT = 11
+    ATTRIBUTES = 12
 
 
 class Field(IntEnum):
@@ -64,6 +65,7 @@ _TEXTS = {
     Damage.OFFSET: "offset delta {said} at {position} leads out of 64 bits",
     Damage.BEHIND_LAST: "{left} bytes at {position}, behind the last of {record} records",
     Damage.COUNT: "{said} records in {left} bytes",
+    Damage.ATTRIBUTES: "attributes {said} at {position}, of which no bit is defined",
 }
 _OF_ALL = (Damage.BEHIND_LAST, Damage.COUNT)
 

@@ -30,11 +30,14 @@ if TYPE_CHECKING:
         TopicLanes,
         count_slot,
         decode_records,
+        faulty_records,
+        find_by_time,
         header_block,
         murmur2,
         record_size_upper_bound,
         scan_records,
         uncollected,
+        zstd_frame,
     )
 else:
     if os.environ.get("SPLASHDAM_PURE"):
@@ -68,9 +71,12 @@ __all__ = [
     "TopicLanes",
     "count_slot",
     "decode_records",
+    "faulty_records",
+    "find_by_time",
     "header_block",
     "murmur2",
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "zstd_frame",
 ]

@@ -14,7 +14,7 @@ from itertools import islice
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, decompress
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError, decompress
 from splashdam.record.damage import Damage, DamagedError, Field, damaged
 from splashdam.record.kernel import decode_records, scan_records
 from splashdam.record.legacy import is_legacy, iter_entry_records
@@ -28,7 +28,6 @@ __all__ = [
     "read_records",
     "scan_batch",
     "unpack_records",
-    "validate_records",
 ]
 
 _RECORDS_AT_ONCE = 256
@@ -50,7 +49,7 @@ def read_records(
 
     Batches of formats 0 and 1 (``record.legacy``) are read as well.
 
-    The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validate_records``).
+    The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validation.validate_records``).
 
     Args:
         data: holds the whole batch.
@@ -113,6 +112,7 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
     """Looks at the structure of a batch from a producer, down to each record, without making records of it.
 
     Raises:
+        OverLimitError: it unpacks to more than ``max_bytes``.
         CorruptMessageError: the header is damaged, or the batch is cut off.
         InvalidRecordError: the header is right and what it holds is not.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
@@ -125,36 +125,10 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
         return scan_records(
             unpack_records(whole, 0, header, max_bytes), header.record_count, header.base_timestamp
         )
+    except OverLimitError:
+        raise
     except (DamagedError, CorruptMessageError) as error:
         raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
-
-
-def validate_records(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> int:
-    """Checks what a leader demands of a batch from a producer, down to each record; not the checksum.
-
-    There is at least one record, offsets count up from the batch's base without a gap, and the records are
-    exactly what the batch holds. Semantics: ``LogValidator`` of the broker.
-
-    Returns:
-        The largest timestamp of the records, which is what the header's ``max_timestamp`` should say.
-
-    Raises:
-        CorruptMessageError: the header is damaged, or the batch is cut off.
-        InvalidRecordError: the header is right and what it holds is not.
-        UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
-    """
-    header = parse_header(data, position)
-    if not header.record_count or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
-        )
-    scan = scan_batch(data, position, max_bytes=max_bytes)
-    if scan.misplaced >= 0:
-        raise InvalidRecordError(
-            f"batch at offset {header.base_offset}: record {scan.misplaced}: offset delta "
-            f"{scan.misplaced_delta} at {scan.misplaced_position}, due is {scan.misplaced}"
-        )
-    return header.max_timestamp if header.is_log_append_time else scan.max_timestamp_ms
 
 
 def unpack_records(

@@ -290,6 +290,8 @@ class Sends(NowaitSends[FutureT]):
             BufferExhaustedError: ``buffer_memory`` stayed full for ``max_block_ms``. A KafkaTimeoutError.
             MessageTooLargeError: the record is larger than ``max_request_size``.
             IllegalStateError: the producer is closed, or this is a forked child.
+            IllegalArgumentError: the topic has no such ``partition``, also when the cluster was asked anew. A
+                ValueError.
             TypeError, ValueError: an argument is not what it must be; see each.
             Exception: what a serializer or partitioner raised.
         """

@@ -17,7 +17,7 @@ _UINT64 = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def scan_records(records: Buffer, record_count: int, base_timestamp: int) -> RecordScan:
+def scan_records(records: Buffer, record_count: int, base_timestamp: int, exact: bool = False) -> RecordScan:
     """Looks at the structure of all records and makes no object of any.
 
     Lengths, numbers, header counts and header keys are sound, and the records are exactly the bytes given.
@@ -27,26 +27,62 @@ def scan_records(records: Buffer, record_count: int, base_timestamp: int) -> Rec
         records: what follows the header of a batch, unpacked.
         record_count: as the header says.
         base_timestamp: the header's; the timestamps are relative to it.
+        exact: what some readers stop at is damage, too: a 32-bit number with bits beyond its type (Java's
+            readers drop them, and so do ours) and the highest bit of the attributes, of which none is defined
+            (kafka-python reads them as a number).
 
     Raises:
         DamagedError: the bytes are not so many records.
     """
-    walk = Walk(records, record_count)
+    walk = Walk(records, record_count, exact=exact)
     smallest, largest, null_keys = _INT64_MAX, _INT64_MIN, 0
     misplaced = (-1, 0, 0)
     while walk.number < record_count:
-        walk.begin()
-        if walk.offset_delta != walk.number and misplaced[0] < 0:
-            misplaced = (walk.number, walk.offset_delta, walk.offset_delta_at)
-        null_keys += walk.blob(Field.KEY)[0] < 0
-        walk.blob(Field.VALUE)
-        for _ in range(walk.header_count()):
-            walk.header()
-        walk.finish()
+        number = walk.number
+        null_keys += walk.scan()
+        if walk.offset_delta != number and misplaced[0] < 0:
+            misplaced = (number, walk.offset_delta, walk.offset_delta_at)
         timestamp_ms = wrapped(base_timestamp + walk.timestamp_delta)
         smallest, largest = min(smallest, timestamp_ms), max(largest, timestamp_ms)
     walk.check_end()
     return RecordScan(smallest, largest, null_keys, *misplaced)
+
+
+def faulty_records(
+    records: Buffer,
+    record_count: int,
+    base_timestamp: int,
+    *,
+    needs_key: bool,
+    earliest_ms: int,
+    latest_ms: int,
+    most: int,
+) -> list[tuple[int, int | None]]:
+    """The records that break a topic's rules, by number: each with its timestamp, or with None for no key.
+
+    Args:
+        records: what follows the header of a batch, unpacked.
+        record_count: as the header says.
+        base_timestamp: the header's.
+        needs_key: a record must have a key.
+        earliest_ms: the smallest timestamp that is accepted; -1, which is none, always is.
+        latest_ms: the largest one.
+        most: of how many it tells at most.
+
+    Raises:
+        DamagedError: the bytes up to the last one told are not so many records.
+    """
+    walk = Walk(records, record_count)
+    faulty: list[tuple[int, int | None]] = []
+    while walk.number < record_count and len(faulty) < most:
+        number = walk.number
+        is_null = walk.scan()
+        timestamp_ms = wrapped(base_timestamp + walk.timestamp_delta)
+        if needs_key and is_null:
+            faulty.append((number, None))
+        elif timestamp_ms != -1 and not earliest_ms <= timestamp_ms <= latest_ms:
+            faulty.append((number, timestamp_ms))
+    return faulty
 
 
 def decode_records(
@@ -114,6 +150,7 @@ class Walk:
 
     __slots__ = (
         "_end",
+        "_exact",
         "body",
         "number",
         "offset_delta",
@@ -123,7 +160,8 @@ class Walk:
         "timestamp_delta",
     )
 
-    def __init__(self, records: Buffer, record_count: int) -> None:
+    def __init__(self, records: Buffer, record_count: int, *, exact: bool = False) -> None:
+        self._exact = exact
         self.body = bytes(records)
         if not 0 <= record_count * _SMALLEST_RECORD_BYTES <= len(self.body):
             raise damaged(Damage.COUNT, Field.RECORD, 0, 0, said=record_count, left=len(self.body))
@@ -143,10 +181,23 @@ class Walk:
         self.record_bytes = length
         if not length:
             raise self._damage(Damage.NO_ATTRIBUTES, Field.RECORD, self.position)
-        self.position += 1  # attributes: none are defined
+        attributes = self.body[self.position]  # none are defined
+        if self._exact and attributes & 0x80:
+            raise self._damage(Damage.ATTRIBUTES, Field.RECORD, self.position, attributes)
+        self.position += 1
         self.timestamp_delta = self._varint(Field.TIMESTAMP_DELTA, 64)
         self.offset_delta_at = self.position
         self.offset_delta = self._varint(Field.OFFSET_DELTA, 32)
+
+    def scan(self) -> bool:
+        """Passes the next record; whether its key is null."""
+        self.begin()
+        is_null = self.blob(Field.KEY)[0] < 0
+        self.blob(Field.VALUE)
+        for _ in range(self.header_count()):
+            self.header()
+        self.finish()
+        return is_null
 
     def offset(self, base_offset: int) -> int:
         """The offset of the record at hand."""
@@ -201,6 +252,11 @@ class Walk:
             raise self._damage(Damage.LEFT_OVER, Field.RECORD, self.position, 0, left)
         self.number += 1
 
+    def pass_over(self) -> None:
+        """Ends the record at hand without a look at the rest of it."""
+        self.position = self._end
+        self.number += 1
+
     def check_end(self) -> None:
         """Nothing may follow the last record."""
         left = len(self.body) - self.position
@@ -227,6 +283,8 @@ class Walk:
             shift += 7
             if shift >= bits:
                 raise self._damage(Damage.NUMBER_TOO_LONG, field, at, bits)
+        if self._exact and bits == 32 and result >> bits:
+            raise self._damage(Damage.NUMBER_TOO_LONG, field, at, bits)
         self.position = position
         result &= (1 << bits) - 1
         return (result >> 1) ^ -(result & 1)

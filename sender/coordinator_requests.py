@@ -33,6 +33,7 @@ _FIND_MANY_FROM = 4
 _CLIENTS_ADD_UP_TO = 3  # AddPartitionsToTxn above it is for brokers
 _MEMBERS_FROM = 3  # of TxnOffsetCommit
 _LAST_WITHOUT_V2 = 4  # of EndTxn and TxnOffsetCommit
+_LAST_BY_NAME = 5  # of TxnOffsetCommit: offsets are told by topic name
 
 
 class CoordinatorKey(NamedTuple):
@@ -204,7 +205,7 @@ def commit_offsets(
         return TxnOffsetCommitRequest(
             **writer.fields(),
             group_id=group.group_id,
-            generation_id=group.generation_id,
+            generation_id_or_member_epoch=group.generation_id,
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
             topics=[
@@ -223,7 +224,7 @@ def commit_offsets(
         build,
         refusal,
         CoordinatorKey(0, group.group_id),
-        None if v2 else _LAST_WITHOUT_V2,
+        _LAST_BY_NAME if v2 else _LAST_WITHOUT_V2,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import trio
 
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import AuthenticationError
+from splashdam.model.errors import AuthenticationError, WrongListenerError
 from splashdam.sender.links import BrokerLink, LinkState
 
 
@@ -107,12 +107,19 @@ class LinkDirectory:
         return [*cluster.nodes.values(), *elsewhere]
 
     def refusal(self, cluster: ClusterMetadata) -> AuthenticationError | None:
-        """Why nobody lets us in, once every broker was tried in vain and one of them did not trust us."""
+        """Why nobody lets us in, once every broker was tried in vain and one of them did not trust us.
+
+        What is wrong with one listener says nothing of another one, which may be away for a moment.
+        """
         links = [self._links.get(node.node_id) for node in self._candidates(cluster)]
         if any(link is None or link.hopeful or link.last_error is None for link in links):
             return None
         errors = [link.last_error for link in links if link is not None]
-        return next((error for error in errors if isinstance(error, AuthenticationError)), None)
+        refusals = [error for error in errors if isinstance(error, AuthenticationError)]
+        of_the_cluster = [error for error in refusals if not isinstance(error, WrongListenerError)]
+        if of_the_cluster or len(refusals) < len(errors):
+            return next(iter(of_the_cluster), None)
+        return next(iter(refusals), None)
 
     def obstacle(self) -> str:
         """Which brokers throttle us and for how long, in words; empty if none does. Any thread may ask."""
@@ -123,6 +130,11 @@ class LinkDirectory:
             for node, left_ms in throttled
             if left_ms > 0
         )
+
+    def silent(self) -> str:
+        """Which brokers are being connected to, or have not said what they speak. Any thread may ask."""
+        links = list(self._links.values())
+        return ", ".join(str(link.node) for link in links if link.state is LinkState.CONNECTING)
 
     def close_idle(self, now_ms: float) -> float:
         """Closes connections that nobody used for long.

@@ -21,6 +21,7 @@ from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.pending import PendingResponse
 from splashdam.net.traffic import Traffic
+from splashdam.net.wrong_listener import wrong_listener
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
@@ -119,6 +120,7 @@ class BrokerLink:
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._connection: Connection | None = None
         self._retry_at_ms = -math.inf
+        self._responses_before = 0
         self._used_at_ms = -math.inf
         self._scope = trio.CancelScope()
         self._closing = False  # whether `_scope` was cancelled; to ask the scope takes four calls
@@ -284,6 +286,7 @@ class BrokerLink:
             traffic=self.traffic,
         )
         self._session = trio.CancelScope()
+        self._responses_before = self.traffic.responses
         async with trio.open_nursery() as nursery:
             await nursery.start(self._run, connection)
             try:
@@ -292,14 +295,25 @@ class BrokerLink:
                 await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
                 await connection.aclose()
-                return self._explained(error, connection)
-        return self._explained(connection.closed_by, connection)
+                return await self._explained(error, connection)
+        return await self._explained(connection.closed_by, connection)
 
-    def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
-        """The reason behind an error, where that is trust, or a guess where brokers give none."""
+    async def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
+        """The reason behind an error, where that is trust or the listener; else perhaps a guess."""
         reason = distrust(error) or error
-        is_mute = connection.requests_sent <= _FIRST_REQUESTS and self._authenticator is None
-        if is_mute and isinstance(reason, NetworkExceptionError):
+        if connection.requests_sent > _FIRST_REQUESTS or self.traffic.responses > self._responses_before + 1:
+            return reason  # it was the right listener: it has answered more than what it speaks
+        wrong = await wrong_listener(
+            connection.closed_by or reason,
+            self._connect,
+            self.node.host,
+            self.node.port,
+            requests_sent=connection.requests_sent,
+            authenticates=self._authenticator is not None,
+        )
+        if wrong is not None:
+            return wrong
+        if self._authenticator is None and isinstance(reason, NetworkExceptionError):
             hint = "if its listener asks for TLS or SASL, set security_protocol"
             return NetworkExceptionError(f"{reason.message}; {hint}")
         return reason

@@ -45,8 +45,10 @@ class Metadata:
     Attributes:
         cluster: the present snapshot; another object after every answer.
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
+        silent: names the brokers that have not answered at all yet; empty if none.
         obstacle: says what keeps open connections from being used now; empty if nothing does.
         updated_at_ms: when ``cluster`` was replaced; infinity before the first answer.
+        questions: how many were sent; see ``shown_since``.
         last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
         last_error: the same as an error, where there is one.
         refusal: why no broker let us in, the last time that none did.
@@ -69,6 +71,7 @@ class Metadata:
         self.refusals = 0
         self.on_change: Callable[[], None] = lambda: None
         self.obstacle: Callable[[], str] = str
+        self.silent: Callable[[], str] = str
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
@@ -82,6 +85,8 @@ class Metadata:
         self._asked_at_ms = -math.inf  # for all topics in use
         self._trying_since_ms = math.inf  # for an answer; infinity while nobody tries
         self.updated_at_ms = math.inf
+        self.questions = 0
+        self._shown: dict[str, int] = {}  # which question brought what `cluster` shows of a topic
         self._waiters: list[MetadataWaiter] = []
 
     def request_topic(self, topic: str, now_ms: float) -> None:
@@ -180,6 +185,7 @@ class Metadata:
             self._asked_at_ms = now_ms
         self._wanted = False
         self._missing.clear()
+        self.questions += 1
         return sorted(self._requested)
 
     def apply(self, found: ClusterMetadata, now_ms: float) -> None:
@@ -190,6 +196,8 @@ class Metadata:
         self.on_change()
         self.updated_at_ms = now_ms
         self._requested = None
+        shown = dict.fromkeys(requested, self.questions)
+        self._shown = {topic: at for topic, at in self._shown.items() if topic in self._last_used_ms} | shown
         self._brokers_wanted = False
         self._trying_since_ms = math.inf
         complaints = self._complaints(requested)
@@ -200,6 +208,10 @@ class Metadata:
         if self.cluster != before and not self.last_failure:
             self._backoff.reset()
         self._not_before_ms = now_ms + self._backoff.next_ms()
+
+    def shown_since(self, topic: str, question: int) -> bool:
+        """Whether ``cluster`` shows the topic by the answer to a question sent later than ``question``."""
+        return self._shown.get(topic, 0) > question
 
     def failed(self, reason: str, now_ms: float, error: BaseException | None = None) -> None:
         """The question brought no answer."""

@@ -110,6 +110,7 @@ class Sender:
             returns_to_bootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         )
         metadata.obstacle = self._links.obstacle
+        metadata.silent = self._links.silent
         self._draining = Draining(
             self._context, self._links, self._completion, self._idempotence or OpenGate()
         )

@@ -228,6 +228,9 @@ class MemoryFiles:
         inode = self._names.files.get(path)
         return None if inode is None else inode.modified_ms
 
+    def is_link(self, path: str) -> bool:
+        return False  # there are none
+
     def space(self, path: str) -> tuple[int, int]:
         total = self.capacity_bytes or 1 << 40
         return total, max(0, total - self.used_bytes)

@@ -49,6 +49,7 @@ from splashdam.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 Q = TypeVar("Q", bound=Request[Any])
 Handler = Callable[["ScriptedBroker", Any, int], Response]
@@ -149,7 +150,7 @@ class ScriptedBroker:
             await stream.aclose()
             return False
         await trio.sleep(trouble.delay_ms / 1000)
-        if trouble.then == "refuse":
+        if trouble.then == "refuse" or isinstance(message, SaslHandshakeRequest):  # it knows no SASL
             return False
         response = self._cluster.respond(self, message, header.api_version, trouble)
         if trouble.then == "hang_up":

@@ -26,6 +26,9 @@ from typing import Any, BinaryIO, NamedTuple, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_KAFKA_PYTHON = [f"-Wignore:{name} is deprecated:DeprecationWarning" for name in ("read_text", "open_text")]
+"""It reads its schemas through a call that Python 3.11 deprecates."""
+
 _child: subprocess.Popen[bytes] | None = None
 
 
@@ -92,7 +95,9 @@ def descriptor_count() -> int:
 
 def _started() -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
-        [sys.executable, "-W", "error", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-W", "error", *_KAFKA_PYTHON, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert child.stdin is not None
     pickle.dump(sys.path, child.stdin)

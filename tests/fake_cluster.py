@@ -8,6 +8,7 @@ import attrs
 import trio
 from scripted_broker import ScriptedBroker
 
+from splashdam.model.error_codes import ErrorCode
 from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -31,6 +32,7 @@ from splashdam.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from splashdam.wire.registry import API_KEYS
 
 TOPIC = "topic"
@@ -110,6 +112,8 @@ class FakeCluster:
             return self._metadata()
         if isinstance(request, ListOffsetsRequest):
             return self._offsets(node, request)
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         assert isinstance(request, FetchRequest)
         return self._records(node, request)
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from kafka.record.default_records import DefaultRecordBatch
+
 from splashdam.record.batch import parse_header
 from splashdam.record.damage import DamagedError
 from splashdam.record.sealing import build_batch
@@ -16,8 +18,9 @@ from splashdam.record.varint import encode_varint
 
 def raw_batch(body: bytes, count: int, **fields: int) -> bytes:
     """A batch around any bytes; neither they nor the checksum need be right."""
+    fields = {"record_count": count, "last_offset_delta": max(count - 1, 0), **fields}
     header = parse_header(build_batch([(1000, None, None, None)]))._replace(
-        batch_length=49 + len(body), record_count=count, last_offset_delta=max(count - 1, 0), **fields
+        batch_length=49 + len(body), **fields
     )
     return struct.pack(">qiibIhiqqqhii", *header) + body
 
@@ -106,10 +109,18 @@ def read_every_way(kernel: ModuleType, records: bytes, count: int, noise: random
         "values": noise.random() < 0.8,
         "headers": noise.random() < 0.8,
     }
+    rules = {
+        "needs_key": noise.random() < 0.5,
+        "earliest_ms": noise.choice((-(2**63), time, min(time + 1, 2**63 - 1))),
+        "latest_ms": noise.choice((2**63 - 1, time, time - 1)),
+        "most": noise.choice((1, 3, 10_000)),
+    }
     columns = kernel.ColumnBuffers(**limits)
     added = [outcome(lambda: columns.add(records, **header)) for _ in range(2)]
     return {
         "scan": outcome(lambda: tuple(kernel.scan_records(records, count, time))),
+        "exact": outcome(lambda: tuple(kernel.scan_records(records, count, time, True))),
+        "faulty": outcome(lambda: kernel.faulty_records(records, count, time, **rules)),
         "decode": outcome(lambda: kernel.decode_records(records, 0, 0, count, **header)),
         "some": outcome(lambda: kernel.decode_records(records, 0, 0, min(some, count), **header)),
         "added": added,
@@ -124,4 +135,18 @@ def read_by_both(
     """What both twins make of the records; they must agree."""
     python, compiled = (read_every_way(twin, records, count, random.Random(seed)) for twin in twins)
     assert python == compiled, (records.hex(), count, seed)
+    check_readable(twins[1], records, count, python["exact"])
     return python
+
+
+def check_readable(kernel: ModuleType, records: bytes, count: int, exact: Any) -> None:
+    """What an exact scan calls sound and well numbered, our reader and kafka-python's read whole."""
+    if isinstance(exact, str) or exact[3] >= 0 or count <= 0:  # damaged; misplaced; none
+        return
+    header = {"record_count": count, "base_offset": 0, "base_timestamp": 0, "append_time": None}
+    read, end = kernel.decode_records(records, 0, 0, count, **header)
+    assert ([each.offset for each in read], end) == (list(range(count)), len(records)), records.hex()
+    theirs = list(DefaultRecordBatch(raw_batch(records, count, base_timestamp=0)))
+    assert [(each.offset, each.key, each.value, tuple(each.headers)) for each in theirs] == [
+        (each.offset, each.key, each.value, each.headers) for each in read
+    ], records.hex()

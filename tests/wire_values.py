@@ -36,7 +36,11 @@ _SIZED = {
 }
 
 
-RENAMED = {"ResponseEntryData": "EntryData"}
+RENAMED = {
+    "ResponseEntryData": "EntryData",
+    "AskedTopic": "TopicData",
+    "AskedPartition": "PartitionData",
+}
 """Structures that Kafka calls alike in request and response although they differ; here each has its name."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from splashdam.model.errors import ProtocolError
+from splashdam.model.errors import ForeignBytesError, ProtocolError
 from splashdam.model.values import Buffer
 
 SIZE_BYTES = 4
@@ -35,7 +35,18 @@ def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
     if size < _SMALLEST_FRAME_BYTES:
         raise ProtocolError(f"frame size {size} is too small for any message")
     if size >> 16 in _TLS_RECORDS:
-        raise ProtocolError("the other side speaks TLS, and this one does not: see security_protocol")
+        foreign = ForeignBytesError("the other side speaks TLS, and this one does not: see security_protocol")
+        foreign.speaks = "speaks TLS"
+        foreign.advice = "set security_protocol to SSL or SASL_SSL"
+        raise foreign
+    text = _SIZE.pack(size)
+    if size > max_frame_bytes and text.isascii() and text.decode().isprintable():
+        foreign = ForeignBytesError(
+            f"the other side does not speak Kafka's protocol: it says {text.decode()!r}…"
+        )
+        foreign.speaks = f"does not speak Kafka's protocol: it answers {text.decode()!r}…"
+        foreign.advice = "check host and port"
+        raise foreign
     raise ProtocolError(f"frame size {size} is above the limit of {max_frame_bytes} bytes")
 
 

@@ -21,8 +21,6 @@ from splashdam.net.fetch_client import LATEST, FetchSettings, open_fetch_client
 _TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.1
 _CLIENT_ID = "splashdam-bench"
-_SETTINGS = ClusterClientSettings(client_id=_CLIENT_ID, timeout_ms=500)
-"""Who begins a measurement hears soon that nobody is there."""
 
 
 @attrs.define
@@ -77,13 +75,16 @@ class BenchTopic:
 
 
 @contextmanager
-def bench_topic(bootstrap: str, partitions: int, replication_factor: int) -> Iterator[BenchTopic]:
+def bench_topic(
+    bootstrap: str, partitions: int, replication_factor: int, timeout_ms: float = 10_000
+) -> Iterator[BenchTopic]:
     """A new topic with a name of its own, deleted at the end, also after Ctrl-C.
 
     Args:
         bootstrap: addresses of the cluster.
         partitions: how many it gets.
         replication_factor: -1 leaves it to the cluster.
+        timeout_ms: how long the cluster may take to answer.
 
     Raises:
         KafkaError: the cluster cannot be reached, or refuses the topic.
@@ -96,17 +97,20 @@ def bench_topic(bootstrap: str, partitions: int, replication_factor: int) -> Ite
     async def delete(client: ClusterClient) -> None:
         await delete_topic(client, topic)
 
-    trio.run(_administer, bootstrap, create)
+    trio.run(_administer, bootstrap, create, timeout_ms)
     try:
         made = BenchTopic(bootstrap, topic, partitions)
         trio.run(made.wait_until_known)
         yield made
     finally:
-        trio.run(_administer, bootstrap, delete)
+        trio.run(_administer, bootstrap, delete, timeout_ms)
 
 
-async def _administer(bootstrap: str, task: Callable[[ClusterClient], Awaitable[None]]) -> None:
+async def _administer(
+    bootstrap: str, task: Callable[[ClusterClient], Awaitable[None]], timeout_ms: float
+) -> None:
+    settings = ClusterClientSettings(client_id=_CLIENT_ID, timeout_ms=timeout_ms)
     async with open_cluster_client(
-        parse_bootstrap_servers(bootstrap), connect=TcpConnect(), clock=SystemClock(), settings=_SETTINGS
+        parse_bootstrap_servers(bootstrap), connect=TcpConnect(), clock=SystemClock(), settings=settings
     ) as client:
         await task(client)

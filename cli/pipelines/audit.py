@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from splashdam.cli.parameters import pairs
 from splashdam.cli.query_progress import print_summary, task_progress
 from splashdam.cli.spark import on_spark
 from splashdam.cli.words import counted
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from splashdam.pipeline.audit.report import AuditReport
-
-
-def _pairs(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _there(_context: click.Context, _parameter: click.Parameter, directory: str) -> str:
@@ -66,7 +57,7 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
     "storage",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_pairs,
+    callback=pairs,
     help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Errors alone, no notes.")

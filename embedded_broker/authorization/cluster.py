@@ -36,6 +36,7 @@ from splashdam.wire.messages.describe_cluster import DescribeClusterRequest, Des
 from splashdam.wire.messages.describe_configs import DescribeConfigsRequest
 from splashdam.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest
+from splashdam.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
 from splashdam.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from splashdam.wire.messages.elect_leaders import (
@@ -165,6 +166,14 @@ def configs(request: Any, context: RequestContext, handler: Handler) -> Answer:
             add_refused([resource], CODES[kind_of(resource)], answered)(answer)
 
     return then(handler(request, context), change)
+
+
+@guards(DescribeQuorumRequest)
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, handler: Handler) -> Answer:
+    """DESCRIBE on the cluster."""
+    if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return handler(request, context)
+    return DescribeQuorumResponse(error_code=CODES[ResourceType.CLUSTER], error_message=None)
 
 
 @guards(DescribeClusterRequest)

@@ -18,6 +18,7 @@ from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, CloseConnectionError, RequestContext
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.wire.message import Request
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest
 from splashdam.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -98,7 +99,9 @@ def produce(request: ProduceRequest, context: RequestContext, handler: Handler) 
     request.topic_data = allowed
     answer = handler(request, context) if allowed else ProduceResponse()
     if request.acks == 0:
-        raise CloseConnectionError(f"acks=0: the client may not write to {topic_name(others[0], context)}")
+        raise CloseConnectionError(
+            f"acks=0: the client may not write to {quoted(topic_name(others[0], context))}"
+        )
     return then(answer, lambda response: response.responses.extend(answers))
 
 

@@ -38,6 +38,7 @@ class Committing:
 
     Attributes:
         state: what is the case; everybody may read it.
+        changes: how many there have been since it began.
         has_ended: nothing changes any more.
         is_alone: there is one broker, and what it cannot do does not happen.
     """
@@ -46,6 +47,7 @@ class Committing:
 
     def __init__(self, journal: Keeps) -> None:
         self.state = ClusterState()
+        self.changes = 0
         self.has_ended = False
         self._journal = journal
         self._members: dict[int, Member] = {}
@@ -59,6 +61,7 @@ class Committing:
             raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster is about to end")
         self._keep(change)
         self.state.apply(change)
+        self.changes += 1
         self._untold.append(change)
         if not self._is_telling:
             self._tell()

@@ -36,6 +36,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -231,7 +232,7 @@ class Controller(Committing):
         """
         found = self.state.partitions.get(topic_partition)
         if found is None:
-            raise UnknownTopicOrPartitionError(f"there is no partition {topic_partition}")
+            raise UnknownTopicOrPartitionError(f"there is no partition {quoted(str(topic_partition))}")
         return found
 
     def alter_partition(

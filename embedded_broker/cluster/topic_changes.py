@@ -14,6 +14,7 @@ from splashdam.embedded_broker.storage.topic_creation import new_topics
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 
@@ -25,7 +26,7 @@ def known_topic(state: ClusterState, name: str) -> Topic:
     """
     topic = state.topics.get(name)
     if topic is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
     return topic
 
 
@@ -64,11 +65,13 @@ def extended(
     topic = known_topic(state, name)
     present = len(topic.partitions)
     if count <= present:
-        raise error_for(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {present} partitions already")
+        raise error_for(
+            ErrorCode.INVALID_PARTITIONS, f"topic {quoted(name)} has {present} partitions already"
+        )
     factor = len(state.partitions[TopicPartition(name, topic.partitions[0])].replicas)
     if assignments and any(len(replicas) != factor for replicas in assignments):
         raise error_for(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition of {name!r} has {factor} replicas"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition of {quoted(name)} has {factor} replicas"
         )
     if assignments and len(assignments) != count - present:
         raise error_for(

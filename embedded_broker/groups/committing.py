@@ -11,6 +11,7 @@ from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.registry import RequestContext
 
 
 class AskedPartition(Protocol):
@@ -25,10 +26,8 @@ class AskedPartition(Protocol):
 class AskedTopic(Protocol):
     """One topic of a request."""
 
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        ...
+    name: str
+    topic_id: bytes
 
     @property
     def partitions(self) -> Sequence[AskedPartition]:
@@ -98,6 +97,29 @@ class Sorted:
             )
             for topic in self._topics
         ]
+
+
+def sorted_topics(
+    topics: Sequence[AskedTopic],
+    context: RequestContext,
+    *,
+    names_ids: bool,
+    expire_timestamp_ms: int | None = None,
+) -> Sorted:
+    """The offsets of a request whose version names topics by id, or by name; each gets its name.
+
+    Args:
+        topics: as asked.
+        context: of the request.
+        names_ids: whether they have ids.
+        expire_timestamp_ms: as `Sorted` has it.
+    """
+    if names_ids:
+        for topic in topics:
+            known = context.broker.topics.by_id(topic.topic_id)
+            topic.name = "" if known is None else known.name
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Sorted(topics, context.broker, expire_timestamp_ms, missing)
 
 
 def _is_too_large(metadata: str, limit: int) -> bool:

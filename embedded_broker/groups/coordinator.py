@@ -30,6 +30,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class GroupCoordinator:
         if partition in self._unreadable:
             raise CoordinatorNotAvailableError(f"{where} could not be read")
         if not self._leads(partition):
-            raise NotCoordinatorError(f"another broker leads {where}, which holds group {group_id!r}")
+            raise NotCoordinatorError(f"another broker leads {where}, which holds group {quoted(group_id)}")
         if partition in self._resigned:
             raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{where} is not read yet")
         return partition

@@ -16,12 +16,15 @@ from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.consumer.world import TopicsView
 
 FIRST_GROUP_ID_NOT_FOUND_VERSION = 9
+FIRST_TRANSACTIONAL_EPOCH_VERSION = 6
+"""Of TxnOffsetCommit: from here on producers know GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319)."""
 """Of OffsetCommit: from it on a member of a group that is not there is told so."""
 
 
@@ -272,10 +275,13 @@ def check_may_commit(
     """
     if group is None:
         if member.generation_id >= 0:
-            knows = version >= FIRST_GROUP_ID_NOT_FOUND_VERSION and not is_transactional
+            first = (
+                FIRST_TRANSACTIONAL_EPOCH_VERSION if is_transactional else FIRST_GROUP_ID_NOT_FOUND_VERSION
+            )
+            knows = version >= first
             missing = ErrorCode.GROUP_ID_NOT_FOUND if knows else ErrorCode.ILLEGAL_GENERATION
             raise error_for(missing, "there is no such group")
     elif group.membership is not None:
         group.membership.check_may_commit(member, version=version, is_transactional=is_transactional)
     elif member.generation_id >= 0:
-        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member.member_id!r}")
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {quoted(member.member_id)}")

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.groups.offset_records import CommittedOffset, Off
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class GroupOffsets:
                 try:
                     self.bury_group(group_id)
                 except BrokerResponseError as error:
-                    _log.warning("cannot forget group %r: %s", group_id, error.message)
+                    _log.warning("cannot forget group %s: %s", quoted(group_id), error.message)
         return count
 
     def bury_group(self, group_id: str) -> None:

@@ -30,6 +30,7 @@ def alter_partition_reassignments(
     may_resize = context.version < 1 or request.allow_replication_factor_change
     controller, altered = context.broker.controller, dict[TopicPartition, PartitionState]()
     answer = AlterPartitionReassignmentsResponse(
+        error_message=None,
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             ReassignableTopicResponse(
@@ -58,7 +59,7 @@ def _alter(
     controller: Controller,
     altered: dict[TopicPartition, PartitionState],
 ) -> ReassignablePartitionResponse:
-    result = ReassignablePartitionResponse(partition_index=asked.partition_index)
+    result = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
     where, state = TopicPartition(topic, asked.partition_index), controller.state
     try:
         before = altered.get(where) or controller.partition(where)

@@ -1,8 +1,9 @@
-"""ApiVersions 0–4: which API keys the broker serves, computed from the registered handlers.
+"""ApiVersions 0–5: which API keys the broker serves, computed from the registered handlers.
 
 An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again
 (facts B1). Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890,
-at level 1 of ``group.version`` there are groups of KIP-848.
+at level 1 of ``group.version`` there are groups of KIP-848. Version 5 names the cluster and node that the
+client means to reach: where this is another one it is told to begin anew at its bootstrap servers (KIP-1242).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _TELEMETRY = frozenset({71, 72})
 """Named only where somebody wants metrics (KIP-714); other clients need not ask."""
 
 _FIRST_ZERO_MINIMUM_VERSION = 4
+_NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,7 +33,7 @@ def _unsupported_version() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges(without=_TELEMETRY))
 
 
-@handles(ApiVersionsRequest, versions=range(5), unknown_version=_unsupported_version)
+@handles(ApiVersionsRequest, versions=range(6), unknown_version=_unsupported_version)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Every registered key with its range; a client software name that is none is refused with 42 (B3)."""
     if context.version >= 3 and not (
@@ -39,6 +41,11 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    here = (context.broker.cluster_id, context.broker.node_id)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     offered = _ranges(without=frozenset() if context.broker.telemetry.offered else _TELEMETRY)
     return _with_features(ApiVersionsResponse(api_keys=offered), context)
 

@@ -87,7 +87,7 @@ def _member(member: ConsumerMember, share: Iterable[TopicIdPartition], topics: T
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=sorted(metadata.topic_names),
-        subscribed_topic_regex=metadata.topic_regex,
+        subscribed_topic_regex=metadata.topic_regex or "",
         assignment=_assignment(member.current.assigned, topics),
         target_assignment=_assignment(share, topics),
         member_type=_CLASSIC if member.is_classic else _CONSUMER,

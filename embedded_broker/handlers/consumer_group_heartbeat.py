@@ -23,6 +23,7 @@ from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -100,7 +101,8 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int, settings: Broke
     if request.server_assignor is not None and request.server_assignor not in known:
         raise error_for(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor!r} is not supported; these are: {', '.join(known)}",
+            f"ServerAssignor {quoted(request.server_assignor)} is not supported; "
+            f"these are: {', '.join(known)}",
         )
 
 

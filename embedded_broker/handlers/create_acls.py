@@ -27,7 +27,7 @@ def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAc
             acl = acl_of(asked)
             check_acl(acl)
             made.append(acl)
-            results.append(AclCreationResult(error_message=None))
+            results.append(AclCreationResult())
         except BrokerResponseError as error:
             results.append(_refused(error))
     try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
+from splashdam.embedded_broker.handlers.create_topics import CHANGE_UNITS, MAX_PARTITIONS
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -21,11 +23,15 @@ _FIRST_STRICT_VERSION = 3
 
 
 @handles(CreatePartitionsRequest, versions=range(4))
-def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> Steps[CreatePartitionsResponse]:
     """One result for each topic; one that fails does not keep others from theirs."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
+        yield None
+        context.broker.turns.spend(CHANGE_UNITS)
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:
@@ -40,7 +46,7 @@ def create_partitions(request: CreatePartitionsRequest, context: RequestContext)
 def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
     topic = context.broker.topics.get(asked.name)
     if topic is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {asked.name!r}")
+        raise UnknownTopicOrPartitionError(f"there is no topic {quoted(asked.name)}")
     new = asked.count - len(topic.partitions)
     if new > MAX_PARTITIONS:
         raise error_for(

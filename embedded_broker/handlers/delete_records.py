@@ -12,13 +12,15 @@ from functools import partial
 import trio
 
 from splashdam.embedded_broker.partitions import leader_log
-from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -33,21 +35,17 @@ _NO_LOW_WATERMARK = -1
 
 
 @handles(DeleteRecordsRequest, versions=range(3))
-def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse | Parked:
+def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Steps[Answer]:
     """One result for each partition; where they start is written down before the answer."""
     kept: list[tuple[Log, DeleteRecordsPartitionResult]] = []
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _partition(TopicPartition(topic.name, asked.partition_index), asked, context, kept)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        result = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(result)
+        for asked in topic.partitions:
+            yield None
+            where = TopicPartition(topic.name, asked.partition_index)
+            result.partitions.append(_partition(where, asked, context, kept))
     return Parked(partial(_keep, response, kept, request.timeout_ms, context)) if kept else response
 
 
@@ -92,7 +90,7 @@ def _partition(
     )
     try:
         if topic_partition.topic in INTERNAL_TOPICS:
-            raise InvalidTopicError(f"records of the internal topic {topic_partition.topic!r} stay")
+            raise InvalidTopicError(f"records of the internal topic {quoted(topic_partition.topic)} stay")
         log = leader_log(context.broker, topic_partition)
         if not options_of(log).is_deleted:
             raise error_for(
@@ -105,7 +103,7 @@ def _partition(
         if answer.low_watermark > 0:  # one that an earlier request moved may not be kept yet
             kept.append((log, answer))
         if answer.low_watermark > before:
-            context.broker.parking.changed(topic_partition)
+            context.broker.log_start_moved(topic_partition)
     except BrokerResponseError as error:
         answer.error_code = error.code
     return answer

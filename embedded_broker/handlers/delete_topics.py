@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from splashdam.embedded_broker.handlers.create_topics import CHANGE_UNITS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     UnknownTopicIdError,
@@ -27,7 +29,7 @@ _FIRST_STRICT_VERSION = 5
 
 
 @handles(DeleteTopicsRequest, versions=range(1, 7))
-def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Steps[DeleteTopicsResponse]:
     """One result for each topic; fetches that wait for a deleted topic are answered at once."""
     asked = (
         request.topics
@@ -36,9 +38,12 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Dele
     )
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     once = {(topic.name, topic.topic_id): topic for topic in asked}
-    return DeleteTopicsResponse(
-        responses=[_delete(topic, times[key] > 1, context) for key, topic in once.items()]
-    )
+    answer = DeleteTopicsResponse()
+    for key, topic in once.items():
+        yield None
+        answer.responses.append(_delete(topic, times[key] > 1, context))
+        context.broker.turns.spend(CHANGE_UNITS)
+    return answer
 
 
 def _delete(asked: DeleteTopicState, is_repeated: bool, context: RequestContext) -> DeletableTopicResult:

@@ -17,6 +17,7 @@ from splashdam.model.broker_errors import (
     UnsupportedVersionError,
 )
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -44,7 +45,6 @@ def describe_client_quotas(
     except BrokerResponseError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in of],
@@ -72,7 +72,9 @@ def _check_filter(components: Collection[ComponentData]) -> None:
         if each.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise InvalidRequestError(f"Unknown match type {each.match_type}")
         if (each.match is None) is (each.match_type == _EXACT):
-            raise InvalidRequestError(f"match type {each.match_type} and {each.match!r} do not go together")
+            raise InvalidRequestError(
+                f"match type {each.match_type} and {quoted(each.match)} do not go together"
+            )
     if IP in kinds and len(kinds) > 1:
         raise InvalidRequestError(
             "Invalid entity filter component combination. IP filter component should not be used with user"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import trio
-
 from splashdam.embedded_broker.config_loggers import logger_entries
 from splashdam.embedded_broker.config_resources import RESOURCES, ResourceType, check_is_broker
 from splashdam.embedded_broker.described_configs import ConfigEntry
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.describe_configs import (
@@ -19,26 +18,21 @@ from splashdam.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-_MOST_AT_ONCE = 50
-"""Resources; some hundredths of a second."""
+_RESOURCE_UNITS = 8
 
 
 @handles(DescribeConfigsRequest, versions=range(1, 5))
-def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> Answer:
-    """One answer for each resource; while it asks for many, others have their turns."""
+def describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> Steps[DescribeConfigsResponse]:
+    """One answer for each resource."""
     distinct = {_key(asked): asked for asked in request.resources}.values()
-    if len(distinct) <= _MOST_AT_ONCE:
-        return DescribeConfigsResponse(results=[_result(asked, request, context) for asked in distinct])
-
-    async def describe() -> DescribeConfigsResponse:
-        answer = DescribeConfigsResponse()
-        for number, asked in enumerate(distinct):
-            if number % _MOST_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
-            answer.results.append(_result(asked, request, context))
-        return answer
-
-    return Parked(describe)
+    answer = DescribeConfigsResponse()
+    for asked in distinct:
+        yield None
+        answer.results.append(_result(asked, request, context))
+        context.broker.turns.spend(_RESOURCE_UNITS)
+    return answer
 
 
 def _key(asked: DescribeConfigsResource) -> tuple[object, ...]:

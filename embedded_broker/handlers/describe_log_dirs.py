@@ -11,6 +11,7 @@ from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_directories import LogDirectory
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
@@ -24,7 +25,9 @@ from splashdam.wire.messages.describe_log_dirs import (
 
 
 @handles(DescribeLogDirsRequest, versions=range(1, 6))
-def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, context: RequestContext
+) -> Steps[DescribeLogDirsResponse]:
     """One answer for each directory, with the partitions asked for, or all."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -37,14 +40,15 @@ def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) 
     def is_wanted(topic_partition: TopicPartition) -> bool:
         return wanted is None or topic_partition in wanted
 
-    return DescribeLogDirsResponse(
-        results=[_result(directory, is_wanted, context) for directory in context.broker.logs.directories.all]
-    )
+    answer = DescribeLogDirsResponse()
+    for directory in context.broker.logs.directories.all:
+        answer.results.append((yield from _result(directory, is_wanted, context)))
+    return answer
 
 
 def _result(
     directory: LogDirectory, is_wanted: Callable[[TopicPartition], bool], context: RequestContext
-) -> DescribeLogDirsResult:
+) -> Steps[DescribeLogDirsResult]:
     result = DescribeLogDirsResult(log_dir=directory.root, topics=[], is_cordoned=directory.is_cordoned)
     try:
         if directory.failure is not None:
@@ -55,6 +59,7 @@ def _result(
         return result
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for topic_partition, described in _described(directory, context):
+        yield None
         if is_wanted(topic_partition):
             topics.setdefault(topic_partition.topic, []).append(described)
     result.topics = [DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()]
@@ -81,4 +86,5 @@ def _described(
 
 def _lag(future: Log, logs: Mapping[TopicPartition, Log]) -> int:
     """How many offsets a copy lacks."""
-    return max(0, logs[future.topic_partition].log_end_offset - future.log_end_offset)
+    present = logs.get(future.topic_partition)  # it may have gone since the list was made
+    return 0 if present is None else max(0, present.log_end_offset - future.log_end_offset)

@@ -6,6 +6,7 @@ from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import TopicAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -17,24 +18,24 @@ from splashdam.wire.messages.describe_producers import (
     TopicResponse,
 )
 
+_PRODUCERS_IN_A_UNIT = 16
+
 
 @handles(DescribeProducersRequest, versions=range(1))
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+) -> Steps[DescribeProducersResponse]:
     """One answer for each partition."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _described(TopicPartition(topic.name, number), context)
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    turns, answer = context.broker.turns, DescribeProducersResponse()
+    for topic in request.topics:
+        described = TopicResponse(name=topic.name)
+        answer.topics.append(described)
+        for number in topic.partition_indexes:
+            yield None
+            partition = _described(TopicPartition(topic.name, number), context)
+            turns.spend(len(partition.active_producers) // _PRODUCERS_IN_A_UNIT)
+            described.partitions.append(partition)
+    return answer
 
 
 def _described(topic_partition: TopicPartition, context: RequestContext) -> PartitionResponse:

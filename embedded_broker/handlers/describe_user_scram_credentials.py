@@ -27,7 +27,7 @@ def describe_user_scram_credentials(
     users = context.broker.access.users
     asked = Counter(each.name for each in request.users or ()) or Counter(users.names())
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_described(name, count, context) for name, count in asked.items()]
+        results=[_described(name, count, context) for name, count in asked.items()]
     )
 
 
@@ -49,7 +49,6 @@ def _described(name: str, count: int, context: RequestContext) -> DescribeUserSc
         )
     return DescribeUserScramCredentialsResult(
         user=name,
-        error_message=None,
         credential_infos=[
             CredentialInfo(mechanism=CODES[mechanism], iterations=credential.iterations)
             for mechanism, credential in sorted(credentials.items())

@@ -1,7 +1,7 @@
 """ElectLeaders 0–2: the preferred leader of partitions, or, unclean, any where nobody leads; as KRaft does.
 
-A partition that needs none is 84, in a question about all partitions left out; a preferred leader that is
-down or not in sync 80, and nobody at all who could lead 83.
+A partition that needs none is 84; in a question about all partitions it is left out, and its topic is not. A
+preferred leader that is down or not in sync is 80, and nobody at all who could lead 83.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
     """One code for each partition; all elections cost one turn of the disk."""
     kind = request.election_type if context.version >= 1 else _PREFERRED
     if kind not in (_PREFERRED, _UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return _refusal(request, kind)
     if request.topic_partitions is None:
         asked = sorted(context.broker.controller.state.partitions)
     else:
@@ -40,13 +40,32 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
         ]
     results: dict[str, list[PartitionResult]] = {}
     for topic_partition, result in _elect_all(asked, kind, context.broker.controller):
+        results.setdefault(topic_partition.topic, [])
         if request.topic_partitions is None and result.error_code == ErrorCode.ELECTION_NOT_NEEDED:
             continue
-        results.setdefault(topic_partition.topic, []).append(result)
+        results[topic_partition.topic].append(result)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=each) for topic, each in results.items()
         ]
+    )
+
+
+def _refusal(request: ElectLeadersRequest, kind: int) -> ElectLeadersResponse:
+    """Of a type of election that there is not."""
+    code, text = ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}, only 0 and 1"
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=number, error_code=code, error_message=text)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
     )
 
 

@@ -23,10 +23,10 @@ from splashdam.embedded_broker.fetch_sessions import (
     SessionPartition,
 )
 from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
-from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
-from splashdam.model.options import MAX_LONG
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -46,7 +46,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @handles(FetchRequest, versions=range(4, 19))
-def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Parked:
+def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     """What is there now, or a parked answer if that is less than ``min_bytes`` and waiting may help."""
     limits = _limits_of(request, context)
     question = _question_of(request, context, is_follower=limits.replica_id >= 0)
@@ -55,8 +55,12 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Par
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
     reading = FetchReading(asked, limits, context)
-    if reading.read() or request.max_wait_ms <= 0:
-        return _answer(reading, asked, context)
+    try:
+        if (yield from reading.read()) or request.max_wait_ms <= 0:
+            return _answer(reading, asked, context)
+    except BaseException:
+        reading.close()
+        raise
     reading.close()
     return Parked(partial(_wait_and_read, asked, limits, min(request.max_wait_ms, _MAX_WAIT_MS), context))
 
@@ -66,21 +70,33 @@ async def _wait_and_read(
 ) -> FetchResponse:
     """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
     reading = FetchReading(asked, limits, context, is_repeat=True)
-    where = [each.topic_partition for each in asked.partitions if each.topic_partition is not None]
-    wants_high_watermark = any(each.asked.high_watermark != MAX_LONG for each in asked.partitions)
     with (
         FetchWaiter(
-            context.broker.parking, where, limits.isolation, wants_high_watermark=wants_high_watermark
+            context.broker.parking,
+            asked.waited_for(),
+            limits.isolation,
+            wants_high_watermark=asked.wants_high_watermark,
         ) as waiter,
+        asked.parked(waiter),
         trio.move_on_after(max_wait_ms / 1000),
     ):
-        while not reading.read():
+        while True:
+            waiter.listen()
+            if await _is_enough(reading, context):
+                return _answer(reading, asked, context)
             missing_bytes = reading.missing_bytes
             reading.close()
             await waiter.wait(missing_bytes)
-        return _answer(reading, asked, context)
-    reading.read()
+    await _is_enough(reading, context)
     return _answer(reading, asked, context)
+
+
+async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
+    try:
+        return await context.broker.turns.finish_steps(reading.read())
+    except BaseException:
+        reading.close()
+        raise
 
 
 def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:

@@ -12,6 +12,7 @@ from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.model.broker_errors import CoordinatorNotAvailableError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.find_coordinator import (
     Coordinator,
@@ -22,6 +23,9 @@ from splashdam.wire.messages.find_coordinator import (
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 """By the type of the key."""
 
+_NO_ERROR = "NONE"
+"""The text beside code 0 up to version 3, as in Kafka; from version 4 on the text is empty, not null."""
+
 
 @handles(FindCoordinatorRequest, versions=range(7))
 def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -30,7 +34,7 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -
         found = _coordinator(request.key, request.key_type, context)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=found.error_message,
+            error_message=found.error_message if found.error_code else _NO_ERROR,
             node_id=found.node_id,
             host=found.host,
             port=found.port,
@@ -71,5 +75,5 @@ def _leader(key: str, name: str, context: RequestContext) -> int:
     if leader is None:
         return broker.node_id
     if leader.node_id not in broker.leadership.brokers(context.address):
-        raise CoordinatorNotAvailableError(f"nobody leads the partition of {name} that holds {key!r}")
+        raise CoordinatorNotAvailableError(f"nobody leads the partition of {name} that holds {quoted(key)}")
     return leader.node_id

@@ -7,6 +7,9 @@ time that is not below it counts as not there.
 
 After an election consumers hear nothing of the log's end until the high watermark has reached what the
 leader found there (78): what they heard before may be above it.
+
+A look-up by time may go through many batches, and unpack them: it takes as many turns as it needs
+(``turns.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log,
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
 from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
@@ -25,6 +29,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -52,29 +57,21 @@ _FIRST_NOT_AVAILABLE_VERSION = 5
 
 
 @handles(ListOffsetsRequest, versions=range(1, 12))
-def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
     """One offset for each partition asked about; errors stand beside the partition."""
     times = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _partition(
-                        TopicPartition(topic.name, asked.partition_index),
-                        asked,
-                        request,
-                        context,
-                        is_repeated=times[topic.name, asked.partition_index] > 1,
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        answers: list[ListOffsetsPartitionResponse] = []
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        for asked in topic.partitions:
+            yield None
+            where = TopicPartition(topic.name, asked.partition_index)
+            is_repeated = times[topic.name, asked.partition_index] > 1
+            answers.append((yield from _partition(where, asked, request, context, is_repeated=is_repeated)))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _partition(
@@ -84,15 +81,16 @@ def _partition(
     context: RequestContext,
     *,
     is_repeated: bool,
-) -> ListOffsetsPartitionResponse:
+) -> Steps[ListOffsetsPartitionResponse]:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         if is_repeated:
-            raise InvalidRequestError(f"{topic_partition} is asked about more than once")
-        find_log = hosted_log if request.replica_id == _DEBUGGER else leader_log
-        log = find_log(context.broker, topic_partition)
-        check_leader_epoch(log, asked.current_leader_epoch)
-        found = _find(log, asked.timestamp, request, context.version)
+            raise InvalidRequestError(f"{quoted(str(topic_partition))} is asked about more than once")
+        log = _log_asked(topic_partition, asked, request, context)
+        try:
+            found = yield from _find(log, asked.timestamp, request, context.version)
+        finally:  # a search may take several turns, in which another broker may have begun to lead
+            _log_asked(topic_partition, asked, request, context)
     except BrokerResponseError as error:
         answer.error_code = error.code
         return answer
@@ -102,13 +100,25 @@ def _partition(
     return answer
 
 
-def _find(log: Log, timestamp_ms: int, request: ListOffsetsRequest, version: int) -> TimestampOffset:
+def _log_asked(
+    topic_partition: TopicPartition,
+    asked: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+) -> Log:
+    find_log = hosted_log if request.replica_id == _DEBUGGER else leader_log
+    log = find_log(context.broker, topic_partition)
+    check_leader_epoch(log, asked.current_leader_epoch)
+    return log
+
+
+def _find(log: Log, timestamp_ms: int, request: ListOffsetsRequest, version: int) -> Steps[TimestampOffset]:
     if timestamp_ms < 0 and version < _SPECIAL_SINCE.get(timestamp_ms, _NEVER):
         raise UnsupportedVersionError(f"timestamp {timestamp_ms} has no meaning in version {version}")
     if timestamp_ms in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOT_FOUND
-    if timestamp_ms in (EARLIEST, _EARLIEST_LOCAL):
-        return log.offset_for_timestamp(EARLIEST)
+    if timestamp_ms == _EARLIEST_LOCAL:
+        timestamp_ms = EARLIEST
     is_consumer = request.replica_id == _CONSUMER
     if not is_consumer:
         up_to = log.log_end_offset
@@ -116,7 +126,7 @@ def _find(log: Log, timestamp_ms: int, request: ListOffsetsRequest, version: int
         up_to = log.last_stable_offset
     else:
         up_to = log.high_watermark
-    found = log.offset_for_timestamp(timestamp_ms, up_to=up_to)
+    found = yield from log.search_timestamp(timestamp_ms, up_to=up_to)
     is_at_end = timestamp_ms == LATEST or found == _NOT_FOUND
     if is_consumer and is_at_end and log.leader_epoch_start > log.high_watermark:
         if version < _FIRST_NOT_AVAILABLE_VERSION:

@@ -37,5 +37,6 @@ def list_partition_reassignments(
                 )
             )
     return ListPartitionReassignmentsResponse(
-        topics=[OngoingTopicReassignment(name=name, partitions=each) for name, each in found.items()]
+        error_message=None,
+        topics=[OngoingTopicReassignment(name=name, partitions=each) for name, each in found.items()],
     )

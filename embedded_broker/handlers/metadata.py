@@ -17,6 +17,7 @@ from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -39,10 +40,11 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_ID_VERSION = 12
+_PARTITIONS_IN_A_UNIT = 8
 
 
 @handles(MetadataRequest, versions=range(14))
-def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+def metadata(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """The cluster and the topics; what is wrong with a topic stands beside it."""
     broker = context.broker
     if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
@@ -56,11 +58,17 @@ def metadata(request: MetadataRequest, context: RequestContext) -> MetadataRespo
         controller_id=broker.leadership.controller_id,
     )
     if request.topics is None or (context.version == 0 and not request.topics):
-        answer.topics = [_described(topic, request, context) for topic in broker.topics.all()]
+        for topic in broker.topics.all():
+            yield None
+            answer.topics.append(_described(topic, request, context))
+            broker.turns.spend(len(topic.partitions) // _PARTITIONS_IN_A_UNIT)
     else:
         asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics}.values()
         _create_missing(asked_once, request, context)
-        answer.topics = [_answer(asked, request, context) for asked in asked_once]
+        for asked in asked_once:
+            yield None
+            answer.topics.append(_answer(asked, request, context))
+            broker.turns.spend(len(answer.topics[-1].partitions) // _PARTITIONS_IN_A_UNIT)
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     return answer
@@ -113,7 +121,10 @@ def _answer(
         return _described(_find(asked, request, context), request, context)
     except BrokerResponseError as error:
         name = None if _is_by_id(asked) else asked.name
-        return MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
+        answer = MetadataResponseTopic(error_code=error.code, name=name, topic_id=asked.topic_id)
+        if request.include_topic_authorized_operations and name is not None:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return answer
 
 
 def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:

@@ -6,7 +6,7 @@ an admin tool wants it. A group with members takes them from these alone. Versio
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.groups.committing import Sorted
+from splashdam.embedded_broker.groups.committing import Sorted, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.internal_topics import answer_when_all_safe
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
@@ -30,16 +30,11 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Answ
     broker, group_id = context.broker, request.group_id
     has_retention = request.retention_time_ms != _NO_RETENTION
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
-    names_ids = context.version >= _FIRST_TOPIC_ID_VERSION
-    if names_ids:
-        for topic in request.topics:
-            known = broker.topics.by_id(topic.topic_id)
-            topic.name = "" if known is None else known.name
-    found = Sorted(
+    found = sorted_topics(
         request.topics,
-        broker,
-        ends_ms if has_retention else None,
-        ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        context,
+        names_ids=context.version >= _FIRST_TOPIC_ID_VERSION,
+        expire_timestamp_ms=ends_ms if has_retention else None,
     )
     try:
         member = Member(

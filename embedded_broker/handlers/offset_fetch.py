@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -31,16 +32,19 @@ from splashdam.wire.messages.offset_fetch import (
 _FIRST_SEVERAL_GROUPS_VERSION = 8
 _FIRST_GROUP_ERROR_VERSION = 2
 _FIRST_TOPIC_ID_VERSION = 10
+_PARTITIONS_IN_A_UNIT = 8
 
 
 @handles(OffsetFetchRequest, versions=range(1, 11))
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
     """Every partition asked for, or, where none is named, all that the group has committed."""
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
-        return OffsetFetchResponse(
-            groups=[_group_answer(each, request.require_stable, context) for each in request.groups]
-        )
-    code, topics = _found(request.group_id, request.topics, request.require_stable, context)
+        answer = OffsetFetchResponse()
+        for each in request.groups:
+            yield None
+            answer.groups.append((yield from _group_answer(each, request.require_stable, context)))
+        return answer
+    code, topics = yield from _found(request.group_id, request.topics, request.require_stable, context)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -64,7 +68,7 @@ class _Offset(NamedTuple):
 
 def _group_answer(
     asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     topics, by_id = asked.topics, context.broker.topics.by_id
     unknown: list[OffsetFetchRequestTopics] = []
     if context.version >= _FIRST_TOPIC_ID_VERSION:
@@ -74,7 +78,7 @@ def _group_answer(
             known = by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     member = Member(asked.member_epoch, asked.member_id or "")
-    code, found = _found(asked.group_id, topics, require_stable, context, member)
+    code, found = yield from _found(asked.group_id, topics, require_stable, context, member)
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     for name, partitions in found.items():
         known = context.broker.topics.get(name)
@@ -100,7 +104,7 @@ def _found(
     require_stable: bool,
     context: RequestContext,
     member: Member = NOBODY,
-) -> tuple[int, dict[str, list[_Offset]]]:
+) -> Steps[tuple[int, dict[str, list[_Offset]]]]:
     """A code for the whole group, and offsets by topic."""
     try:
         group = context.broker.groups.find(group_id)
@@ -120,7 +124,9 @@ def _found(
     else:
         wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
     topics: dict[str, list[_Offset]] = {}
-    for topic_partition in wanted:
+    for number, topic_partition in enumerate(wanted):
+        if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
+            yield None
         offset = _offset_of(group, topic_partition, require_stable)
         topics.setdefault(topic_partition.topic, []).append(offset)
     return ErrorCode.NONE, topics

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.partitions import check_leader_epoch, leader_log
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_for_leader_epoch import (
@@ -22,17 +23,16 @@ from splashdam.wire.messages.offset_for_leader_epoch import (
 @handles(OffsetForLeaderEpochRequest, versions=range(2, 5))
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """One end for each partition asked about; errors stand beside the partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_partition(topic.topic, asked, context) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    answer = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        answer.topics.append(result)
+        for asked in topic.partitions:
+            yield None
+            result.partitions.append(_partition(topic.topic, asked, context))
+    return answer
 
 
 def _partition(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:

@@ -10,20 +10,31 @@ before the first batch of such a log: a power cut may keep what was not synced, 
 transaction is nobody's to end.
 
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
+
+A batch that has to be unpacked (``admission.py``) may take more than a turn of the loop (``turns.py``). Then
+the rest of the request waits for it, and so do the connection's later requests, as in Kafka: the batches of a
+partition are appended in the order in which they came. Whatever the broker knows of topic, leader and
+transaction is looked up behind that wait, in the turn that appends.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
 
+from splashdam.embedded_broker.admission import Admission, Admitted, is_taken_as_it_is
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.partitions import leader_elsewhere, leader_log
-from splashdam.embedded_broker.recompression import with_topic_codec
-from splashdam.embedded_broker.registry import CloseConnectionError, Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import (
+    Answer,
+    CloseConnectionError,
+    Parked,
+    RequestContext,
+    handles,
+)
 from splashdam.embedded_broker.storage.append_checks import RecordErrors
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
@@ -31,6 +42,7 @@ from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
 from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -42,6 +54,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
@@ -67,10 +80,14 @@ _FIRST_LEADER_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
 _ZSTD = int(Codec.ZSTD)
 _ALL = -1  # acks
+_MOST_KEPT_BYTES = 64 << 20
+
+Kept: TypeAlias = dict[int, Admitted]
+"""Batches that were admitted before they are appended, by identity: a request may name a partition twice."""
 
 
 @handles(ProduceRequest, versions=range(3, 14), advertised_from=0)
-def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
+def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
     """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
 
     Raises:
@@ -81,19 +98,36 @@ def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse
     if request.transactional_id is not None:
         coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
-            return Parked(partial(_append_with_consent, coordinator, request, context))
-    return _append_in_order(request, context)
+            kept = yield from _admitted_ahead(request, context)
+            return Parked(partial(_append_with_consent, coordinator, request, context, kept))
+    return (yield from _append_in_order(request, context, {}))
 
 
-def _append_in_order(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
+def _append_in_order(request: ProduceRequest, context: RequestContext, kept: Kept) -> Steps[Answer]:
     state_log = _state_to_sync(request, context)
     if state_log is not None:
-        return Parked(partial(_append_behind, state_log, request, context))
-    return _append_all(request, context)
+        return Parked(partial(_append_behind, state_log, request, context, kept))
+    return (yield from _append_all(request, context, kept))
+
+
+def _admitted_ahead(request: ProduceRequest, context: RequestContext) -> Steps[Kept]:
+    """Batches that may be appended in the turn in which another broker has consented, as far as they go."""
+    kept: Kept = {}
+    kept_bytes = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, data.index)
+            with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
+                batch = check_attributes(data.records, context.version)
+                admitted = yield from _admitted(leader_log(context.broker, topic_partition), batch, context)
+                if admitted is not None and kept_bytes < _MOST_KEPT_BYTES:
+                    kept[id(data)] = admitted
+                    kept_bytes += len(admitted.batch)
+    return kept
 
 
 async def _append_with_consent(
-    coordinator: int, request: ProduceRequest, context: RequestContext
+    coordinator: int, request: ProduceRequest, context: RequestContext, kept: Kept
 ) -> Response | None:
     """As usual, behind the answer of another broker that coordinates the transaction."""
     broker, transactional_id = context.broker, request.transactional_id or ""
@@ -105,7 +139,7 @@ async def _append_with_consent(
         if _must_enrol(TopicPartition(topic.name, data.index), data.records, broker)
     ]
     async with broker.enrolments.asked(coordinator, transactional_id, wanted, is_implicit=is_implicit):
-        appended = _append_in_order(request, context)
+        appended = await broker.turns.finish_steps(_append_in_order(request, context, kept))
     return await appended.wait() if isinstance(appended, Parked) else appended
 
 
@@ -118,19 +152,21 @@ def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: B
     return is_transactional and not log.producers.has_open_transaction(*producer_of(batch))
 
 
-def _append_all(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Parked | None:
+def _append_all(request: ProduceRequest, context: RequestContext, kept: Kept) -> Steps[Answer]:
     due: list[_Due] = []
-    responses = [
-        TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=[
-                _append(TopicPartition(topic.name, data.index), data, request, context, due)
-                for data in topic.partition_data
-            ],
+    responses: list[TopicProduceResponse] = []
+    asked = _Asked(request, context)
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
-        for topic in request.topic_data
-    ]
+        for data in topic.partition_data:
+            if answers or len(responses) > 1:
+                yield None  # the connection counts the first one
+            admitted = kept.pop(id(data), None)
+            where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
+            answers.append((yield from _append(where, data, admitted, asked, due)))
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
         # From now on, not from when the answers before it have left: the client counts from when it asked.
@@ -160,16 +196,22 @@ def check_attributes(batch: Buffer | None, version: int) -> Buffer:
     return batch
 
 
-def append_batch(log: Log, batch: Buffer, broker: Broker) -> AppendResult:
-    """Appends one batch, packed as its topic wants it, and tells the fetches that wait for the partition.
+def append_batch(log: Log, batch: Buffer, broker: Broker, admitted: Admitted | None = None) -> AppendResult:
+    """Appends one batch, and tells the fetches that wait for the partition.
+
+    Args:
+        log: of its partition.
+        batch: as it came.
+        broker: of the log.
+        admitted: what its admission made of it, unless it is taken as it is.
 
     Raises:
         BrokerResponseError: the log refuses the batch, or the disk does not take it.
     """
-    settings, now_ms = options_of(log), broker.clock.wall_ms()
-    if settings.compression_type != "producer":
-        batch = with_topic_codec(batch, settings, now_ms)
-    appended = log.append_as_leader(batch, now_ms=now_ms)
+    header = None
+    if admitted is not None:
+        batch, header, _ = admitted
+    appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms(), header=header)
     if broker.disk_troubles.is_one:
         broker.disk_troubles.appended(log.topic_partition)
     if not appended.duplicate:
@@ -188,7 +230,7 @@ def refuse(
     if isinstance(error, KafkaStorageError):
         broker.disk_troubles.refused(topic_partition, error)
     answer.error_code = error.code
-    answer.error_message = error.message
+    answer.error_message = f"{topic_partition}: {error.message}"
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     if isinstance(error, RecordErrors):
         answer.record_errors = [
@@ -211,22 +253,41 @@ class _Due(NamedTuple):
     term: int = 0
 
 
+class _Asked(NamedTuple):
+    """What is the same for all batches of a request."""
+
+    request: ProduceRequest
+    context: RequestContext
+
+
+class _Place(NamedTuple):
+    """Where a batch is to go; the id counts from Produce 13 on, and is another one when the topic is."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+
+
 def _append(
-    topic_partition: TopicPartition,
+    place: _Place,
     data: PartitionProduceData,
-    request: ProduceRequest,
-    context: RequestContext,
+    admitted: Admitted | None,
+    asked: _Asked,
     due: list[_Due],
-) -> PartitionProduceResponse:
+) -> Steps[PartitionProduceResponse]:
+    request, context = asked
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
-        batch, log, state_log = _admit(topic_partition, data, request, context)
+        batch, log = _find(place, data, asked)
+        while not may_append(log, batch, admitted):
+            admitted = yield from _admitted(log, batch, context)
+            batch, log = _find(place, data, asked)
+        state_log = _enrolled(batch, log, request, context)
         replication = log.replication if request.acks == _ALL else None
         if replication is not None:
             replication.check_enough_in_sync()
-        appended = append_batch(log, batch, context.broker)
+        appended = append_batch(log, batch, context.broker, admitted)
     except BrokerResponseError as error:
-        refuse(answer, topic_partition, error, context.broker)
+        refuse(answer, place.topic_partition, error, context.broker)
         return answer
     answer.base_offset, _, answer.log_append_time_ms, answer.log_start_offset, _ = appended
     due += [
@@ -239,15 +300,29 @@ def _append(
     return answer
 
 
-def _admit(
-    topic_partition: TopicPartition,
-    data: PartitionProduceData,
-    request: ProduceRequest,
-    context: RequestContext,
-) -> tuple[Buffer, Log, Log | None]:
-    """The batch, its log, and the one that its transaction's state was added to."""
+def may_append(log: Log, batch: Buffer, admitted: Admitted | None) -> bool:
+    """Whether a batch can be appended now; else its admission is due, for the first time or anew."""
+    settings = options_of(log)
+    if admitted is None:
+        return is_taken_as_it_is(batch, settings)
+    return admitted.settings is settings
+
+
+def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitted | None]:
+    """The batch as its log takes it; None where that needs no work."""
+    settings = options_of(log)
+    if is_taken_as_it_is(batch, settings):
+        return None
+    admitted: Admitted = yield Admission.of(batch, settings, context.broker.clock.wall_ms())
+    return admitted
+
+
+def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buffer, Log]:
+    """The batch and its log, as they are in this turn."""
+    (request, context), topic_partition = asked, place.topic_partition
     _check_request(request)
-    if not topic_partition.topic and context.version >= _FIRST_TOPIC_ID_VERSION:
+    has_id = context.version >= _FIRST_TOPIC_ID_VERSION
+    if not topic_partition.topic and has_id:
         raise UnknownTopicIdError
     if topic_partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicError(
@@ -255,9 +330,16 @@ def _admit(
         )
     batch = check_attributes(data.records, context.version)
     log = leader_log(context.broker, topic_partition)
+    if has_id and log.topic_id != place.topic_id:
+        raise UnknownTopicIdError(f"{topic_partition.topic} was deleted, and another topic has its name")
+    return batch, log
+
+
+def _enrolled(batch: Buffer, log: Log, request: ProduceRequest, context: RequestContext) -> Log | None:
+    """The log that the state of the batch's transaction was added to; None where it was not, or is none."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-        return batch, log, None
-    return batch, log, enrol(context.broker, request.transactional_id, batch, log, context.version)
+        return None
+    return enrol(context.broker, request.transactional_id, batch, log, context.version)
 
 
 def _state_to_sync(request: ProduceRequest, context: RequestContext) -> Log | None:
@@ -267,15 +349,18 @@ def _state_to_sync(request: ProduceRequest, context: RequestContext) -> Log | No
     state_log = None
     for topic in request.topic_data:
         for data in topic.partition_data:
-            topic_partition = TopicPartition(topic.name, data.index)
-            log = context.broker.logs.logs.get(topic_partition)
+            place = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
+            log = context.broker.logs.logs.get(place.topic_partition)
             if log is not None and log.settings.flush_messages == 1:
                 with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
-                    state_log = _admit(topic_partition, data, request, context)[2] or state_log
+                    batch, log = _find(place, data, _Asked(request, context))
+                    state_log = _enrolled(batch, log, request, context) or state_log
     return state_log if state_log is not None and not state_log.is_synced else None
 
 
-async def _append_behind(state_log: Log, request: ProduceRequest, context: RequestContext) -> Response | None:
+async def _append_behind(
+    state_log: Log, request: ProduceRequest, context: RequestContext, kept: Kept
+) -> Response | None:
     try:
         await state_log.sync()
     except KafkaStorageError as error:
@@ -293,8 +378,7 @@ async def _append_behind(state_log: Log, request: ProduceRequest, context: Reque
             for answer in topic_response.partition_responses:
                 refuse(answer, state_log.topic_partition, error, context.broker)
         return _answer(request.acks, responses, [])
-    appended = _append_all(request, context)
-    return await appended.wait() if isinstance(appended, Parked) else appended
+    return await context.broker.turns.finish(_append_all(request, context, kept))
 
 
 def _check_request(request: ProduceRequest) -> None:
@@ -355,5 +439,7 @@ def _answer(
         for answer in topic.partition_responses:
             if answer.error_code:
                 where = f"{topic.name}-{answer.index}"
-                raise CloseConnectionError(f"{where}, acks=0: {answer.error_code} {answer.error_message}")
+                raise CloseConnectionError(
+                    f"{quoted(where)}, acks=0: {answer.error_code} {answer.error_message}"
+                )
     return None

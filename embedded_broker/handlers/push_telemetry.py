@@ -8,6 +8,7 @@ import uuid
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.telemetry import Push
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 _log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> Pu
             broker.clock.now_ms(),
         )
     except BrokerResponseError as error:
-        _log.debug("a push of metrics by %s was refused: %s", push.client_id, error.message)
+        _log.debug("a push of metrics by %s was refused: %s", quoted(push.client_id), error.message)
         return PushTelemetryResponse(error_code=error.code)
-    _log.debug("%s (%s) pushed metrics", push.client_id, push.client_instance_id)
+    _log.debug("%s (%s) pushed metrics", quoted(push.client_id), push.client_instance_id)
     return PushTelemetryResponse()

@@ -1,7 +1,8 @@
-"""TxnOffsetCommit 0–5: offsets that count once the producer's transaction is committed (facts section 6).
+"""TxnOffsetCommit 0–6: offsets that count once the producer's transaction is committed (facts section 6).
 
 They are pending in ``__consumer_offsets`` until the transaction's marker. The producer must have brought the
-group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890).
+group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890). Version 6
+names topics by id, and knows the errors of groups of KIP-848 (KIP-1319).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from splashdam.embedded_broker.groups.committing import Sorted
+from splashdam.embedded_broker.groups.committing import Sorted, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.internal_topics import answer_when_all_safe
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
@@ -30,9 +31,10 @@ from splashdam.wire.messages.txn_offset_commit import (
 
 _FIRST_ABORTABLE_VERSION = 4
 _FIRST_IMPLICIT_VERSION = 5
+_FIRST_TOPIC_ID_VERSION = 6
 
 
-@handles(TxnOffsetCommitRequest, versions=range(6))
+@handles(TxnOffsetCommitRequest, versions=range(7))
 def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
     """Commits what can be, as part of the transaction; every partition has its own code."""
     coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
@@ -57,17 +59,23 @@ async def _commit_with_consent(
 
 
 def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
-    found = Sorted(request.topics, context.broker)
+    found = sorted_topics(request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION)
     try:
         logs = _commit(request, context, found) if found.offsets else []
     except BrokerResponseError as error:
-        return _refused(found, _code(error, context.version))
-    return answer_when_all_safe(logs, _response(found), lambda _: _refused(found, ErrorCode.NOT_COORDINATOR))
+        return _refused(request, found, _code(error, context.version))
+
+    def refuse(_: BrokerResponseError) -> TxnOffsetCommitResponse:
+        return _refused(request, found, ErrorCode.NOT_COORDINATOR)
+
+    return answer_when_all_safe(logs, _response(request, found), refuse)
 
 
 def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted) -> list[Log]:
     """Appends; returns the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
+    if not group_id:
+        raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
     if request.producer_id < 0:
         raise error_for(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request names no producer id")
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
@@ -78,7 +86,9 @@ def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sor
         broker.offsets.partition_of(group_id),
         context.version >= _FIRST_IMPLICIT_VERSION,
     )
-    member = Member(request.generation_id, request.member_id, request.group_instance_id, found.offsets)
+    member = Member(
+        request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, found.offsets
+    )
     check_may_commit(broker.groups.find(group_id), member, version=context.version, is_transactional=True)
     log = broker.offsets.commit(
         group_id, found.offsets, producer_id=producer.producer_id, producer_epoch=producer.epoch
@@ -97,17 +107,19 @@ def _code(error: BrokerResponseError, version: int) -> int:
     return error.code
 
 
-def _refused(found: Sorted, code: int) -> TxnOffsetCommitResponse:
+def _refused(request: TxnOffsetCommitRequest, found: Sorted, code: int) -> TxnOffsetCommitResponse:
     found.refuse(code)
-    return _response(found)
+    return _response(request, found)
 
 
-def _response(found: Sorted) -> TxnOffsetCommitResponse:
+def _response(request: TxnOffsetCommitRequest, found: Sorted) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
-                name=name, partitions=[TxnOffsetCommitResponsePartition(**each) for each in partitions]
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=[TxnOffsetCommitResponsePartition(**each) for each in partitions],
             )
-            for name, partitions in found.answers()
+            for topic, (name, partitions) in zip(request.topics, found.answers(), strict=True)
         ]
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from splashdam.embedded_broker.internal_topics import term_of, wait_safe
-from splashdam.embedded_broker.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.write_txn_markers import (
@@ -19,35 +22,31 @@ from splashdam.wire.messages.write_txn_markers import (
 )
 
 
+class _Due(NamedTuple):
+    """A marker whose answer waits until the log is safe up to ``end_offset``."""
+
+    result: WritableTxnMarkerPartitionResult
+    log: Log
+    end_offset: int
+    term: int
+    needs_sync: bool
+
+
 @handles(WriteTxnMarkersRequest, versions=range(1, 3))
-def write_txn_markers(
-    request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse | Parked:
+def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> Steps[Answer]:
     """One result for each partition; behind the sync of logs that promise it, and their replicas."""
-    written: list[tuple[WritableTxnMarkerPartitionResult, Log]] = []
-    answer = WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            _write(TopicPartition(topic.name, partition), marker, context, written)
-                            for partition in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
-    due = [
-        (result, log, log.log_end_offset, term_of(log), log.must_flush)
-        for result, log in written
-        if log.must_flush or log.high_watermark < log.log_end_offset
-    ]
+    due: list[_Due] = []
+    answer = WriteTxnMarkersResponse()
+    for marker in request.markers:
+        of_marker = WritableTxnMarkerResult(producer_id=marker.producer_id)
+        answer.markers.append(of_marker)
+        for topic in marker.topics:
+            of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+            of_marker.topics.append(of_topic)
+            for partition in topic.partition_indexes:
+                yield None
+                where = TopicPartition(topic.name, partition)
+                of_topic.partitions.append(_write(where, marker, context, due))
     if not due:
         return answer
 
@@ -66,14 +65,17 @@ def _write(
     topic_partition: TopicPartition,
     asked: WritableTxnMarker,
     context: RequestContext,
-    written: list[tuple[WritableTxnMarkerPartitionResult, Log]],
+    due: list[_Due],
 ) -> WritableTxnMarkerPartitionResult:
     result = WritableTxnMarkerPartitionResult(partition_index=topic_partition.partition)
     marker = TransactionMarker(
         asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
     )
     try:
-        written.append((result, write_marker(context.broker, topic_partition, marker)))
+        log = write_marker(context.broker, topic_partition, marker)
     except BrokerResponseError as error:
         result.error_code = error.code
+        return result
+    if log.must_flush or log.high_watermark < log.log_end_offset:
+        due.append(_Due(result, log, log.log_end_offset, term_of(log), log.must_flush))
     return result

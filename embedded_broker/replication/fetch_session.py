@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from splashdam.model.values import TopicPartition
@@ -26,16 +26,30 @@ class FetchSession:
         self._epoch = 0
         self._said: dict[TopicPartition, Wanted] = {}
 
-    def fill(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted]) -> None:
-        """Says in a request what is wanted, or how that differs from what was said before.
+    @property
+    def is_new(self) -> bool:
+        """Whether the next request has to say everything."""
+        return not self._id
+
+    def fill(
+        self,
+        request: FetchRequest,
+        wanted: Mapping[TopicPartition, Wanted],
+        unwanted: Iterable[TopicPartition] = (),
+    ) -> None:
+        """Says in a request how what is wanted differs from what was said before.
 
         Args:
             request: without partitions.
-            wanted: in the order in which the leader shall read where not all fits into an answer.
+            wanted: what may be news; everything where the session is new. In the order in which the leader
+                shall read where not all fits into an answer.
+            unwanted: what is not wanted any more, whether it was said or not.
         """
-        before = self._said if self._id else {}
+        if self.is_new:
+            self._said = {}
+        before = self._said
         changed = {each: ask for each, ask in wanted.items() if before.get(each) != ask}
-        forgotten = {each: ask for each, ask in before.items() if each not in wanted}
+        forgotten = {each: before[each] for each in unwanted if each in before and each not in wanted}
         # One that another topic of the same name took over is forgotten under its old id.
         forgotten |= {each: before[each] for each in changed if _is_another(before.get(each), wanted[each])}
         request.session_id, request.session_epoch = self._id, self._epoch
@@ -49,7 +63,9 @@ class FetchSession:
             ForgottenTopic(topic=name, topic_id=topic_id, partitions=[each.partition for each in partitions])
             for (name, topic_id), partitions in _by_topic(forgotten).items()
         ]
-        self._said = dict(wanted)
+        for each in forgotten:
+            before.pop(each, None)
+        before.update(changed)
 
     def answered(self, session_id: int) -> None:
         """An answer without an error came, of this session or of a new one; 0: the leader keeps none."""

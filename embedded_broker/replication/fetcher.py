@@ -84,6 +84,14 @@ class Follower(Protocol):
         """
         ...
 
+    def changed(self, topic_partition: TopicPartition) -> None:
+        """A log begins elsewhere; consumers that read it here look again."""
+        ...
+
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """Consumers that read it here may go on."""
+        ...
+
     def truncated(self, log: Log) -> None:
         """A log ends earlier now; that must be on disk before it grows again.
 
@@ -113,6 +121,9 @@ class Followed:
 class LeaderFetcher:
     """Fetches from one other broker.
 
+    What there is to say is kept as it comes up: a request costs what has changed since the last one, and the
+    thousands of partitions to which nothing happens cost nothing.
+
     Args:
         leader_id: its node id.
         follower: this broker.
@@ -122,6 +133,10 @@ class LeaderFetcher:
         self._leader_id = leader_id
         self._follower = follower
         self._followed: dict[TopicPartition, Followed] = {}
+        self._by_id: dict[tuple[bytes, int], TopicPartition] = {}
+        self._news: dict[TopicPartition, None] = {}  # of which there may be something to say
+        self._unwanted: dict[TopicPartition, None] = {}  # to be forgotten by the leader
+        self._paused: dict[TopicPartition, Followed] = {}
         self._changed = trio.Event()
         self._session = FetchSession()
 
@@ -129,12 +144,25 @@ class LeaderFetcher:
         """Follows a partition, in this epoch from now on."""
         before = self._followed.get(log.topic_partition)
         if before is None or before.log is not log or before.leader_epoch != leader_epoch:
+            self._paused.pop(log.topic_partition, None)
             self._followed[log.topic_partition] = Followed(log, leader_epoch)
+            self._by_id[log.topic_id, log.topic_partition.partition] = log.topic_partition
+            self._news[log.topic_partition] = None
             self._changed.set()
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
         """Follows it no more: what is still under way is not taken."""
-        self._followed.pop(topic_partition, None)
+        followed = self._followed.pop(topic_partition, None)
+        if followed is not None:
+            self._by_id.pop((followed.log.topic_id, topic_partition.partition), None)
+            self._paused.pop(topic_partition, None)
+            self._news.pop(topic_partition, None)
+            self._unwanted[topic_partition] = None
+
+    def tell(self, topic_partition: TopicPartition) -> None:
+        """The leader is to hear of a log that begins later, with the next request."""
+        if topic_partition in self._followed:
+            self._news[topic_partition] = None
 
     @property
     def _backoff_ms(self) -> int:
@@ -187,12 +215,14 @@ class LeaderFetcher:
         Raises:
             KafkaError: the connection is of no more use, or the leader refuses the whole request.
         """
-        asked = self._next()
-        if not asked:
+        self._resume()
+        if len(self._paused) == len(self._followed):
             await self._rest()
             return
         request = self._request()
-        self._session.fill(request, {each: self._wanted(followed) for each, followed in asked.items()})
+        wanted, unwanted = self._next(), self._unwanted
+        self._news, self._unwanted = {}, {}
+        self._session.fill(request, wanted, unwanted)
         response = await connection.request(request)
         if response.error_code in _SESSION_ERRORS:
             self._session.lost()
@@ -200,25 +230,39 @@ class LeaderFetcher:
         if response.error_code:
             raise error_for(response.error_code, "fetch")
         self._session.answered(response.session_id)
-        for topic_partition, data in _partitions_of(response, asked):
-            await self._take(connection, topic_partition, asked[topic_partition], data)
+        for topic_partition, followed, data in self._partitions_of(response):
+            await self._take(connection, topic_partition, followed, data)
 
     async def _rest(self) -> None:
         """Until something may be asked again; with nothing to follow not at all."""
         self._changed = trio.Event()
         now_ms = self._follower.clock.now_ms()
-        until_ms = min((each.paused_until_ms for each in self._followed.values()), default=now_ms)
+        until_ms = min((each.paused_until_ms for each in self._paused.values()), default=now_ms)
         with trio.move_on_after(max(0.0, until_ms - now_ms) / 1000):
             await self._changed.wait()
 
-    def _next(self) -> dict[TopicPartition, Followed]:
+    def _pause(self, where: TopicPartition, followed: Followed) -> None:
+        """Asks for nothing of a partition for a while."""
+        if self._followed.get(where) is followed:
+            followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+            self._paused[where] = followed
+            self._unwanted[where] = None
+
+    def _resume(self) -> None:
+        if not self._paused:
+            return
         now_ms = self._follower.clock.now_ms()
-        for each, followed in list(self._followed.items()):
-            if followed.log.state is not LogState.OPEN:  # deleted, or its disk has failed
-                del self._followed[each]
-        return {
-            each: followed for each, followed in self._followed.items() if followed.paused_until_ms <= now_ms
-        }
+        for each in [each for each, paused in self._paused.items() if paused.paused_until_ms <= now_ms]:
+            del self._paused[each]
+            self._news[each] = None
+
+    def _next(self) -> dict[TopicPartition, Wanted]:
+        """What there may be to say: everything to a leader that knows nothing yet."""
+        for each in list(self._followed if self._session.is_new else self._news):
+            if self._followed[each].log.state is not LogState.OPEN:  # deleted, or its disk has failed
+                self.unfollow(each)
+        news = self._followed if self._session.is_new else self._news
+        return {each: self._wanted(self._followed[each]) for each in news if each not in self._paused}
 
     def _request(self) -> FetchRequest:
         settings = self._follower.settings
@@ -250,6 +294,17 @@ class LeaderFetcher:
 
     # --- answers --------------------------------------------------------------------------------------------
 
+    def _partitions_of(self, response: FetchResponse) -> list[tuple[TopicPartition, Followed, PartitionData]]:
+        """The partitions of an answer that are followed, as they are followed now."""
+        found = []
+        for topic in response.responses:
+            topic_id = bytes(topic.topic_id)
+            for data in topic.partitions:
+                where = self._by_id.get((topic_id, data.partition_index))
+                if where is not None:
+                    found.append((where, self._followed[where], data))
+        return found
+
     async def _take(
         self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
     ) -> None:
@@ -261,17 +316,18 @@ class LeaderFetcher:
             if self._is_current(where, followed):
                 level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
                 _log.log(level, "following %s at node %d: %s", where, self._leader_id, message_of(error))
-                followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+                self._pause(where, followed)
         except KafkaError:  # of the connection
             raise
         except Exception:  # unforeseen: no reason to keep the others waiting, again and again
             _log.exception("following %s at node %d failed", where, self._leader_id)
-            followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
+            self._pause(where, followed)
 
     async def _use(
         self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
     ) -> None:
         """Does what an answer means; raises what goes wrong."""
+        self._news[where] = None
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_a_place(connection, where, followed)
         elif data.error_code:
@@ -298,10 +354,12 @@ class LeaderFetcher:
             taken = log.append_as_follower(data.records, now_ms=self._follower.clock.wall_ms())
             if taken:  # in the order of the requests: others have their turn where not all fits
                 self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
-        log.advance_high_watermark(data.high_watermark)
+        if log.advance_high_watermark(data.high_watermark):
+            self._follower.high_watermark_moved(log.topic_partition)
         start_offset = min(data.log_start_offset, log.high_watermark)
         if start_offset > log.log_start_offset:
             log.advance_log_start(start_offset)
+            self._follower.changed(log.topic_partition)
 
     async def _truncate(self, where: TopicPartition, followed: Followed, offset: int) -> None:
         """Cuts the log; where it is not followed any more when the disk has time for that, it stays."""
@@ -353,18 +411,3 @@ def _cut_of(log: Log, leader: EpochEnd) -> int:
     return truncation_offset(
         leader, log.end_of_epoch, log_end_offset=log.log_end_offset, high_watermark=log.high_watermark
     )
-
-
-def _partitions_of(
-    response: FetchResponse, asked: dict[TopicPartition, Followed]
-) -> list[tuple[TopicPartition, PartitionData]]:
-    """The partitions of an answer, by their topics' names; what was not asked for is left out."""
-    names = {followed.log.topic_id: each.topic for each, followed in asked.items()}
-    found = []
-    for topic in response.responses:
-        name = names.get(bytes(topic.topic_id), topic.topic)
-        for data in topic.partitions:
-            where = TopicPartition(name, data.partition_index)
-            if where in asked:
-                found.append((where, data))
-    return found

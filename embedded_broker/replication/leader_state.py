@@ -49,6 +49,11 @@ class Follower:
         self.fetched_ms = now_ms
         self.leader_end_offset = leader_end_offset
 
+    def rested(self, until_ms: float) -> None:
+        """It fetched until then, and had everything; nothing had happened since it was heard of."""
+        self.caught_up_ms = max(self.caught_up_ms, until_ms)
+        self.fetched_ms = max(self.fetched_ms, until_ms)
+
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_time_max_ms: float) -> bool:
         """Whether it has everything, or had so not too long ago."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_time_max_ms
@@ -165,6 +170,19 @@ class LeaderState:
         return min([log_start_offset, *alive])
 
     # --- the ISR ----------------------------------------------------------------------------------------
+
+    def may_rest(self, node: int, log_end_offset: int) -> bool:
+        """Whether a follower need not be heard again before something happens: in sync, with everything."""
+        follower = self.followers[node]
+        return self.proposed is None and node in self.state.isr and follower.end_offset == log_end_offset
+
+    def is_settled(self, log_end_offset: int) -> bool:
+        """Whether time alone changes nothing: all in sync have everything, and nothing is to be answered."""
+        return self.proposed is None and all(
+            follower.end_offset == log_end_offset
+            for node, follower in self.followers.items()
+            if node in self.state.isr
+        )
 
     def growth(self, node: int, high_watermark: int) -> tuple[int, ...] | None:
         """The ISR to propose after a fetch of a follower that has come up; None where it stays as it is."""

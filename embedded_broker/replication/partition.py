@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from splashdam.embedded_broker.replica_fetches import not_a_replica
-from splashdam.embedded_broker.replication.leader_state import LeaderState
+from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
@@ -74,6 +74,14 @@ class Surroundings(Protocol):
         """Others are to lead, and to be in sync without this broker."""
         ...
 
+    def changed(self, topic_partition: TopicPartition) -> None:
+        """The leader, its epoch or the ISR is another one: fetches look again."""
+        ...
+
+    def watch(self, partition: Partition) -> None:
+        """Looks at its ISR from time to time, until it is settled."""
+        ...
+
 
 @attrs.define(eq=False)
 class _Waiter:
@@ -99,6 +107,7 @@ class Partition:
         state: the newest that the controller has told, as far as it was taken in.
         leader: what it knows of the others; None while it does not lead.
         term: how often it has ceased to lead.
+        is_watched: its ISR is looked at from time to time; whoever does so takes this back.
     """
 
     def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
@@ -107,6 +116,7 @@ class Partition:
         self.state = state
         self.leader: LeaderState | None = None
         self.term = 0
+        self.is_watched = False
         self._surroundings = surroundings
         self._waiting: list[_Waiter] = []  # a heap
         self._followers_changed = trio.Event()
@@ -121,6 +131,7 @@ class Partition:
         """
         around, before = self._surroundings, self.leader
         self.state = state
+        self._watch()
         if before is not None and before.state.leader_epoch == state.leader_epoch:
             before.apply(state, around.now_ms())
         else:
@@ -136,6 +147,7 @@ class Partition:
             )
             _log.info("%s: led here, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
         self._followers_changed.set()
+        around.changed(self._name)
         self.advance()
 
     def _epoch_start(self, leader_epoch: int) -> int:
@@ -191,8 +203,11 @@ class Partition:
 
     # --- as leader ------------------------------------------------------------------------------------------
 
-    def fetched(self, fetch: ReplicaFetch) -> None:
+    def fetched(self, fetch: ReplicaFetch) -> Follower | None:
         """A follower has everything below its fetch offset: that moves the high watermark, and the ISR grows.
+
+        Returns:
+            Who rests until something happens here; None: the next fetch counts, too.
 
         Raises:
             NotLeaderOrFollowerError: this broker does not lead; or the node is no replica, and the fetch
@@ -211,6 +226,21 @@ class Partition:
         if isr is not None:
             self._propose(leader, isr)
         self.advance()
+        rests = self.leader is leader and leader.may_rest(fetch.replica_id, self.log.log_end_offset)
+        return follower if rests else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a look at the ISR has nothing to find before something happens."""
+        if self.leader is None:
+            return self.state.leader != self._surroundings.node_id
+        end = self.log.log_end_offset
+        return self.log.high_watermark >= end and self.leader.is_settled(end)
+
+    def _watch(self) -> None:
+        if not self.is_watched:
+            self.is_watched = True
+            self._surroundings.watch(self)
 
     def look_at_isr(self) -> None:
         """Proposes an ISR without those who have fallen behind, and again what was not answered.
@@ -252,6 +282,7 @@ class Partition:
         leader, log = self.leader, self.log
         if leader is None:
             return
+        self._watch()
         now_ms = self._surroundings.now_ms()
         if log.advance_high_watermark(leader.high_watermark(log.high_watermark, log.log_end_offset, now_ms)):
             while self._waiting and self._waiting[0].offset <= log.high_watermark:

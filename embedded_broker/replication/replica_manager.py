@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.state import ClusterState, PartitionState
     from splashdam.embedded_broker.replica_fetches import ReplicaFetch
     from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
+    from splashdam.embedded_broker.replication.leader_state import Follower
     from splashdam.embedded_broker.settings import BrokerSettings
     from splashdam.embedded_broker.storage.log import Log
     from splashdam.model.values import TopicPartition
@@ -73,6 +74,7 @@ class ReplicaManager:
         start_soon: Callable[[Callable[[], Awaitable[object]]], object],
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
+        self._watched: dict[Partition, None] = {}
         self._broker = broker
         self._controller = controller
         self._connect = connect
@@ -142,8 +144,17 @@ class ReplicaManager:
         """A stream to another broker; raises KafkaConnectionError."""
         return await self._connect(node_id)
 
+    def changed(self, topic_partition: TopicPartition) -> None:
+        """Fetches look at it again."""
+        self._broker.parking.changed(topic_partition)
+
+    def watch(self, partition: Partition) -> None:
+        """Looks at the ISR of a partition until it is settled."""
+        self._watched[partition] = None
+
     def truncated(self, log: Log) -> None:
         """Keeps what a shorter log promises; raises KafkaStorageError."""
+        self.changed(log.topic_partition)
         self._broker.logs.checkpoints.truncated(log.topic_partition, self._broker.logs.logs)
 
     # --- what the controller says ---------------------------------------------------------------------------
@@ -236,8 +247,8 @@ class ReplicaManager:
 
     # --- as leader ------------------------------------------------------------------------------------------
 
-    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> None:
-        """A follower has everything below its fetch offset.
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Follower | None:
+        """A follower has everything below its fetch offset; returns it if it may rest there.
 
         Raises:
             NotLeaderOrFollowerError: this broker does not lead; the follower is no replica, or is one that
@@ -254,7 +265,7 @@ class ReplicaManager:
             raise NotLeaderOrFollowerError(
                 f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, now is {known.epoch}"
             )
-        partition.fetched(fetch)
+        return partition.fetched(fetch)
 
     def _watch(self) -> None:
         if not self._is_watching:
@@ -272,7 +283,18 @@ class ReplicaManager:
             self.look_at_isrs()
 
     def look_at_isrs(self) -> None:
-        """One look at all partitions that are led here."""
-        for topic_partition, partition in list(self.partitions.items()):
-            with logged(f"node {self.node_id}: leading {topic_partition}"):
-                partition.look_at_isr()
+        """One look at the partitions that something has happened to and that are not settled since."""
+        for partition in list(self._watched):
+            topic_partition = partition.log.topic_partition
+            if self.partitions.get(topic_partition) is partition:
+                with logged(f"node {self.node_id}: leading {topic_partition}"):
+                    partition.look_at_isr()
+                if not partition.is_settled:
+                    continue
+            del self._watched[partition]
+            partition.is_watched = False
+
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """A log begins later: its leader, or its followers, are to hear of that."""
+        for fetcher in self._fetchers.values():
+            fetcher.tell(topic_partition)

@@ -13,6 +13,7 @@ import attrs
 
 from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError
+from splashdam.model.quoting import quoted
 
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
@@ -126,5 +127,5 @@ def check_principal(principal: str) -> None:
     kind, colon, name = principal.partition(":")
     if not (kind and colon and name):
         raise InvalidRequestError(
-            f"expected a string in format principalType:principalName but got {principal!r}"
+            f"expected a string in format principalType:principalName but got {quoted(principal)}"
         )

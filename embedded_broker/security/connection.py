@@ -13,6 +13,7 @@ from splashdam.embedded_broker.registry import Address, Client, CloseConnectionE
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.wire.fields import Part
 from splashdam.wire.framing import framed
 from splashdam.wire.header import api_key_of, decode_request_header, encode_response
@@ -62,7 +63,7 @@ class SessionConnection(ClientConnection):
         if session.failure:
             await self._refuse(session.failure)
         if session.is_known and not was_known:
-            _log.debug("%s is User:%s", self._peer, session.user)
+            _log.debug("%s is user %s", self._peer, quoted(session.user))
             self._stranger.known()
             self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
             assert self._receiver is not None  # the frame came through it

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.embedded_broker.server import ClientConnection
 from splashdam.model.errors import KafkaError
+from splashdam.model.quoting import quoted
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.mechanisms import MECHANISMS
 from splashdam.net.tls import TlsStream, accept_tls
@@ -94,7 +95,7 @@ class Gate:
         stranger: Stranger,
     ) -> ClientConnection:
         if isinstance(stream, TlsStream) and stream.peer_subject:
-            _log.debug("%s is %s", peer, stream.peer_subject)
+            _log.debug("%s is %s", peer, quoted(stream.peer_subject))
             client.requester = client.requester._replace(principal=f"User:{stream.peer_subject}")
         if not self._offered:
             stranger.known()

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.registry import CloseConnectionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.options import MAX_LONG
+from splashdam.model.quoting import quoted
 from splashdam.net.clock import Clock
 from splashdam.net.sasl.mechanisms import MECHANISMS, Authenticated, Authority, Refusal, ServerSide
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
@@ -52,9 +53,6 @@ TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.RENEWING, SessionEvent.PROVE): SessionState.KNOWN,
     (SessionState.RENEWING, SessionEvent.FAIL): SessionState.REFUSED,
 }
-
-_SHOWN = 40
-"""Characters of a mechanism's name that a stranger gets into the log."""
 
 _HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
 _LEGAL: dict[SessionState, frozenset[int]] = {
@@ -129,7 +127,9 @@ class SaslSession:
         """
         if self._state is SessionState.KNOWN:
             if self._clock.now_ms() >= self._ends_at_ms and api_key != _HANDSHAKE:
-                raise CloseConnectionError(f"the session of {self.user} has expired, and was not renewed")
+                raise CloseConnectionError(
+                    f"the session of {quoted(self.user)} has expired, and was not renewed"
+                )
         elif api_key not in _LEGAL.get(self._state, ()):
             raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
 
@@ -140,7 +140,7 @@ class SaslSession:
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         is_other = self.user is not None and mechanism != self._mechanism
         if mechanism not in self._mechanisms or is_other:
-            named = f"{mechanism[:_SHOWN]!r}{'…' * (len(mechanism) > _SHOWN)}"  # strangers write no logs
+            named = quoted(mechanism)
             self._fail(f"SASL mechanism {named} is not offered" + (" to renew the session" * is_other))
             return SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
@@ -189,7 +189,7 @@ class SaslSession:
         if self.user not in (None, outcome.name):
             raise Refusal(
                 f"Authentication failed: Cannot change principals during re-authentication from"
-                f" User:{self.user}: User:{outcome.name}"
+                f" {quoted(f'User:{self.user}')}: {quoted(f'User:{outcome.name}')}"
             )
         self._advance(SessionEvent.PROVE)
         self.user = outcome.name

@@ -72,7 +72,7 @@ class UserStore:
         mechanisms: Sequence[str] = tuple(HASHES),
         iterations: int = MIN_ITERATIONS,
     ) -> None:
-        """Adds a user, or gives one that exists a new password.
+        """Adds a user, or gives one that exists a new password, for these mechanisms; others keep theirs.
 
         Args:
             name: of the user.
@@ -94,7 +94,8 @@ class UserStore:
             raise IllegalArgumentError(f"iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
         made = {each: make_credential(each, password, iterations) for each in mechanisms}
         with self._changing():
-            self._write({**self._read(), name: made})
+            users = self._read()
+            self._write({**users, name: {**users.get(name, {}), **made}})
 
     def change(self, changes: Mapping[str, Mapping[str, ScramCredential | None]]) -> None:
         """Sets credentials by user and mechanism, and takes away those that are None; all of them or none.

@@ -1,13 +1,13 @@
 """What a leader demands of a batch before it is written, in Kafka's order (LogValidator, UnifiedLog).
 
-Headers alone are looked at; records are scanned only where a rule is about each of them (keys on compacted
-topics, limits on timestamps), and decoded only to name those at fault.
+First what the header and the checksum tell, then the records: each batch of a producer is walked through once
+(``record.validation``), and records are named only where some break a rule of their topic. What a follower
+copies, and what the broker itself writes, is not checked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import NoReturn
 
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -20,25 +20,30 @@ from splashdam.model.broker_errors import (
     UnsupportedCompressionTypeError,
 )
 from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.options import MAX_LONG
 from splashdam.model.values import Buffer
 from splashdam.record.batch import (
     CODEC_MASK,
+    HEADER,
     HEADER_BYTES,
+    INT64,
     LENGTH_END,
     MAGIC,
     MAGIC_AT,
+    MAX_TIMESTAMP_AT,
     BatchHeader,
     crc_ok,
     parse_header,
+    stamp_crc,
 )
-from splashdam.record.compression import Codec
-from splashdam.record.reader import RecordScan, iter_records, scan_batch
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, OverLimitError
+from splashdam.record.kernel import faulty_records
+from splashdam.record.validation import ValidRecords, validate_records
 
 MAX_RECORDS = 500_000
 """In one batch: a few compressed bytes may stand for millions, and some topics have each one looked at."""
 
 _LAST_CODEC = int(Codec.ZSTD)
-_MIN_RECORD_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers
 _MAX_NAMED_RECORDS = 10_000  # a small batch can hold millions, and each is named with a text of its own
 
 
@@ -62,35 +67,112 @@ class InvalidTimestampsError(RecordErrors, InvalidTimestampError):
     """Some timestamps of the batch are not acceptable."""
 
 
-def check_batch(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeader:
-    """Checks one batch as a producer sent it, and returns its header.
+def check_batch(
+    batch: Buffer, settings: LogSettings, now_ms: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> tuple[Buffer, BatchHeader]:
+    """Checks one batch as a producer sent it.
+
+    Args:
+        batch: as it came.
+        settings: of its topic.
+        now_ms: wall clock, milliseconds since the epoch.
+        max_bytes: what its records may unpack to.
+
+    Returns:
+        The batch as it may be written, with its header. It is the one that came, unless the header told
+        another maximum timestamp than the records: that is put right in a copy, as Kafka does. A batch whose
+        codec cannot be unpacked here is taken on trust, unless the topic has rules for its records.
+
+    Raises:
+        BrokerResponseError: what ``check_header`` and ``check_records`` refuse.
+        UnsupportedCompressionTypeError: a library is missing that the topic's rules need.
+        OverLimitError: the records unpack to more than ``max_bytes``, and that is below the usual limit.
+    """
+    header = check_header(batch, settings)
+    try:
+        valid = check_records(batch, header, settings, now_ms, max_bytes=max_bytes)
+    except UnsupportedCodecError as error:
+        if settings.looks_at_records:
+            raise UnsupportedCompressionTypeError(str(error)) from error
+        return batch, header
+    if header.max_timestamp == valid.max_timestamp_ms or settings.uses_log_append_time:
+        return batch, header
+    return _with_max_timestamp(batch, header, valid.max_timestamp_ms)
+
+
+def check_header(batch: Buffer, settings: LogSettings) -> BatchHeader:
+    """Checks what can be told of a batch without a look at its records, and returns its header.
 
     Raises:
         InvalidRecordError: it is not exactly one batch of format 2 as a client may write it.
         CorruptMessageError: it is not whole, or its checksum is wrong.
         MessageTooLargeError: it is larger than ``max.message.bytes``.
         RecordListTooLargeError: it is larger than a segment.
-        InvalidTimestampError: a timestamp is outside the topic's limits.
+        InvalidTimestampError: it says that the broker has stamped it.
         UnsupportedCompressionTypeError: the codec does not exist.
     """
     if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] != MAGIC:
         raise InvalidRecordError(f"message format {batch[MAGIC_AT]} is not accepted, only {MAGIC}")
-    header = parse_header(batch)
-    size = LENGTH_END + header.batch_length
+    try:
+        header = parse_header(batch)
+    except CorruptMessageError as error:
+        raise _refusal(batch, error) from None
+    # Taken apart once: this is asked of every batch, and an attribute costs more than a comparison.
+    base_offset, length, _, _, _, attributes, _, _, _, producer_id, _, sequence, count = header
+    size = LENGTH_END + length
     if size != len(batch):
         _refuse_size(size, len(batch))
-    if header.base_offset != 0:
-        raise InvalidRecordError(f"the base offset of a new batch is 0, not {header.base_offset}")
+    if base_offset != 0:
+        raise InvalidRecordError(f"the base offset of a new batch is 0, not {base_offset}")
     if size > settings.max_message_bytes:  # the checksum of such a batch is not worth its price
         check_size(size, settings)
     if not crc_ok(batch, 0, header):
         raise CorruptMessageError("the checksum of the batch does not fit its bytes")
-    _check_header(header, size)
-    if settings.looks_at_records:
-        _check_records(batch, settings, now_ms)
+    if count > MAX_RECORDS:
+        raise InvalidRecordError(f"{count} records are too many for one batch; {MAX_RECORDS} are accepted")
+    if not 0 <= attributes <= _LAST_CODEC or producer_id >= 0 > sequence:
+        _check_attributes(header)
     if size > settings.segment_bytes:
         check_size(size, settings)
     return header
+
+
+def check_records(
+    batch: Buffer,
+    header: BatchHeader,
+    settings: LogSettings,
+    now_ms: int,
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    any_offsets: bool = False,
+) -> ValidRecords:
+    """Checks the records of a batch. It may run beside the loop.
+
+    Args:
+        batch: as it came.
+        header: what ``check_header`` returned.
+        settings: of its topic.
+        now_ms: wall clock, milliseconds since the epoch.
+        max_bytes: what the records may unpack to.
+        any_offsets: the records are about to be numbered anew.
+
+    Raises:
+        InvalidRecordError: the records are not what the header says, do not unpack, or lack a key that the
+            topic demands. The last of these is an InvalidRecordsError.
+        InvalidTimestampsError: a timestamp is outside the topic's limits.
+        MessageTooLargeError: the records unpack to more than any batch may.
+        OverLimitError: they unpack to more than ``max_bytes``, and that is below the usual limit.
+        UnsupportedCodecError: the codec's library is not installed.
+    """
+    try:
+        valid = validate_records(batch, header, max_bytes=max_bytes, any_offsets=any_offsets)
+    except OverLimitError as error:
+        if max_bytes < MAX_DECOMPRESSED_BYTES:
+            raise
+        raise MessageTooLargeError(error.message) from None  # a producer splits it
+    if settings.looks_at_records:
+        _check_rules(valid, header, settings, now_ms)
+    return valid
 
 
 def check_size(size: int, settings: LogSettings) -> None:
@@ -116,35 +198,20 @@ def _refuse_size(size: int, found: int) -> NoReturn:
     raise InvalidRecordError(f"{found - size} bytes follow the batch; one batch is accepted at a time")
 
 
-def _check_header(header: BatchHeader, size: int) -> None:
-    # Taken apart once: this is asked of every batch, and an attribute costs more than a comparison.
-    _, _, _, _, _, attributes, last_delta, _, _, producer_id, _, sequence, count = header
-    if not (count == last_delta + 1 <= MAX_RECORDS and count * _MIN_RECORD_BYTES <= size - HEADER_BYTES):
-        _check_count(header)
-    if not 0 <= attributes <= _LAST_CODEC or producer_id >= 0 > sequence:
-        _check_attributes(header)
-
-
-def _check_count(header: BatchHeader) -> None:
-    if header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"the batch has {header.record_count} records, but its last offset delta is "
-            f"{header.last_offset_delta}"
-        )
-    if header.record_count > MAX_RECORDS:
-        raise InvalidRecordError(
-            f"{header.record_count} records are too many for one batch; {MAX_RECORDS} are accepted"
-        )
-    room = header.size_bytes - HEADER_BYTES
-    if not header.attributes & CODEC_MASK and header.record_count * _MIN_RECORD_BYTES > room:
-        raise InvalidRecordError(f"{header.record_count} records do not fit into {room} bytes")
+def _refusal(batch: Buffer, error: CorruptMessageError) -> BrokerResponseError:
+    """Of a batch whose header cannot be: with a right checksum the client meant it so."""
+    if len(batch) >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(batch))
+        if header.size_bytes == len(batch) and crc_ok(batch, 0, header):
+            return InvalidRecordError(error.message)
+    return error
 
 
 def _check_attributes(header: BatchHeader) -> None:
     """Of a batch whose attributes are more than a codec's number, or that lacks a sequence number."""
     if header.is_control:
         raise InvalidRecordError("clients may not write control batches")
-    if header.producer_id >= 0 and header.base_sequence < 0:
+    if header.producer_id >= 0 > header.base_sequence:
         raise InvalidRecordError(f"producer {header.producer_id} sent a batch without a sequence number")
     if header.is_transactional and header.producer_id < 0:
         raise InvalidRecordError("a transactional batch needs a producer id")
@@ -154,45 +221,45 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
 
 
-def _check_records(batch: Buffer, settings: LogSettings, now_ms: int) -> None:
-    try:
-        scan = scan_batch(batch)
-    except UnsupportedCodecError as error:
-        raise UnsupportedCompressionTypeError(str(error)) from error
-    if settings.is_compacted and scan.null_keys:
-        raise InvalidRecordsError("a compacted topic accepts no record without a key", _keyless(batch))
-    if settings.limits_timestamps and not _all_timely(scan, settings, now_ms):
-        untimely = _untimely(batch, settings, now_ms)
-        if untimely:
-            raise InvalidTimestampsError(
-                "a timestamp is further from the broker's clock than the topic allows", untimely
-            )
-
-
-def _keyless(batch: Buffer) -> dict[int, str]:
-    keyless = (index for index, record in enumerate(iter_records(batch)) if record.key is None)
-    return dict.fromkeys(islice(keyless, _MAX_NAMED_RECORDS), "has no key")
-
-
-def _untimely(batch: Buffer, settings: LogSettings, now_ms: int) -> dict[int, str]:
-    untimely = (
-        (index, f"timestamp {record.timestamp_ms} is outside the topic's limits")
-        for index, record in enumerate(iter_records(batch))
-        if not _is_timely(record.timestamp_ms, settings, now_ms)
+def _check_rules(valid: ValidRecords, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
+    """What a topic demands of each record: a key, a timestamp within its limits."""
+    records, scan, _ = valid
+    earliest_ms, latest_ms = -MAX_LONG - 1, MAX_LONG
+    if settings.limits_timestamps:
+        earliest_ms = max(earliest_ms, now_ms - settings.message_timestamp_before_max_ms)
+        latest_ms = min(latest_ms, now_ms + settings.message_timestamp_after_max_ms)
+    needs_key = settings.is_compacted
+    is_timely = earliest_ms <= scan.min_timestamp_ms and scan.max_timestamp_ms <= latest_ms
+    if is_timely and not (needs_key and scan.null_keys):
+        return
+    faulty = faulty_records(
+        records,
+        header.record_count,
+        header.base_timestamp,
+        needs_key=needs_key,
+        earliest_ms=earliest_ms,
+        latest_ms=latest_ms,
+        most=_MAX_NAMED_RECORDS,
     )
-    return dict(islice(untimely, _MAX_NAMED_RECORDS))
+    if not faulty:  # what seemed too early has no timestamp
+        return
+    texts = {
+        index: "has no key, which a compacted topic demands"
+        if timestamp_ms is None
+        else f"timestamp {timestamp_ms} is not within {earliest_ms} and {latest_ms}"
+        for index, timestamp_ms in faulty
+    }
+    first = f"record {faulty[0][0]}: {texts[faulty[0][0]]}"
+    more = f"; {len(texts)} records are refused" if len(texts) > 1 else ""
+    kind = InvalidRecordsError if all(each is None for _, each in faulty) else InvalidTimestampsError
+    raise kind(first + more, texts)
 
 
-def _all_timely(scan: RecordScan, settings: LogSettings, now_ms: int) -> bool:
-    """Whether smallest and largest timestamp say so; a negative one is no timestamp, and says nothing."""
-    return scan.min_timestamp_ms >= 0 and all(
-        _is_timely(timestamp_ms, settings, now_ms)
-        for timestamp_ms in (scan.min_timestamp_ms, scan.max_timestamp_ms)
-    )
-
-
-def _is_timely(timestamp_ms: int, settings: LogSettings, now_ms: int) -> bool:
-    if timestamp_ms < 0:
-        return True
-    age_ms = now_ms - timestamp_ms
-    return -settings.message_timestamp_after_max_ms <= age_ms <= settings.message_timestamp_before_max_ms
+def _with_max_timestamp(
+    batch: Buffer, header: BatchHeader, max_timestamp_ms: int
+) -> tuple[Buffer, BatchHeader]:
+    """A copy that says so; retention and look-ups by time believe the header."""
+    changed = bytearray(batch)
+    INT64.pack_into(changed, MAX_TIMESTAMP_AT, max_timestamp_ms)
+    stamp_crc(changed, 0, len(changed))
+    return changed, parse_header(changed)

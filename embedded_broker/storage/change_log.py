@@ -89,7 +89,7 @@ class ChangeLog:
                     self._file.truncate(0)
                 self._file.append([_line({"generation": self._generation})])
             end = self._file.end
-            self._file.append(lines)
+            self._file.append((b"".join(lines),))  # of pieces the system takes a thousand at most
             try:
                 self._file.sync_now()
                 if is_new:

@@ -60,7 +60,7 @@ class OffsetCheckpoint:
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
-        self._written: bytes | None = None
+        self._written: dict[TopicPartition, int] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets; empty where the file is missing or damaged (each use has a safe fallback for that)."""
@@ -90,10 +90,11 @@ class OffsetCheckpoint:
         Raises:
             KafkaStorageError: it could not be written; the old one stands.
         """
-        data = encode_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
-        if data != self._written:
-            self._files.write_atomic(self._path, data)
-            self._written = data
+        if offsets == self._written:  # so it is every few seconds in a broker that nobody uses
+            return
+        lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        self._files.write_atomic(self._path, encode_lines(lines))
+        self._written = dict(offsets)
 
 
 def parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:

@@ -11,6 +11,7 @@ import fcntl
 import os
 from contextlib import suppress
 
+from splashdam.embedded_broker.storage.log_file import storage_error
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.guard import Guard
@@ -54,9 +55,10 @@ def _lock(real_path: str, path: str) -> DirectoryLock:
             f"{path} is in use by another broker of this process (pid {os.getpid()}); close that one first"
         )
     try:
-        descriptor = os.open(os.path.join(real_path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(os.path.join(real_path, LOCK_NAME), flags, 0o644)
     except OSError as error:
-        raise KafkaStorageError(f"could not open the lock of {path}: {error.strerror}") from error
+        raise storage_error("open", f"{path}/{LOCK_NAME}", error) from error
     try:
         _take(descriptor, path)
         return DirectoryLock(real_path, descriptor)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.storage.log_file import linked
 from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME, read_topic_id
 from splashdam.embedded_broker.storage.segment import LOG
 from splashdam.embedded_broker.storage.topic_names import (
@@ -54,27 +55,32 @@ def find_partitions(
             if not any(each.startswith(f"{path}/") for each in roots):
                 _logger.warning("%s is no partition of a topic; it is left alone", path)
             continue
+        refuse_link(files, path)
         found[topic_partition] = path
     return found
 
 
-def topic_ids(files: Files, partitions: Mapping[TopicPartition, str]) -> dict[str, bytes]:
-    """The id of each topic as its partitions have it; topics without any are left out.
+def topic_ids(
+    files: Files, partitions: Mapping[TopicPartition, str]
+) -> tuple[dict[str, bytes], set[TopicPartition]]:
+    """The id of each topic as its partitions have it, topics without any left out; and who says none.
 
     Raises:
         KafkaStorageError: partitions of one topic have different ids.
     """
     ids: dict[str, bytes] = {}
+    without_id: set[TopicPartition] = set()
     for topic_partition, directory in sorted(partitions.items()):
         topic_id = read_topic_id(files, directory)
         if topic_id is None:
+            without_id.add(topic_partition)
             continue
         if ids.setdefault(topic_partition.topic, topic_id) != topic_id:
             raise KafkaStorageError(
                 f"{directory} belongs to another topic {topic_partition.topic!r} than its neighbours: "
                 f"their {FILE_NAME} files differ"
             )
-    return ids
+    return ids, without_id
 
 
 def remove_deleted(files: Files, root: str) -> None:
@@ -92,8 +98,19 @@ def refuse_taken_directories(files: Files, root: str, partitions: Collection[Top
     """
     for topic_partition in partitions:
         path = f"{root}/{topic_partition}"
+        refuse_link(files, path)
         if files.list_directory(path):
             raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
+
+
+def refuse_link(files: Files, path: str) -> None:
+    """Keeps the broker out of a directory that lies elsewhere.
+
+    Raises:
+        KafkaStorageError: it is a symbolic link.
+    """
+    if files.is_link(path):
+        raise linked(path)
 
 
 def _is_known(topic_partition: TopicPartition, topics: Mapping[str, Topic]) -> bool:

@@ -1,7 +1,9 @@
 """The seam to the file system: what the log needs of files, and the disk's side of it.
 
-There is no mmap anywhere: on a full disk a write through a map is a SIGBUS, not an error. A slice on disk
-owns a descriptor, so that the file can be deleted while the slice is still on its way to a socket.
+No file is opened through a symbolic link: whoever may put a name into a data directory could have the broker
+write anywhere. The directory itself may be one. There is no mmap anywhere: on a full disk a write through a
+map is a SIGBUS, not an error. A slice on disk owns a descriptor, so that the file can be deleted while the
+slice is still on its way to a socket.
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ class Files(Protocol):
 
     def modified_ms(self, path: str) -> int | None:
         """When the file was last written, in milliseconds since the epoch, or None where there is none."""
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Whether a path is a symbolic link, be it to a file, a directory or nothing."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
@@ -184,14 +190,14 @@ class DiskFiles:
     _LOG_FILE = DiskLogFile
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         with storage_errors("open", path):
             return self._LOG_FILE(os.open(path, flags, 0o644), path)
 
     def read_bytes(self, path: str) -> bytes | None:
         with storage_errors("read", path):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 return None
             try:
@@ -207,10 +213,13 @@ class DiskFiles:
         found = _stat(path)
         return None if found is None else found.st_mtime_ns // 1_000_000
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
-        with storage_errors("write", path):
-            with open(temporary, "wb", opener=_open_private if private else None) as file:
+        with storage_errors("write", temporary):
+            with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
                 file.write(data)
                 if sync:
                     file.flush()
@@ -243,7 +252,8 @@ class DiskFiles:
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         with storage_errors("set the time of", path):
-            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+            times_ns = (modified_ms * 1_000_000, modified_ms * 1_000_000)
+            os.utime(path, ns=times_ns, follow_symlinks=False)
 
     async def run(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work)
@@ -270,6 +280,10 @@ class DiskFiles:
 
     def lock(self, path: str) -> DirectoryLock:
         return lock_directory(path)
+
+
+def _open_unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _open_private(path: str, flags: int) -> int:

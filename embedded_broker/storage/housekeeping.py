@@ -149,7 +149,7 @@ def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -
 
 def _for_each_log(
     what: str,
-    act: Callable[[Log, Now], Awaitable[object]],
+    act: Callable[[LogManager, Log, Now], Awaitable[object]],
     among: Callable[[LogManager, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
 ) -> Callable[[LogManager, Now], Awaitable[None]]:
     """One log after the other; one that fails keeps no other from its turn."""
@@ -157,12 +157,12 @@ def _for_each_log(
     async def run(manager: LogManager, now: Now) -> None:
         for log in list(among(manager, now)):
             with logged(f"{what} of {log.topic_partition}"):
-                await act(log, now)
+                await act(manager, log, now)
 
     return run
 
 
-async def _flush(log: Log, now: Now) -> None:
+async def _flush(_manager: LogManager, log: Log, now: Now) -> None:
     await log.sync(now.wall_ms)
 
 
@@ -178,12 +178,17 @@ def _with_work(manager: LogManager, _now: Now) -> Iterable[Log]:
     return manager.logs_with_work
 
 
-async def _delete_old_segments(log: Log, now: Now) -> None:
-    log.delete_old_segments(wall_ms=now.wall_ms, now_ms=now.now_ms)
+async def _delete_old_segments(manager: LogManager, log: Log, now: Now) -> None:
+    before = log.log_start_offset
+    try:
+        log.delete_old_segments(wall_ms=now.wall_ms, now_ms=now.now_ms)
+    finally:
+        if log.log_start_offset != before:
+            manager.on_log_start(log.topic_partition)
     await trio.lowlevel.checkpoint()  # a broker of thousands of partitions has clients, too
 
 
-async def _unlink_deleted(log: Log, now: Now) -> None:
+async def _unlink_deleted(_manager: LogManager, log: Log, now: Now) -> None:
     log.unlink_deleted(now.now_ms)
 
 

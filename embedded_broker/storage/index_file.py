@@ -71,8 +71,10 @@ class IndexFile:
         if entry_count:
             self.settle()
         self._kept_back = self._surplus = b""
-        if self._file is None and self._size_bytes == entry_count * self._entry_bytes:
-            return
+        if self._file is None:
+            size_bytes = self._size_bytes if entry_count else self.size_bytes
+            if size_bytes == entry_count * self._entry_bytes:
+                return
         file = self._open()
         if file.end != entry_count * self._entry_bytes:
             file.truncate(entry_count * self._entry_bytes)
@@ -108,6 +110,15 @@ class IndexFile:
             self._open().append((self._kept_back,))
             self._kept_back = b""
         return None if self._file is None or self._file.is_synced else self._file
+
+    def mark_unsynced(self) -> None:
+        """Says of what the file holds that it may not be on stable storage.
+
+        Raises:
+            KafkaStorageError: the file cannot be opened.
+        """
+        if self.size_bytes:
+            self._open().mark_unsynced()
 
     def discard(self) -> None:
         """Gives the file back for good: what is not on stable storage need never be."""

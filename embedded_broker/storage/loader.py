@@ -184,8 +184,14 @@ class LogLoader:
         cut = segment.recover(on_batch, before_cut)
         if cut:
             _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
-        for file in segment.unsynced_files():
-            file.sync_now()
+        if segment is self._segments[-1]:
+            # Thousands of logs would wait for thousands of turns of the disk here. Nothing counts as flushed
+            # before the log's first flush, which syncs this too.
+            segment.doubt()
+        else:
+            segment.finish()
+            for file in segment.unsynced_files():
+                file.sync_now()
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:

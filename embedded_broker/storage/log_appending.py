@@ -88,17 +88,24 @@ class AppendableLog(FlushableLog):
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
 
     def append_as_leader(
-        self, batch: Buffer, *, now_ms: int, leader_epoch: int | None = None
+        self,
+        batch: Buffer,
+        *,
+        now_ms: int,
+        leader_epoch: int | None = None,
+        header: BatchHeader | None = None,
     ) -> AppendResult:
         """Appends one batch as a producer sent it: all of it, or on any error nothing.
 
         What is changed of it (base offset, leader epoch) is changed on the way to the disk; ``batch`` itself
-        is neither written to nor copied, unless the topic uses LogAppendTime, which changes its checksum.
+        is neither written to nor copied, unless its checksum changes: with LogAppendTime, and where its
+        header tells a wrong maximum timestamp.
 
         Args:
             batch: exactly one batch of format 2.
             now_ms: wall clock, milliseconds since the epoch.
             leader_epoch: the leader's; by default the newest epoch of this log.
+            header: what ``check_batch`` returned with the batch: it is not checked again.
 
         Raises:
             BrokerResponseError: what ``check_batch`` refuses, ``ProducerStates.check`` refuses, or
@@ -107,7 +114,8 @@ class AppendableLog(FlushableLog):
         """
         if self.state is not LogState.OPEN:
             self._refuse("append")
-        header = check_batch(batch, self.settings, now_ms)
+        if header is None:
+            batch, header = check_batch(batch, self.settings, now_ms)
         if header.producer_id >= 0:
             if self._refused:
                 self._check_nothing_refused_before(header, now_ms)

@@ -26,9 +26,19 @@ _REMEDIES = {
 
 def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     """The one form in which failures of the file system are told."""
+    if error.errno == errno.ELOOP:
+        return linked(path)
     remedy = _REMEDIES.get(error.errno or 0)
     text = f"could not {action} {path}: {error.strerror or error}"
     return KafkaStorageError(f"{text}; {remedy}" if remedy else text)
+
+
+def linked(path: str) -> KafkaStorageError:
+    """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
+    return KafkaStorageError(
+        f"{path} is a symbolic link, and none is followed inside a data directory; move what it points to "
+        "there, or name another directory in log.dirs"
+    )
 
 
 def unusable_file(path: str, reason: str) -> KafkaStorageError:

@@ -17,7 +17,7 @@ import trio
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
-from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
+from splashdam.embedded_broker.storage.directory_scan import refuse_link, refuse_taken_directories
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.housekeeping import Housekeeping
 from splashdam.embedded_broker.storage.log import Log
@@ -34,6 +34,7 @@ from splashdam.embedded_broker.storage.topic_directories import put_aside, remov
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
@@ -64,6 +65,7 @@ class LogManager:
         settings_for: makes a log's settings of its topic's options.
         cleaner: compacts the logs of topics that want it.
         files: the file system.
+        on_log_start: is told of logs that begin later now, since old segments went.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
+        self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
         self.files = self.directories.files
         self.cleaner = LogCleaner(self.files, settings, self.checkpoints.cleaner_offsets)
@@ -197,7 +200,7 @@ class LogManager:
             KafkaStorageError: the disk refuses; the next start finishes what was begun.
         """
         if name not in self.topics:
-            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
         self.offline.forget(self.topics[name])
         self.registry.begin_deletion(name)
         self.abandon_logs(each for each in self.logs if each.topic == name)
@@ -224,6 +227,7 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
     ) -> None:
         path = f"{directory.root}/{topic_partition}"
+        refuse_link(self.files, path)
         self.files.make_directory(path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
         write_topic_id(self.files, path, topic_id, sync=False)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.embedded_broker.storage.directory_scan import refuse_link
 from splashdam.embedded_broker.storage.housekeeping import Now, logged
 from splashdam.embedded_broker.storage.loader import LogLoader
 from splashdam.embedded_broker.storage.log import Log
@@ -105,6 +106,7 @@ class LogMoves:
 
     def _resume(self, log: Log, directory: LogDirectory, path: str, now_ms: int) -> None:
         where = log.topic_partition
+        refuse_link(self._manager.files, path)
         if where in self.futures or self._manager.directories.of(log) is directory:
             put_aside(self._manager.files, path, where)
         else:

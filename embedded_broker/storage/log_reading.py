@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.embedded_broker.storage.files import BytesSlice, FileSlice
@@ -12,12 +12,18 @@ from splashdam.embedded_broker.storage.loader import LoadedLog
 from splashdam.embedded_broker.storage.scan import iter_headers
 from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset, find_timestamp
+from splashdam.embedded_broker.storage.timestamp_lookup import (
+    FoundRecord,
+    Search,
+    TimestampOffset,
+    find_timestamp,
+)
 from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """What ``offset_for_timestamp`` takes for a timestamp and answers without comparing any."""
@@ -239,6 +245,17 @@ class ReadableLog:
         return segment.size_bytes if head is None else head.position
 
     def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int | None = None) -> TimestampOffset:
+        """What ``search_timestamp`` finds, in one go, however long that takes."""
+        search = self.search_timestamp(timestamp_ms, up_to=up_to)
+        found: FoundRecord | None = None
+        try:
+            while True:
+                due = search.send(found)
+                found = None if due is None else due.do(MAX_DECOMPRESSED_BYTES)
+        except StopIteration as done:
+            return cast("TimestampOffset", done.value)
+
+    def search_timestamp(self, timestamp_ms: int, *, up_to: int | None = None) -> Search[TimestampOffset]:
         """The first offset, in offset order, of a record at least as late as ``timestamp_ms``.
 
         -1 (``LATEST``) gives ``up_to``, -2 (``EARLIEST``) the start of the log, -3 (``MAX_TIMESTAMP``) the
@@ -246,7 +263,7 @@ class ReadableLog:
         is not below ``up_to``, by default the high watermark.
 
         Raises:
-            KafkaStorageError: the log cannot be read.
+            KafkaStorageError: the log cannot be read, or was closed meanwhile.
         """
         if self.state is LogState.CLOSED:
             self._refuse("read")
@@ -257,7 +274,9 @@ class ReadableLog:
             start = self.log_start_offset
             return TimestampOffset(start, NO_TIMESTAMP, self._epochs.epoch_of(start))
         wanted = None if timestamp_ms == MAX_TIMESTAMP else timestamp_ms
-        found = find_timestamp(self._segments, wanted, self.log_start_offset, up_to)
+        found = yield from find_timestamp(
+            self._segments, wanted, self.log_start_offset, up_to, self._check_still_open
+        )
         if found is None:
             return TimestampOffset(-1, NO_TIMESTAMP, -1)
         return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))
@@ -292,6 +311,10 @@ class ReadableLog:
 
     def _is_closed(self) -> bool:
         return self.state is LogState.CLOSED
+
+    def _check_still_open(self) -> None:
+        if self.state is LogState.CLOSED:
+            raise KafkaStorageError(f"the log of {self.topic_partition} was closed meanwhile")
 
     def _refuse(self, call: str) -> None:
         """Raises what fits a call that the state does not allow."""

@@ -65,6 +65,7 @@ class LogSegment:
         self._max_timestamp_offset = base_offset
         self._knows_max_timestamp = self._closed_size == 0
         self._first_timestamp: int | None = None
+        self._is_doubtful = False  # its files may not be on stable storage, be they open or not
 
     def __repr__(self) -> str:
         return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
@@ -108,7 +109,7 @@ class LogSegment:
     @property
     def is_synced(self) -> bool:
         """Whether the log and its indexes are on stable storage."""
-        log_is_synced = self._log is None or self._log.is_synced
+        log_is_synced = not self._is_doubtful and (self._log is None or self._log.is_synced)
         return log_is_synced and all(file.is_synced for file in self._index_files())
 
     def _index_files(self) -> tuple[IndexFile, ...]:
@@ -230,13 +231,6 @@ class LogSegment:
             return False
         return head is not None and self.base_offset <= head.base_offset <= offset
 
-    def heads_from_timestamp(self, timestamp_ms: int, from_offset: int) -> Iterator[Head]:
-        """The batches from ``from_offset`` on with a record as late as ``timestamp_ms`` or later."""
-        start = max(self.time_index.lookup(timestamp_ms), from_offset)
-        for head in self.heads_from(start):
-            if head.max_timestamp >= timestamp_ms and head.last_offset >= from_offset:
-                yield head
-
     def next_offset(self) -> int:
         """The offset behind the last batch, the base offset where there is none.
 
@@ -258,7 +252,8 @@ class LogSegment:
         """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
 
         Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
-        emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be.
+        emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be. A
+        segment that stays closed still lacks its final time entry.
 
         Returns:
             The number of bytes cut off.
@@ -286,8 +281,20 @@ class LogSegment:
         if cut:
             before_cut()
             self.log.truncate(valid_end)
-        self.finish()
         return cut
+
+    def doubt(self) -> None:
+        """Has the next flush sync all files, and lets go of them until then.
+
+        Raises:
+            KafkaStorageError: index entries that were kept back still cannot be written.
+        """
+        for file in self._index_files():
+            file.settle()
+        self._is_doubtful = True
+        for file in self._index_files():
+            file.close()
+        self._close_log()
 
     def cut(self, head: Head) -> None:
         """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
@@ -313,6 +320,11 @@ class LogSegment:
         Raises:
             KafkaStorageError: index entries kept back earlier still cannot be written.
         """
+        if self._is_doubtful:
+            for file in self._index_files():
+                file.mark_unsynced()
+            self.log.mark_unsynced()
+            self._is_doubtful = False
         files = [file.settle() for file in self._index_files()]
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
@@ -333,6 +345,7 @@ class LogSegment:
 
     def discard(self) -> None:
         """As ``release``, for a segment that is on its way out: nothing of it needs a sync any more."""
+        self._is_doubtful = False
         if self._log is not None:
             self._log.discard()
         for file in self._index_files():

@@ -9,6 +9,7 @@ from splashdam.embedded_broker.storage.topic_names import check_topic_name, fold
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import TopicAlreadyExistsError, error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 
 def new_topics(
@@ -33,7 +34,7 @@ def new_topics(
     topics: dict[str, Topic] = {}
     for new in wanted:
         if new.name in known or new.name in topics:
-            raise TopicAlreadyExistsError(f"topic {new.name!r} exists")
+            raise TopicAlreadyExistsError(f"topic {quoted(new.name)} exists")
         colliding = known_by_fold.get(folded(new.name)) or by_fold.get(folded(new.name))
         check_topic_name(new.name, filter(None, [colliding]))
         if new.partitions < 1:

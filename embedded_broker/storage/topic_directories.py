@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from splashdam.embedded_broker.storage.directory_scan import find_partitions, remove_deleted, topic_ids
 from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.partition_metadata import new_uuid, read_topic_id, write_topic_id
+from splashdam.embedded_broker.storage.partition_metadata import new_uuid, write_topic_id
 from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
 from splashdam.embedded_broker.storage.topic_registry import Topic, TopicRegistry
 from splashdam.model.values import TopicPartition
@@ -21,7 +21,7 @@ def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPart
         KafkaStorageError: something could not be read or written.
     """
     adopted: dict[str, Topic] = {}
-    ids = topic_ids(files, found)
+    ids, without_id = topic_ids(files, found)
     for topic_partition, directory in sorted(found.items()):
         name, partition = topic_partition
         known = adopted.get(name) or registry.topics.get(name)
@@ -29,7 +29,7 @@ def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPart
         partitions = {partition, *(known.partitions if known else ())}
         configs = known.configs if known else {}
         adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
-        if name not in ids or read_topic_id(files, directory) is None:
+        if topic_partition in without_id:
             write_topic_id(files, directory, topic_id)
     if any(topic != registry.topics.get(name) for name, topic in adopted.items()):
         registry.put(*adopted.values())

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from splashdam.model.broker_errors import InvalidTopicError
 from splashdam.model.options import MAX_INT
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 MAX_NAME_CHARACTERS = 249
@@ -33,16 +34,18 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
             from an existing name in nothing but ``.`` against ``_`` (metrics cannot tell such topics apart).
     """
     if name in (".", ".."):
-        raise InvalidTopicError(f"a topic cannot be called {name!r}")
+        raise InvalidTopicError(f"a topic cannot be called {quoted(name)}")
     if not 0 < len(name) <= MAX_NAME_CHARACTERS:
         raise InvalidTopicError(
-            f"a topic name has 1 to {MAX_NAME_CHARACTERS} characters, {name[:20]!r}… has {len(name)}"
+            f"a topic name has 1 to {MAX_NAME_CHARACTERS} characters, {quoted(name)} has {len(name)}"
         )
     if not _LEGAL.fullmatch(name):
-        raise InvalidTopicError(f"{name!r} has characters other than letters, digits, '.', '_' and '-'")
+        raise InvalidTopicError(f"{quoted(name)} has characters other than letters, digits, '.', '_' and '-'")
     for other in existing:
         if other != name and folded(other) == folded(name):
-            raise InvalidTopicError(f"{name!r} collides with {other!r}: '.' and '_' count as the same")
+            raise InvalidTopicError(
+                f"{quoted(name)} collides with {quoted(other)}: '.' and '_' count as the same"
+            )
 
 
 def is_topic_name(name: str) -> bool:

@@ -67,6 +67,10 @@ class WatchedFiles:
         with self._watched(path):
             return self._files.modified_ms(path)
 
+    def is_link(self, path: str) -> bool:
+        """As ``Files.is_link``."""
+        return self._files.is_link(path)
+
     def space(self, path: str) -> tuple[int, int]:
         """As ``Files.space``."""
         with self._watched(path):

@@ -40,6 +40,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class TransactionCoordinator:
         metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
         if topic_partition not in metadata.partitions:
             raise TransactionAbortableError(
-                f"{topic_partition} is not in the transaction of {transactional_id!r}"
+                f"{quoted(str(topic_partition))} is not in the transaction of {quoted(transactional_id)}"
             )
 
     def end(
@@ -227,7 +228,7 @@ class TransactionCoordinator:
         metadata = self._states.get(transactional_id)
         if metadata is None:
             raise error_for(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer is known for {transactional_id!r}"
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer is known for {quoted(transactional_id)}"
             )
         return metadata
 
@@ -243,9 +244,13 @@ class TransactionCoordinator:
         partition = self._topic.partition_for(transactional_id)
         leader = self._broker.leadership.leader_of(TopicPartition(self._topic.name, partition))
         if leader is not None and leader.node_id != self._broker.node_id:
-            raise NotCoordinatorError(f"node {leader.node_id} (-1: nobody) coordinates {transactional_id!r}")
+            raise NotCoordinatorError(
+                f"node {leader.node_id} (-1: nobody) coordinates {quoted(transactional_id)}"
+            )
         if partition in self._unreadable:
-            raise CoordinatorNotAvailableError(f"what is known of {transactional_id!r} could not be read")
+            raise CoordinatorNotAvailableError(
+                f"what is known of {quoted(transactional_id)} could not be read"
+            )
 
     def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:
         version = self._broker.settings.transaction_version
@@ -273,11 +278,11 @@ class TransactionCoordinator:
         try:
             self._topic.append(partition, [(encode_key(transactional_id), value)])
         except KafkaStorageError as error:
-            _log.error("cannot write the state of %r: %s", transactional_id, error.message)
+            _log.error("cannot write the state of %s: %s", quoted(transactional_id), error.message)
             raise NotCoordinatorError(error.message) from error
         except (MessageTooLargeError, RecordListTooLargeError) as error:
             raise UnknownServerError(
-                f"the transaction of {transactional_id!r} has too many partitions: {error.message}"
+                f"the transaction of {quoted(transactional_id)} has too many partitions: {error.message}"
             ) from error
 
     def load(self, partition: int) -> None:
@@ -319,7 +324,9 @@ class TransactionCoordinator:
 
     def _finish(self, states: Iterable[TransactionMetadata]) -> None:
         for metadata in [each for each in states if each.is_prepared]:
-            _log.info("%r was being completed when its broker ended; going on", metadata.transactional_id)
+            _log.info(
+                "%s was being completed when its broker ended; going on", quoted(metadata.transactional_id)
+            )
             self._completion.begin(metadata)
 
     # --- what time brings -----------------------------------------------------------------------------------
@@ -368,10 +375,10 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self, wall_ms: int) -> None:
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
-            with logged(f"aborting the transaction of {metadata.transactional_id!r}"):
+            with logged(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(
-                    "aborting the transaction of %r: open for more than %d ms",
-                    metadata.transactional_id,
+                    "aborting the transaction of %s: open for more than %d ms",
+                    quoted(metadata.transactional_id),
                     metadata.timeout_ms,
                 )
                 self._abort_over_its_head(metadata)
@@ -379,6 +386,6 @@ class TransactionCoordinator:
     def _expire(self, unused_since_ms: int) -> None:
         for metadata in list(self._states.values()):
             if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
-                with logged(f"forgetting {metadata.transactional_id!r}"):
+                with logged(f"forgetting {quoted(metadata.transactional_id)}"):
                     self._append(metadata.transactional_id, None)
                     del self._states[metadata.expired().transactional_id]

@@ -1,7 +1,8 @@
 """What EndTxn means in which state: Kafka's two tables, before and since KIP-890 (EndTxn 5).
 
 Since then a repeat is told by its epoch, which every end puts up: it names the one before the present one.
-Before, a repeat is told by the state alone.
+Before, a repeat is told by the state alone. While markers are owed, the other end is told to wait, too: Kafka
+looks at what is pending before it looks at the state, and says 48 once all markers are written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from splashdam.embedded_broker.transactions.metadata import (
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import InvalidTxnStateError, error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 
 class EndDecision(Enum):
@@ -37,6 +39,8 @@ _UNDER_WAY: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
     (_S.ONGOING, _COMMIT): _D.PREPARE,
     (_S.ONGOING, _ABORT): _D.PREPARE,
     (_S.PREPARE_COMMIT, _COMMIT): _D.WAIT,
+    (_S.PREPARE_COMMIT, _ABORT): _D.WAIT,
+    (_S.PREPARE_ABORT, _COMMIT): _D.WAIT,
     (_S.PREPARE_ABORT, _ABORT): _D.WAIT,
 }
 
@@ -85,7 +89,7 @@ def decide_end(
     if producer.producer_id != metadata.producer_id and not (bumps and after_rotation):
         raise error_for(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"{metadata.transactional_id!r} writes with producer id {metadata.producer_id}, not "
+            f"{quoted(metadata.transactional_id)} writes with producer id {metadata.producer_id}, not "
             f"{producer.producer_id}",
         )
     if not _is_current(metadata, producer, is_repeat=bumps and is_repeat):
@@ -97,7 +101,7 @@ def decide_end(
     if decision is None:
         what = "commit" if is_commit else "abort"
         raise InvalidTxnStateError(
-            f"{metadata.transactional_id!r} is {metadata.state.name}; no {what} is possible"
+            f"{quoted(metadata.transactional_id)} is {metadata.state.name}; no {what} is possible"
         )
     if decision is EndDecision.WAIT:
         raise concurrent_transactions(metadata.transactional_id)

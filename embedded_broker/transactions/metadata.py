@@ -22,6 +22,7 @@ from splashdam.model.broker_errors import ProducerFencedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.lifecycle import next_state
+from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 NO_PRODUCER_ID = NO_EPOCH = -1
@@ -42,7 +43,8 @@ class ProducerIdentity(NamedTuple):
 def concurrent_transactions(transactional_id: str) -> BrokerResponseError:
     """CONCURRENT_TRANSACTIONS (51): the client tries again in a moment."""
     return error_for(
-        ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {transactional_id!r} is being completed"
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"the last transaction of {quoted(transactional_id)} is being completed",
     )
 
 
@@ -114,7 +116,7 @@ class TransactionMetadata:
         if producer.producer_id != self.producer_id:
             raise error_for(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                f"{self.transactional_id!r} writes with producer id {self.producer_id}, not "
+                f"{quoted(self.transactional_id)} writes with producer id {self.producer_id}, not "
                 f"{producer.producer_id}",
             )
         if producer.epoch != self.producer_epoch:
@@ -125,7 +127,7 @@ class TransactionMetadata:
     def fenced(self, epoch: int) -> ProducerFencedError:
         """The error for a request of another epoch."""
         return ProducerFencedError(
-            f"{self.transactional_id!r} is at epoch {self.producer_epoch}, the request at {epoch}"
+            f"{quoted(self.transactional_id)} is at epoch {self.producer_epoch}, the request at {epoch}"
         )
 
     # --- changes --------------------------------------------------------------------------------------------
@@ -260,7 +262,9 @@ class TransactionMetadata:
     def _changed(self, event: TransactionEvent, now_ms: int, **changes: Any) -> TransactionMetadata:
         return attrs.evolve(
             self,
-            state=next_state(TRANSITIONS, self.state, event, f"transactional id {self.transactional_id!r}"),
+            state=next_state(
+                TRANSITIONS, self.state, event, f"transactional id {quoted(self.transactional_id)}"
+            ),
             previous_producer_id=self.producer_id,
             last_update_ms=now_ms,
             **changes,

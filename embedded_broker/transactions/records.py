@@ -8,6 +8,7 @@ from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import ProtocolError
+from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.wire.fields import array, int8, int16, int32, int64, string
 from splashdam.wire.message import Struct
@@ -97,7 +98,9 @@ def decode_value(transactional_id: str, value: Buffer) -> TransactionMetadata:
         read = decode_persisted(TransactionLogValue, value)
         state = TransactionState(read.transaction_status)
     except (ProtocolError, ValueError) as error:
-        raise CorruptMessageError(f"the state of {transactional_id!r} cannot be read: {error}") from error
+        raise CorruptMessageError(
+            f"the state of {quoted(transactional_id)} cannot be read: {error}"
+        ) from error
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=read.producer_id,

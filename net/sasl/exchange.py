@@ -9,7 +9,8 @@ from __future__ import annotations
 import attrs
 
 from splashdam.model.broker_errors import UnsupportedVersionError, error_for
-from splashdam.model.errors import SaslError
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import SaslError, WrongListenerError
 from splashdam.net.connection import Connection
 from splashdam.net.pending import Ask
 from splashdam.net.sasl.mechanisms import MECHANISMS, ClientSide, Credentials
@@ -56,6 +57,10 @@ class SaslAuthenticator:
             )
         async with connection.alone() as ask:
             shaken = await ask(SaslHandshakeRequest(mechanism=self.mechanism), version)
+            if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+                raise WrongListenerError(
+                    f"the listener at {host} takes no SASL; set security_protocol to PLAINTEXT or SSL"
+                )
             if shaken.error_code:
                 offered = ", ".join(shaken.mechanisms) or "none"
                 raise error_for(

@@ -1,42 +1,167 @@
 """Batches that are read: scan their records, or make an object of each."""
 
 
-def scan_records(records, int64_t record_count, int64_t base_timestamp):
-    """See ``walk.scan_records``."""
+cdef enum:
+    # Below it a walk takes less time than a busy program may take to give the GIL back.
+    SCANNED_WITH_GIL_BYTES = 1 << 20
+
+cdef struct Scan:
+    int64_t smallest
+    int64_t largest
+    int64_t null_keys
+    int64_t misplaced
+    int64_t misplaced_delta
+    int64_t misplaced_position
+
+
+def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exact=False):
+    """See ``walk.scan_records``; the GIL is released for more than a MiB."""
     cdef Py_buffer view
     cdef Walk walk
-    cdef int64_t smallest = LLONG_MAX, largest = LLONG_MIN, null_keys = 0
-    cdef int64_t misplaced = -1, misplaced_delta = 0, misplaced_position = 0
-    cdef int64_t timestamp, header_count = 0
-    cdef Blob key, value
+    cdef Scan scan
     cdef int status
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     status = start_walk(&walk, &view, record_count)
-    while not status and walk.number < record_count:
-        status = -1
-        if begin_record(&walk) < 0:
-            break
-        if walk.offset_delta != walk.number and misplaced < 0:
-            misplaced = walk.number
-            misplaced_delta = walk.offset_delta
-            misplaced_position = walk.offset_delta_at
-        if take_blob(&walk, FIELD_KEY, &key) < 0 or take_blob(&walk, FIELD_VALUE, &value) < 0:
-            break
-        if take_header_count(&walk, &header_count) < 0:
-            break
-        if pass_headers(&walk, header_count) < 0 or finish_record(&walk) < 0:
-            break
-        status = 0
-        null_keys += key.size < 0
-        timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>walk.timestamp_delta)
-        smallest = min(smallest, timestamp)
-        largest = max(largest, timestamp)
+    walk.exact = exact
     if not status:
-        status = check_end(&walk)
+        if view.len <= SCANNED_WITH_GIL_BYTES:
+            status = scan_all(&walk, &scan, record_count, base_timestamp)
+        else:
+            with nogil:
+                status = scan_all(&walk, &scan, record_count, base_timestamp)
     PyBuffer_Release(&view)
     if status < 0:
         raise damage_of(&walk)
-    return RecordScan(smallest, largest, null_keys, misplaced, misplaced_delta, misplaced_position)
+    # By ``tuple.__new__``, as in record_of: a scan is due for every batch that a producer sends.
+    cdef object found = (
+        scan.smallest, scan.largest, scan.null_keys, scan.misplaced, scan.misplaced_delta, scan.misplaced_position
+    )
+    return (<CTypeObject *>tuple).tp_new(<void *>RecordScan, (found,), NULL)
+
+
+cdef int scan_all(Walk *walk, Scan *scan, int64_t record_count, int64_t base_timestamp) noexcept nogil:
+    cdef int64_t timestamp
+    cdef bint null_key = False
+    scan.smallest = LLONG_MAX
+    scan.largest = LLONG_MIN
+    scan.null_keys = scan.misplaced_delta = scan.misplaced_position = 0
+    scan.misplaced = -1
+    while walk.number < record_count:
+        if scan_record(walk, &null_key) < 0:
+            return -1
+        if walk.offset_delta != walk.number - 1 and scan.misplaced < 0:
+            scan.misplaced = walk.number - 1
+            scan.misplaced_delta = walk.offset_delta
+            scan.misplaced_position = walk.offset_delta_at
+        scan.null_keys += null_key
+        timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>walk.timestamp_delta)
+        scan.smallest = min(scan.smallest, timestamp)
+        scan.largest = max(scan.largest, timestamp)
+    return check_end(walk)
+
+
+cdef inline int scan_record(Walk *walk, bint *null_key) noexcept nogil:
+    """Passes the next record: at once where it is as most are, else field by field, which tells the damage."""
+    cdef const uint8_t *at = walk.at
+    cdef const uint8_t *end
+    cdef const uint8_t *delta_at
+    cdef int64_t length = 0, timestamp = 0, delta = 0, key = 0, value = 0
+    if not short_number(&at, walk.stop, &length) or not SMALLEST_RECORD_BYTES - 1 <= length <= walk.stop - at:
+        return scan_fields(walk, null_key)
+    end = at + length
+    if at[0] & 0x80:  # attributes
+        return scan_fields(walk, null_key)
+    at += 1
+    if not short_number(&at, end, &timestamp):
+        return scan_fields(walk, null_key)
+    delta_at = at
+    if not short_number(&at, end, &delta) or not short_number(&at, end, &key) or not -1 <= key <= end - at:
+        return scan_fields(walk, null_key)
+    at += max(key, 0)
+    if not short_number(&at, end, &value) or not -1 <= value <= end - at:
+        return scan_fields(walk, null_key)
+    at += max(value, 0)
+    if at != end - 1 or at[0]:  # headers, or damage
+        return scan_fields(walk, null_key)
+    walk.at = walk.end = end
+    walk.number += 1
+    walk.timestamp_delta = timestamp
+    walk.offset_delta = delta
+    walk.offset_delta_at = delta_at - walk.start
+    null_key[0] = key < 0
+    return 0
+
+
+cdef inline bint short_number(const uint8_t **at, const uint8_t *end, int64_t *out) noexcept nogil:
+    """A number of one to three bytes; False for others, and at the end."""
+    cdef uint32_t number, byte
+    if at[0] >= end:
+        return False
+    number = at[0][0]
+    at[0] += 1
+    if number >= 0x80:
+        if at[0] >= end:
+            return False
+        byte = at[0][0]
+        at[0] += 1
+        number = (number & 0x7F) | (byte & 0x7F) << 7
+        if byte >= 0x80:
+            if at[0] >= end:
+                return False
+            byte = at[0][0]
+            at[0] += 1
+            if byte >= 0x80:
+                return False
+            number |= byte << 14
+    out[0] = <int64_t>(<int32_t>(number >> 1) ^ -<int32_t>(number & 1))
+    return True
+
+
+cdef int scan_fields(Walk *walk, bint *null_key) noexcept nogil:
+    cdef int64_t header_count = 0
+    cdef Blob blob
+    if begin_record(walk) < 0 or take_blob(walk, FIELD_KEY, &blob) < 0:
+        return -1
+    null_key[0] = blob.size < 0
+    if take_blob(walk, FIELD_VALUE, &blob) < 0 or take_header_count(walk, &header_count) < 0:
+        return -1
+    if header_count and pass_headers(walk, header_count) < 0:
+        return -1
+    return finish_record(walk)
+
+
+def faulty_records(
+    records,
+    int64_t record_count,
+    int64_t base_timestamp,
+    *,
+    bint needs_key,
+    int64_t earliest_ms,
+    int64_t latest_ms,
+    Py_ssize_t most,
+):
+    """See ``walk.faulty_records``."""
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef int64_t number, timestamp
+    cdef bint null_key = False
+    cdef list faulty = []
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        if start_walk(&walk, &view, record_count) < 0:
+            raise damage_of(&walk)
+        while walk.number < record_count and PyList_GET_SIZE(faulty) < most:
+            number = walk.number
+            if scan_record(&walk, &null_key) < 0:
+                raise damage_of(&walk)
+            timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>walk.timestamp_delta)
+            if needs_key and null_key:
+                faulty.append((number, None))
+            elif timestamp != -1 and not earliest_ms <= timestamp <= latest_ms:
+                faulty.append((number, timestamp))
+    finally:
+        PyBuffer_Release(&view)
+    return faulty
 
 
 def decode_records(

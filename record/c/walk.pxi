@@ -20,6 +20,7 @@ cdef enum:  # damage.Damage
     WRONG_OFFSET = 9
     BEHIND_LAST = 10
     WRONG_COUNT = 11
+    WRONG_ATTRIBUTES = 12
 
 cdef enum:  # damage.Field
     FIELD_RECORD = 0
@@ -45,6 +46,7 @@ cdef struct Walk:
     int64_t timestamp_delta
     int64_t offset_delta
     int64_t offset_delta_at
+    bint exact  # what some readers stop at is damage: see walk.scan_records
     int damage  # 0 while nothing is wrong; then what damaged() is told
     int field
     int64_t position
@@ -78,7 +80,20 @@ cdef int start_walk(Walk *walk, Py_buffer *records, int64_t record_count) noexce
 
 
 cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
-    """The zigzag number that begins here; bits above ``bits`` are dropped, as Java's readers do."""
+    """The zigzag number that begins here."""
+    cdef const uint8_t *at = walk.at
+    cdef uint64_t byte
+    if at < walk.end:
+        byte = at[0]
+        if byte < 0x80:  # most are of one byte
+            walk.at = at + 1
+            out[0] = <int64_t>((byte >> 1) ^ (0 - (byte & 1)))
+            return 0
+    return take_long_number(walk, field, bits, out)
+
+
+cdef int take_long_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
+    """Bits above ``bits`` are dropped, as Java's readers do, unless the walk is exact."""
     cdef const uint8_t *at = walk.at
     cdef uint64_t number = 0
     cdef uint64_t byte
@@ -94,9 +109,11 @@ cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexc
         shift += 7
         if shift >= bits:
             return fail(walk, NUMBER_TOO_LONG, field, walk.at - walk.start, bits, 0)
-    walk.at = at
     if bits == 32:
+        if walk.exact and number >> 32:
+            return fail(walk, NUMBER_TOO_LONG, field, walk.at - walk.start, bits, 0)
         number &= <uint64_t>0xFFFFFFFF
+    walk.at = at
     out[0] = <int64_t>((number >> 1) ^ (0 - (number & 1)))
     return 0
 
@@ -118,6 +135,7 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
     """Reads the next record as far as its key."""
     cdef int64_t position = walk.at - walk.start
     cdef int64_t length = 0
+    cdef uint8_t attributes
     walk.end = walk.stop
     if take_number(walk, FIELD_RECORD, 32, &length) < 0:
         return -1
@@ -127,7 +145,10 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
     walk.record_bytes = length
     if not length:
         return fail(walk, NO_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, 0, 0)
-    walk.at += 1  # attributes: none are defined
+    attributes = walk.at[0]  # none are defined
+    if walk.exact and attributes & 0x80:
+        return fail(walk, WRONG_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, attributes, 0)
+    walk.at += 1
     if take_number(walk, FIELD_TIMESTAMP_DELTA, 64, &walk.timestamp_delta) < 0:
         return -1
     walk.offset_delta_at = walk.at - walk.start

@@ -27,7 +27,6 @@ SKIPPED: Mapping[int, tuple[str, str]] = {
     52: ("Vote", _RAFT),
     53: ("BeginQuorumEpoch", _RAFT),
     54: ("EndQuorumEpoch", _RAFT),
-    55: ("DescribeQuorum", _RAFT),
     56: ("AlterPartition", _NODES),
     57: (
         "UpdateFeatures",
@@ -67,10 +66,7 @@ OTHER_VERSIONS: Mapping[int, str] = {
     0: "Produce 0 to 2, the message formats before Kafka 0.11: listed and refused, as Kafka 4 does",
     1: "Fetch 0 to 3, whose answers are message formats before Kafka 0.11; Kafka 4.0 has removed them",
     2: "ListOffsets 0, removed by Kafka 4.0; with it the offsets of whole segments",
-    18: "ApiVersions 5, new in Kafka 4.4: clients fall back to 4",
     22: "InitProducerId 6, two-phase commit (KIP-939): not released",
-    28: "TxnOffsetCommit 6, new in Kafka 4.4: clients fall back to 5",
-    42: "DeleteGroups 3, new in Kafka 4.4: clients fall back to 2",
 }
 """Versions that are left out of a request that is served."""
 

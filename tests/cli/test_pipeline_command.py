@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -61,8 +64,23 @@ def test_unknown_pipeline() -> None:
     assert (result.exit_code, "No such command 'ingets'" in result.output) == (2, True)
 
 
-def test_cluster_options_are_those_of_the_source(tmp_path: Path) -> None:
+def test_cluster_options_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """File, then -X, then -b: all under the names that ``spark.read.options`` takes."""
+    asked: list[tuple[str, Mapping[str, str]]] = []
+
+    class Cluster:
+        """In place of one that is there: no server answers at h:1."""
+
+        def check(self, topics: list[str]) -> None:
+            assert topics == []
+
+    def named_cluster(
+        servers: str, properties: Mapping[str, str], _: float
+    ) -> AbstractContextManager[Cluster]:
+        asked.append((servers, properties))
+        return nullcontext(Cluster())
+
+    monkeypatch.setattr("splashdam.cli.clusters.named_cluster", named_cluster)
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\nclient.id=file\n")
     result = CliRunner().invoke(
@@ -72,6 +90,7 @@ def test_cluster_options_are_those_of_the_source(tmp_path: Path) -> None:
         "c: [('kafka.bootstrap.servers', 'h:1'), ('kafka.client.id', 'x'), "
         "('kafka.security.protocol', 'SSL')]\n"
     )
+    assert asked == [("h:1", {"security.protocol": "SSL"})]
 
 
 def test_embedded_broker_listens_for_workers(tmp_path: Path) -> None:
@@ -108,8 +127,8 @@ class Failing:
     def __init__(self, failure: BaseException) -> None:
         self.failure = failure
 
-    def __call__(self, log: Path, *_: object) -> Failing:
-        log.write_text("said by a JVM")
+    def __call__(self, log: int, *_: object) -> Failing:
+        os.write(log, b"said by a JVM")
         return self
 
     def __enter__(self) -> None:
@@ -128,7 +147,29 @@ def test_failure_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     result = CliRunner().invoke(counting, ["--spark-log", str(log)])
     assert result.exit_code == 1
     assert result.output == f"Error: no topic t\nSpark's log: {log}\n"
-    assert log.exists()
+    assert log.read_text() == "said by a JVM"
+
+
+def test_the_log_has_a_name_only_once_something_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Logs of commands that were killed stayed in the folder of temporary files for ever."""
+    errors = pytest.importorskip("pyspark.errors", reason="needs splashdam[spark]")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing = Failing(errors.PySparkException("[STREAM_FAILED] x"))
+    names_before = []
+
+    def started(log: int, *others: object) -> Failing:
+        names_before.extend(tmp_path.iterdir())
+        return failing(log, *others)
+
+    monkeypatch.setattr(spark_commands, "_started", started)
+    result = CliRunner().invoke(counting)
+    assert result.exit_code == 1
+    assert names_before == []
+    [kept] = tmp_path.iterdir()
+    assert str(kept) in result.output
+    assert kept.read_text() == "said by a JVM"
 
 
 def test_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -166,23 +166,6 @@ async def test_a_refused_topic_fails_the_record_only(cluster: Any, autojump_cloc
         assert (await (await producer.send("one", b"v"))).offset == 0
 
 
-async def test_a_partition_above_the_count_is_waited_for(cluster: Any, autojump_clock: Any) -> None:
-    """It may be added meanwhile; else the message says how many there are."""
-    async with cluster.producer(max_block_ms=5_000) as producer, trio.open_nursery() as nursery:
-        await producer.prepare("one")
-
-        async def grow_later() -> None:
-            await trio.sleep(2)
-            cluster.scripted.create_topic("one", 4)
-
-        nursery.start_soon(grow_later)
-        assert (await (await producer.send("one", b"v", partition=3))).partition == 3
-        with pytest.raises(
-            KafkaTimeoutError, match=r"partition 9 of topic 'one'.*the topic has 4 partitions"
-        ):
-            await producer.send("one", b"v", partition=9)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

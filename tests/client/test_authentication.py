@@ -11,7 +11,7 @@ from security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError
-from splashdam.model.errors import AuthenticationError, KafkaTimeoutError, SaslError
+from splashdam.model.errors import AuthenticationError, KafkaTimeoutError, SaslError, WrongListenerError
 from splashdam.net.sasl.unsecured_jws import unsecured_token
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -185,20 +185,19 @@ async def test_a_token_provider_that_fails(autojump_clock: MockClock) -> None:
 
 
 async def test_a_plaintext_client_is_told_what_may_be_wrong(autojump_clock: MockClock) -> None:
-    """The broker just closes the connection, as Kafka does."""
+    """The broker just closes the connection, as Kafka does; asked once more, it says why."""
     cluster = MemoryCluster(autojump_clock)
     async with (
         cluster.broker(),
         cluster.producer(
             security_protocol="PLAINTEXT",
-            max_block_ms=500,
             sasl_plain_username=None,
             sasl_plain_password=None,
             sasl_mechanism=None,
         ) as producer,
     ):
-        with pytest.raises(KafkaTimeoutError, match="security_protocol"):
-            await producer.send("orders", b"v")
+        with pytest.raises(WrongListenerError, match=r"by SASL \(PLAIN.*set security_protocol"):
+            await (await producer.send("orders", b"v"))
 
 
 async def test_no_secret_is_shown(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

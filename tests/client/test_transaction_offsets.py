@@ -37,7 +37,12 @@ async def test_offsets_carry_the_member(
             await producer.send_offsets_to_transaction({}, group)
     (request,) = cluster.scripted.requests(TxnOffsetCommitRequest)
     (partition,) = request.topics[0].partitions
-    member = (request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    member = (
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+    )
     assert member == ("g", 4, "me", "i")
     assert (partition.committed_offset, partition.committed_leader_epoch) == (5, 3)
     assert partition.committed_metadata == "m"

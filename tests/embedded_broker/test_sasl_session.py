@@ -222,7 +222,7 @@ async def test_a_session_that_is_not_renewed_ends(
     await trio.sleep(0.2)
     await talk.send(MetadataRequest(topics=[]), 9)
     assert await talk.is_closed()
-    assert "the session of anna has expired" in caplog.text
+    assert "the session of 'anna' has expired" in caplog.text
 
 
 async def test_a_session_is_renewed(autojump_clock: MockClock, talk: Talk) -> None:

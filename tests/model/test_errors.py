@@ -132,6 +132,7 @@ MESSAGES_SAY_IT = {
     errors.IllegalStateError,
     errors.IllegalArgumentError,
     errors.SslAuthenticationError,
+    errors.WrongListenerError,
     errors.BulkSendError,
     errors.BrokerResponseError,
 }

@@ -17,6 +17,7 @@ from splashdam.model.errors import (
     KafkaConnectionError,
     KafkaError,
     SslAuthenticationError,
+    WrongListenerError,
 )
 from splashdam.model.secrets import Secret
 from splashdam.net.authentication import distrust
@@ -176,7 +177,10 @@ async def test_an_address_in_the_certificate(pki: Pki) -> None:
 
 async def test_a_plaintext_broker(pki: Pki) -> None:
     """It answers something that is not TLS."""
-    await refused(Meeting(client(cafile=pki.cafile), None), "does not speak TLS; check the port")
+    meeting = Meeting(client(cafile=pki.cafile), None)
+    await meeting.take_place("localhost")
+    assert isinstance(meeting.client_error, WrongListenerError)
+    assert "does not speak TLS; check the port" in str(meeting.client_error)
 
 
 async def test_a_broker_that_leaves_during_the_handshake(pki: Pki) -> None:

@@ -13,7 +13,7 @@ from security_kit import PASSWORD, USER, Pki, pkcs8
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import SaslAuthenticationFailedError
-from splashdam.model.errors import SslAuthenticationError
+from splashdam.model.errors import SslAuthenticationError, WrongListenerError
 from splashdam.net.sasl.unsecured_jws import UnsecuredToken
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -76,7 +76,7 @@ class SecureKafka:
         """One for a listener, with what that wants."""
         given: dict[str, Any] = {"bootstrap_servers": self.servers[listener], "max_block_ms": 20_000}
         given["security_protocol"] = "SSL" if listener == "MTLS" else listener
-        if listener != "SASL_PLAINTEXT":
+        if listener in ("MTLS", "SASL_SSL"):
             given["ssl_cafile"] = self.pki.cafile
         if listener.startswith("SASL") and "sasl_oauth_token_provider" not in options:
             given |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
@@ -142,3 +142,31 @@ def test_sessions_are_renewed(kafka: SecureKafka) -> None:
         after = producer.metrics()["producer-metrics"]
     assert offsets == list(range(first + 1, first + 1 + len(futures)))
     assert after["record-retry-total"] == before["record-retry-total"]
+
+
+WRONG = [
+    ("PLAINTEXT", "MTLS", "does not speak TLS"),
+    ("SASL_PLAINTEXT", "SASL_SSL", "does not speak TLS"),
+    ("MTLS", "PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+    ("SASL_SSL", "PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+    ("SASL_SSL", "SASL_PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+    ("SASL_PLAINTEXT", "PLAINTEXT", r"by SASL \(.*set security_protocol to SASL_PLAINTEXT"),
+    ("SASL_SSL", "MTLS", r"by SASL \(.*set security_protocol to SASL_SSL"),
+    ("PLAINTEXT", "SASL_PLAINTEXT", "takes no SASL; set security_protocol to PLAINTEXT"),
+]
+"""A listener, the protocol that it is taken for, and what is said."""
+
+
+@pytest.mark.parametrize(("listener", "taken_for", "words"), WRONG)
+def test_a_wrong_listener_is_named_at_once(
+    kafka: SecureKafka, listener: str, taken_for: str, words: str
+) -> None:
+    """Kafka itself just closes the connection in most cases; the other tongue gets an answer."""
+    options: dict[str, Any] = {"bootstrap_servers": kafka.servers[listener], "max_block_ms": 60_000}
+    if "SASL" in taken_for:
+        options["sasl_mechanism"] = "SCRAM-SHA-256"
+    with kafka.producer(taken_for, **options) as producer:
+        started = time.monotonic()
+        with pytest.raises(WrongListenerError, match=words):
+            producer.send("secure", b"v").get(20)
+        assert time.monotonic() - started < 15

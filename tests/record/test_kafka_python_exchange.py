@@ -13,8 +13,9 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from splashdam.record.batch import crc_ok, parse_header
 from splashdam.record.compression import Codec, Compression
-from splashdam.record.reader import read_records, validate_records
+from splashdam.record.reader import read_records
 from splashdam.record.sealing import seal
+from splashdam.record.validation import validate_records
 
 LEVELS = [
     *[(codec, None) for codec in Codec],
@@ -86,4 +87,4 @@ def test_we_read_kafka_pythons(codec: Codec) -> None:
     assert crc_ok(batch, 0, header)
     read = read_records(batch)
     assert [(each.timestamp_ms, each.key, each.value, list(each.headers)) for each in read] == records
-    assert validate_records(batch) == max(record[0] for record in records)
+    assert validate_records(batch, header).scan.max_timestamp_ms == max(record[0] for record in records)

@@ -14,7 +14,12 @@ from security_kit import PASSWORD, USER, Pki, secure_broker
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.model.errors import AuthenticationError, KafkaTimeoutError, SslAuthenticationError
+from splashdam.model.errors import (
+    AuthenticationError,
+    KafkaTimeoutError,
+    SslAuthenticationError,
+    WrongListenerError,
+)
 from splashdam.net.sasl.unsecured_jws import unsecured_token
 
 MIB = 1 << 20
@@ -123,7 +128,7 @@ def test_mistakes_fail_at_once(
     if settings.get("ssl_cafile") in files:
         settings["ssl_cafile"] = files[settings["ssl_cafile"]]
     with KafkaProducer(bootstrap_servers=brokers[listener].bootstrap_servers, **settings) as producer:
-        with pytest.raises((SslAuthenticationError, KafkaTimeoutError), match=words) as caught:
+        with pytest.raises((SslAuthenticationError, WrongListenerError), match=words) as caught:
             producer.send("t", b"v").get(20)
         assert "localhost:" in str(caught.value)
 
@@ -141,17 +146,46 @@ def test_an_advertised_name_that_is_not_in_the_certificate(pki: Pki, tmp_path: P
             assert f"127.0.0.1:{port}" in str(caught.value)
 
 
-@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
-def test_a_plaintext_producer_is_told_what_may_be_wrong(
-    brokers: dict[str, EmbeddedBroker], listener: str
+@pytest.mark.parametrize(
+    ("listener", "words"),
+    [
+        ("SSL", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+        ("SASL_SSL", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
+        ("SASL_PLAINTEXT", r"asks who we are, by SASL \(PLAIN.*set security_protocol to SASL_PLAINTEXT"),
+    ],
+)
+def test_a_plaintext_producer_is_told_what_is_wrong(
+    brokers: dict[str, EmbeddedBroker], listener: str, words: str
 ) -> None:
-    """The text names the option."""
+    """At once, and the text names address and option."""
     servers = brokers[listener].bootstrap_servers
     with (
-        KafkaProducer(bootstrap_servers=servers, max_block_ms=700) as producer,
-        pytest.raises(KafkaTimeoutError, match="security_protocol"),
+        KafkaProducer(bootstrap_servers=servers) as producer,
+        pytest.raises(WrongListenerError, match=f"the listener at {servers} {words}"),
     ):
-        producer.send("t", b"v").get(5)
+        producer.send("t", b"v").get(20)
+
+
+def test_a_producer_with_tls_alone_is_told_of_sasl(brokers: dict[str, EmbeddedBroker], pki: Pki) -> None:
+    """TLS is right, and the broker closes what does not authenticate."""
+    servers = brokers["SASL_SSL"].bootstrap_servers
+    settings = {"security_protocol": "SSL", "ssl_cafile": pki.cafile}
+    with (
+        KafkaProducer(bootstrap_servers=servers, **settings) as producer,  # type: ignore[arg-type]
+        pytest.raises(WrongListenerError, match="set security_protocol to SASL_SSL"),
+    ):
+        producer.send("t", b"v").get(20)
+
+
+def test_one_wrong_bootstrap_server_among_others_is_passed_over(
+    brokers: dict[str, EmbeddedBroker], pki: Pki
+) -> None:
+    """Wherever it stands."""
+    right, wrong = (brokers[name].bootstrap_servers for name in ("SASL_SSL", "SASL_PLAINTEXT"))
+    for servers in ([right, wrong], [wrong, right]):
+        settings = options_for(pki, "SASL_SSL", "SCRAM-SHA-256")
+        with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
+            assert producer.send("t", b"v").get(20).offset >= 0
 
 
 def test_no_secret_is_shown_over_tcp(pki: Pki, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

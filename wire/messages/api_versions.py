@@ -1,4 +1,4 @@
-"""ApiVersions (key 18), versions 0 to 4: what a broker speaks.
+"""ApiVersions (key 18), versions 0 to 5: what a broker speaks.
 
 A broker that does not know the version asked for answers in version 0 with error 35. The response header is
 version 0 in all versions, flexible ones included (see `wire.header`).
@@ -10,11 +10,16 @@ from splashdam.wire.fields import array, boolean, int16, int32, int64, string
 from splashdam.wire.message import Request, Response, Struct
 
 
-class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions="0-4", flexible="3+"):
-    """Names the client's software; letters, digits, ``-`` and ``.`` only."""
+class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions="0-5", flexible="3+"):
+    """Names the client's software; letters, digits, ``-`` and ``.`` only.
+
+    From version 5 on also the cluster and the node that the client means to reach (KIP-1242).
+    """
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
+    cluster_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = int32("5+", default=-1, ignorable=True)
 
 
 class ApiVersion(Struct):
@@ -41,7 +46,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16("3+")
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+", throttles="2+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+", throttles="2+"):
     """``finalized_features`` count only where the epoch is not -1."""
 
     error_code: int = int16()

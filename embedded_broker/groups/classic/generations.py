@@ -24,6 +24,7 @@ from splashdam.embedded_broker.groups.timers import TimerKey
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.lifecycle import next_state
+from splashdam.model.quoting import quoted
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,9 @@ class Generations:
         self.host.timers.cancel(self.sync_timer)
         self._is_initial = self.is_empty
         self.go(GroupEvent.REBALANCE)
-        _log.info("group %r rebalances after generation %d: %s", self.group_id, self.generation_id, reason)
+        _log.info(
+            "group %s rebalances after generation %d: %s", quoted(self.group_id), self.generation_id, reason
+        )
         if self._is_initial:
             delay_ms = self.host.settings.group_initial_rebalance_delay_ms
             left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
@@ -196,13 +199,15 @@ class Generations:
         is_waiting = member_id in self.roster.joins or member_id in self.roster.syncs
         if member is not None and is_waiting and not member.is_new:
             return  # it cannot speak; its session begins anew when it is answered
-        _log.info("member %r of group %r is gone: its session is over", member_id, self.group_id)
+        _log.info(
+            "member %s of group %s is gone: its session is over", quoted(member_id), quoted(self.group_id)
+        )
         self.roster.remove(member_id)
         if member is None:
             if self.state is GroupState.PREPARING_REBALANCE and self.roster.has_all_joined:
                 self._complete_join()
         elif self.state in REBALANCING:
-            self.prepare_rebalance(f"member {member_id!r} sent no heartbeat")
+            self.prepare_rebalance(f"member {quoted(member_id)} sent no heartbeat")
         elif self.roster.has_all_joined:
             self._complete_join()
 
@@ -235,7 +240,7 @@ class Generations:
 
     def go(self, event: GroupEvent) -> None:
         """The state that follows."""
-        self.state = next_state(TRANSITIONS, self.state, event, f"group {self.group_id!r}")
+        self.state = next_state(TRANSITIONS, self.state, event, f"group {quoted(self.group_id)}")
         self.state_since_ms = self.host.wall_ms()
 
     def write(self, owed: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
@@ -259,7 +264,7 @@ class Generations:
         try:
             self.write()
         except BrokerResponseError as error:
-            _log.warning("cannot note that group %r is empty: %s", self.group_id, error.message)
+            _log.warning("cannot note that group %s is empty: %s", quoted(self.group_id), error.message)
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """What members of type ``consumer`` read; None where one says it in words that are not known."""

@@ -12,6 +12,7 @@ from splashdam.embedded_broker.groups.classic.membership import ClassicMembershi
 from splashdam.embedded_broker.groups.classic.states import GroupState
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 
 
 def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
@@ -85,7 +86,7 @@ def _add(membership: ClassicMembership, request: JoinRequest, member_id: str, re
     membership.roster.add(member)
     membership.roster.wait_join(member_id, reply)
     membership.keep_alive(member)
-    membership.rebalance_or_complete(f"member {member_id!r} is new")
+    membership.rebalance_or_complete(f"member {quoted(member_id)} is new")
 
 
 def _join_again(
@@ -98,7 +99,7 @@ def _join_again(
         reply(membership.joined(member))
         return
     _update(membership, member, request, reply)
-    membership.rebalance_or_complete(f"member {member.member_id!r} joins again")
+    membership.rebalance_or_complete(f"member {quoted(member.member_id)} joins again")
 
 
 def _update(
@@ -123,12 +124,14 @@ def _take_place(
     _update(membership, member, request, reply)
     if membership.state is not GroupState.STABLE:
         if membership.state is GroupState.COMPLETING_REBALANCE:
-            membership.prepare_rebalance(f"instance {request.instance_id!r} is back before its assignment")
+            membership.prepare_rebalance(
+                f"instance {quoted(request.instance_id)} is back before its assignment"
+            )
         else:
             membership.complete_join_if_all_came()
         return
     if roster.selected_protocol() != membership.protocol_name:
-        membership.prepare_rebalance(f"instance {request.instance_id!r} is back with other assignors")
+        membership.prepare_rebalance(f"instance {quoted(request.instance_id)} is back with other assignors")
         return
     try:
         membership.write()

@@ -22,6 +22,7 @@ from splashdam.embedded_broker.groups.group import GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer
 
 
@@ -160,8 +161,8 @@ class ClassicMembership(Generations):
         if protocol_type not in (None, self.protocol_type) or protocol_name not in (None, self.protocol_name):
             raise error_for(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"the group uses {self.protocol_name!r} of type {self.protocol_type!r}, not what "
-                f"{member_id!r} names",
+                f"the group uses {quoted(self.protocol_name)} of type {quoted(self.protocol_type)}, not what "
+                f"{quoted(member_id)} names",
             )
 
     def heartbeat(self, generation_id: int, member_id: str, instance_id: str | None) -> None:
@@ -205,7 +206,9 @@ class ClassicMembership(Generations):
         else:
             known_id = None if instance_id is None else self.roster.static_id(instance_id)
             if known_id is None:
-                raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {instance_id!r}")
+                raise error_for(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {quoted(instance_id)}"
+                )
             gone_id = known_id
         self.remove(gone_id)
 

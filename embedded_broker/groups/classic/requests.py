@@ -10,6 +10,7 @@ from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembers
 from splashdam.embedded_broker.groups.group import Group, GroupHost
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 Answering: TypeAlias = ClassicMembership | ClassicRequests
 """The second for members of a consumer group that speak the classic protocol."""
@@ -49,7 +50,7 @@ def membership_of(groups: GroupTable, group_id: str) -> Answering:
     if isinstance(membership, ConsumerMembership):
         return ClassicRequests(membership)
     if not isinstance(membership, ClassicMembership):
-        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id!r} has no such member")
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"group {quoted(group_id)} has no such member")
     return membership
 
 
@@ -68,7 +69,7 @@ def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Ans
     if isinstance(membership, ClassicMembership):
         return membership
     if group is None and member_id:
-        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {quoted(group_id)}")
     if isinstance(membership, ConsumerMembership) and not membership.is_empty:
         return ClassicRequests(membership)
     owed = [] if membership is None else [(key, None) for key in membership.record_keys]

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.groups.classic.members import (
 )
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 
 class Roster:
@@ -71,13 +72,16 @@ class Roster:
             current = self._static.get(instance_id)
             if current is not None and current != member_id:
                 raise error_for(
-                    ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {current!r} now"
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance {quoted(instance_id)} is member {quoted(current)} now",
                 )
             if current is None:
-                raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {instance_id!r}")
+                raise error_for(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {quoted(instance_id)}"
+                )
         member = self.members.get(member_id)
         if member is None:
-            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {member_id!r}")
+            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {quoted(member_id)}")
         return member
 
     # --- coming and going -----------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembers
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError
+from splashdam.model.quoting import quoted
 
 
 class ClassicRequests:
@@ -129,7 +130,8 @@ class ClassicRequests:
         if not (is_allowed and is_common and request.protocol_type == CONSUMER_PROTOCOL_TYPE):
             raise error_for(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"group {self._group.group_id!r} uses the consumer protocol; this member does not fit in",
+                f"group {quoted(self._group.group_id)} uses the consumer protocol; "
+                "this member does not fit in",
             )
 
     # --- members --------------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class ClassicRequests:
         if generation_id != member.current.member_epoch:
             raise error_for(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"member {member_id!r} comes with generation {generation_id} and is at "
+                f"member {quoted(member_id)} comes with generation {generation_id} and is at "
                 f"{member.current.member_epoch}",
             )
         return member
@@ -154,12 +156,13 @@ class ClassicRequests:
             current = group.static_members.get(instance_id)
             if current is not None and current != member_id:
                 raise error_for(
-                    ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {current!r} now"
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance {quoted(instance_id)} is member {quoted(current)} now",
                 )
         member = group.member(member_id)
         if not member.is_classic:
             raise error_for(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id!r} does not speak the classic protocol"
+                ErrorCode.UNKNOWN_MEMBER_ID, f"member {quoted(member_id)} does not speak the classic protocol"
             )
         return member
 
@@ -196,7 +199,7 @@ class ClassicRequests:
         """
         first = side_of(self._group.members[member_id]).supported_protocols[0].name
         if protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or protocol_name not in (None, first):
-            raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member joined with {first!r}")
+            raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member joined with {quoted(first)}")
 
     def sync(self, member_id: str, _: dict[str, bytes], reply: SyncReply) -> None:
         """A member that was validated asks for its share, which the broker has assigned.

@@ -29,6 +29,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
 )
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.quoting import quoted
 
 V = TypeVar("V")
 
@@ -91,7 +92,8 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             raise error_for(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id!r} has no member {member_id!r}"
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {quoted(self.group_id)} has no member {quoted(member_id)}",
             )
         return member
 

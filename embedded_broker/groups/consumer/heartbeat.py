@@ -27,6 +27,7 @@ from splashdam.embedded_broker.pattern_parsing import InvalidPatternError
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 
 
 class Heartbeat(NamedTuple):
@@ -189,7 +190,8 @@ def replace_static(
     if not (has_left or is_released or previous.is_classic):
         raise error_for(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"instance id {instance_id!r} is in use by member {previous.member_id!r}, which has not left",
+            f"instance id {quoted(instance_id)} is in use by member {quoted(previous.member_id)}, "
+            "which has not left",
         )
     share = draft.group.share_of(previous.member_id)
     current = attrs.evolve(previous.current, member_epoch=JOINING, previous_member_epoch=JOINING)
@@ -207,12 +209,13 @@ def _static_member(draft: Draft, instance_id: str, member_id: str) -> ConsumerMe
     if member is None:
         raise error_for(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"group {draft.group.group_id!r} has no member with instance id {instance_id!r}",
+            f"group {quoted(draft.group.group_id)} has no member with instance id {quoted(instance_id)}",
         )
     if member.member_id != member_id:
         raise error_for(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"instance id {instance_id!r} belongs to member {member.member_id!r} now, not to {member_id!r}",
+            f"instance id {quoted(instance_id)} belongs to member {quoted(member.member_id)} now, "
+            f"not to {quoted(member_id)}",
         )
     return member
 
@@ -226,8 +229,8 @@ def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
     if not is_repeat or asked.owned is None or not asked.owned <= current.assigned.keys():
         raise error_for(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"member {member.member_id!r} comes with epoch {epoch} and is at {current.member_epoch}; it "
-            "has to give up its partitions and join again",
+            f"member {quoted(member.member_id)} comes with epoch {epoch} and is at "
+            f"{current.member_epoch}; it has to give up its partitions and join again",
         )
 
 
@@ -268,7 +271,7 @@ def check_pattern(regex: str, world: World) -> None:
 def _invalid_pattern(regex: str, error: InvalidPatternError) -> BrokerResponseError:
     return error_for(
         ErrorCode.INVALID_REGULAR_EXPRESSION,
-        f"SubscribedTopicRegex {regex[:200]!r} is not a valid regular expression: {error}",
+        f"SubscribedTopicRegex {quoted(regex)} is not a valid regular expression: {error}",
     )
 
 

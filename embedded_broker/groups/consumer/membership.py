@@ -21,11 +21,12 @@ from splashdam.embedded_broker.groups.consumer.member import (
 from splashdam.embedded_broker.groups.consumer.records import encode_change
 from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
-from splashdam.embedded_broker.groups.group import GroupHost, Member
+from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +110,16 @@ class ConsumerMembership:
                 f"members of a consumer group commit with OffsetCommit {_FIRST_EPOCH_VERSION} or later",
             )
         if not self._kept_all(known, member):
+            self._check_epoch_in(version, member, is_transactional=is_transactional)
+
+    def _check_epoch_in(self, version: int, member: Member, *, is_transactional: bool) -> None:
+        try:
             self._check_epoch(member)
+        except BrokerResponseError as error:
+            knows = not is_transactional or version >= FIRST_TRANSACTIONAL_EPOCH_VERSION
+            if error.code != ErrorCode.STALE_MEMBER_EPOCH or knows:
+                raise
+            raise error_for(ErrorCode.ILLEGAL_GENERATION, error.message) from error
 
     def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
         """Whether all that it commits for was its own at the epoch that it names, and still is."""
@@ -136,7 +146,7 @@ class ConsumerMembership:
         if member.generation_id != known.current.member_epoch:
             raise error_for(
                 ErrorCode.ILLEGAL_GENERATION if known.is_classic else ErrorCode.STALE_MEMBER_EPOCH,
-                f"member {member.member_id!r} comes with epoch {member.generation_id} and is at "
+                f"member {quoted(member.member_id)} comes with epoch {member.generation_id} and is at "
                 f"{known.current.member_epoch}",
             )
 
@@ -252,7 +262,7 @@ class ConsumerMembership:
         """The group goes on as a classic one, which begins with a rebalance."""
         classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
-        _log.info("group %r goes on with the classic protocol", after.group_id)
+        _log.info("group %s goes on with the classic protocol", quoted(after.group_id))
         self.dismiss(ErrorCode.NONE)
         self.group = after
         self.host.replace_membership(after.group_id, classic)
@@ -316,11 +326,13 @@ class ConsumerMembership:
     def _fence(self, member_id: str, reason: str) -> None:
         if member_id not in self.group.members:
             return
-        _log.info("group %r: member %r is out: it %s", self.group.group_id, member_id, reason)
+        _log.info("group %s: member %s is out: it %s", quoted(self.group.group_id), quoted(member_id), reason)
         try:
             self.decide(lambda draft: fence(draft, member_id, self.world()))
         except BrokerResponseError as error:
-            _log.warning("group %r: member %r stays: %s", self.group.group_id, member_id, error.message)
+            _log.warning(
+                "group %s: member %s stays: %s", quoted(self.group.group_id), quoted(member_id), error.message
+            )
             self.keep_alive(member_id)
 
     def _cancel_timers(self, member_id: str) -> None:

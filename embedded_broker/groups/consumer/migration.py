@@ -15,6 +15,7 @@ from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of
+from splashdam.model.quoting import quoted
 
 
 class Groups(GroupHost, Protocol):
@@ -71,4 +72,4 @@ def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Chang
 
 
 def _not_a_consumer_group(group_id: str, why: str) -> BrokerResponseError:
-    return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a consumer group: {why}")
+    return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {quoted(group_id)} is not a consumer group: {why}")

@@ -10,6 +10,7 @@ import attrs
 from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
+from splashdam.model.quoting import quoted
 
 _ASSIGNORS = ("uniform", "range")
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -122,12 +123,16 @@ def check_group_configs(settings: ConsumerGroupSettings, configs: Mapping[str, s
     }
     for name, text in configs.items():
         if name not in limits:
-            raise KafkaConfigurationError(f"unknown group config {name!r}: known are {', '.join(limits)}")
+            raise KafkaConfigurationError(
+                f"unknown group config {quoted(name)}: known are {', '.join(limits)}"
+            )
         low, high = limits[name]
         try:
             value = int(text)
         except ValueError:
-            raise KafkaConfigurationError(f"{name}={text!r}: must be a number of milliseconds") from None
+            raise KafkaConfigurationError(
+                f"{name}={quoted(text)}: must be a number of milliseconds"
+            ) from None
         if not low <= value <= high:
             raise KafkaConfigurationError(
                 f"{name}={value}: must be between group.{_limit(name, 'min')} ({low}) and "

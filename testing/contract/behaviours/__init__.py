@@ -24,6 +24,7 @@ AREAS = (
     "cleaning",
     "membership",
     "share_of_partitions",
+    "answers",
 )
 """The files, in the order of the report."""
 

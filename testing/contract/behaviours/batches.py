@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
+from splashdam.record.batch import HEADER, BatchHeader, crc_ok, parse_header, stamp_crc
+from splashdam.record.compression import Codec, Compression, compress
 from splashdam.record.sealing import build_batch
-from splashdam.testing.contract.behaviour import Run, behaviour, expect
+from splashdam.record.varint import encode_varint
+from splashdam.testing.contract.behaviour import Run, behaviour, expect, expect_one_of
 from splashdam.testing.contract.behaviours.produce import NOON_MS
 from splashdam.testing.contract.conversation import Conversation, leader_of, retried
 from splashdam.testing.contract.vocabulary import SPEAK
+from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
+UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
 INVALID_REQUIRED_ACKS = 21
+INVALID_TIMESTAMP = 32
+UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 OUT_OF_ORDER_SEQUENCE = 45
 INVALID_PRODUCER_EPOCH = 47
@@ -21,6 +29,8 @@ INVALID_PRODUCER_EPOCH = 47
 _MAGIC_AT = 16
 _LAST_SEQUENCE = 2**31 - 1
 _VERSION = 9
+_FETCH_VERSION = 11
+_HUGE = 2**31 - 1
 
 
 class Answer(NamedTuple):
@@ -174,3 +184,216 @@ def sequences_begin_anew_after_the_largest(run: Run) -> None:
         expect(send(_LAST_SEQUENCE, b"b", b"c"), 0, "error code of a batch across the end")
         expect(send(1, b"d"), 0, "error code of the next")
     expect(run.helper.offsets(topic, "latest"), 4, "log end offset")
+
+
+def record_of(*fields: int | bytes, attributes: int = 0) -> bytes:
+    """A record of any fields behind its attributes: numbers as varints, bytes as they are."""
+    parts = [each if isinstance(each, bytes) else encode_varint(each) for each in fields]
+    body = bytes([attributes]) + b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def numbered(delta: int, *, time_delta: int = 0) -> bytes:
+    """A sound record."""
+    return record_of(time_delta, delta, 1, b"k", 1, b"v", 0)
+
+
+def batch_around(records: bytes, count: int, codec: Codec = Codec.NONE, **fields: int) -> bytes:
+    """A batch around any bytes, which are packed; its checksum is right."""
+    return batch_around_packed(compress(records, Compression(codec)), count, codec, **fields)
+
+
+def batch_around_packed(packed: bytes, count: int, codec: Codec, **fields: int) -> bytes:
+    """A batch around any bytes, which are packed already, or should be."""
+    fields = {"attributes": int(codec), "last_offset_delta": count - 1, "record_count": count, **fields}
+    sound = parse_header(batch_of(b"value"))
+    header = sound._replace(batch_length=sound.batch_length - sound.size_bytes + HEADER.size + len(packed))
+    made = bytearray(HEADER.pack(*header._replace(**fields)) + packed)
+    stamp_crc(made, 0, len(made))
+    return bytes(made)
+
+
+def expect_errors(run: Run, batches: dict[str, bytes], *wanted: int) -> None:
+    """Each is refused with one of these errors, and what is sound goes behind nothing."""
+    topic = run.topic()
+    with leader_of(run, topic) as talk:
+        for what, batch in batches.items():
+            expect_one_of(produced(talk, topic, batch).error, wanted, f"error code of {what}")
+        expect(produced(talk, topic, batch_of(b"sound")), (0, 0), "error code and offset of a sound one")
+    expect([each.value for each in run.helper.fetch(topic, count=1)], [b"sound"], "what consumers read")
+
+
+_GARBAGE = bytes.fromhex("2265b1f5917f4b2d11ad4ab9cde1b2c4cdb5ba84b0a5ce6e8a2ef2b51a07")
+_TWO = numbered(0) + numbered(1)
+
+
+@behaviour(SPEAK)
+def garbage_for_records_is_refused(run: Run) -> None:
+    """INVALID_RECORD, under every codec, though header and checksum are right: nobody could read past it."""
+    expect_errors(run, {f"{codec.name}": batch_around(_GARBAGE, 1, codec) for codec in Codec}, INVALID_RECORD)
+
+
+@behaviour(SPEAK)
+def a_batch_holds_the_records_it_counts(run: Run) -> None:
+    """INVALID_RECORD for more, fewer, half a record, bytes behind the last, and none at all."""
+    kinds = {
+        "a count that is too high": (_TWO, 3),
+        "a count that is too low": (_TWO, 1),
+        "a count of half a million": (_TWO, 500_000),
+        "the largest count": (_TWO, _HUGE),
+        "no records": (b"", 1),
+        "a count of none": (_TWO, 0),
+        "a cut record": (_TWO[:-2], 2),
+        "a byte behind the last record": (_TWO + b"\0", 2),
+    }
+    batches = {
+        f"{kind}, {codec.name}": batch_around(records, count, codec, last_offset_delta=max(0, count - 1))
+        for kind, (records, count) in kinds.items()
+        for codec in Codec
+    }
+    expect_errors(run, batches, INVALID_RECORD)
+
+
+@behaviour(SPEAK)
+def the_last_offset_delta_is_that_of_the_count(run: Run) -> None:
+    """INVALID_RECORD for any other, under every codec."""
+    batches = {
+        f"delta {delta}, {codec.name}": batch_around(_TWO, 2, codec, last_offset_delta=delta)
+        for delta in (2, 0, -1, _HUGE)
+        for codec in Codec
+    }
+    expect_errors(run, batches, INVALID_RECORD)
+
+
+@behaviour(SPEAK)
+def fields_stay_within_their_record(run: Run) -> None:
+    """INVALID_RECORD for lengths and counts beyond the end or below 0, and a header without a key."""
+    kinds = {
+        "a key beyond the end": record_of(0, 0, _HUGE, b"xyz"),
+        "a value beyond the end": record_of(0, 0, -1, 99, b"four"),
+        "a record of -1 bytes": encode_varint(-1) + bytes(20),
+        "a record of no bytes": encode_varint(0) + bytes(20),
+        "a record beyond the end": encode_varint(_HUGE) + bytes(20),
+        "bytes that belong to no field": record_of(0, 0, -1, -1, 0, b"x"),
+        "more headers than bytes": record_of(0, 0, -1, -1, _HUGE),
+        "-1 headers": record_of(0, 0, -1, -1, -1),
+        "a header that is not there": record_of(0, 0, -1, -1, 2, 1, b"k", -1),
+        "a header without a key": record_of(0, 0, -1, -1, 1, -1, -1),
+        "a header value beyond the end": record_of(0, 0, -1, -1, 1, 1, b"k", _HUGE),
+        "a timestamp of more than 64 bits": record_of(b"\xff" * 10 + b"\x01", 0, -1, -1, 0),
+        "an offset delta of six bytes": record_of(0, b"\x80" * 5 + b"\0", -1, -1, 0),
+    }
+    batches = {
+        f"{kind}, {codec.name}": batch_around(record, 1, codec)
+        for kind, record in kinds.items()
+        for codec in Codec
+    }
+    expect_errors(run, batches, INVALID_RECORD)
+
+
+@behaviour(SPEAK)
+def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
+    """An error that is not tried again: INVALID_RECORD, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
+    batches = {}
+    for codec in Codec:
+        packed = compress(b"".join(map(numbered, range(500))), Compression(codec))
+        if codec is not Codec.NONE:
+            batches[f"garbage, {codec.name}"] = batch_around_packed(_GARBAGE, 2, codec)
+            batches[f"plain bytes, {codec.name}"] = batch_around_packed(_TWO, 2, codec)
+            batches[f"a cut end, {codec.name}"] = batch_around_packed(packed[:-5], 500, codec)
+            batches[f"half of it, {codec.name}"] = batch_around_packed(packed[: len(packed) // 2], 500, codec)
+    expect_errors(run, batches, INVALID_RECORD, UNKNOWN_SERVER_ERROR)
+
+
+@behaviour(SPEAK)
+def packed_records_count_up_from_0(run: Run) -> None:
+    """An error that is not tried again, where the offsets in a compressed batch jump, repeat or go back."""
+    deltas = ((0, 2), (0, 0), (1, 0), (5, 6), (-1, 0), (0, _HUGE))
+    batches = {
+        f"{each}, {codec.name}": batch_around(b"".join(map(numbered, each)), 2, codec)
+        for each in deltas
+        for codec in Codec
+        if codec is not Codec.NONE
+    }
+    expect_errors(run, batches, INVALID_RECORD, UNKNOWN_SERVER_ERROR)
+
+
+@behaviour(SPEAK)
+def a_codec_that_does_not_exist_is_refused(run: Run) -> None:
+    """UNSUPPORTED_COMPRESSION_TYPE, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
+    batches = {f"codec {number}": batch_around(_TWO, 2, attributes=number) for number in (5, 6, 7)}
+    expect_errors(run, batches, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_SERVER_ERROR)
+
+
+@behaviour(SPEAK)
+def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
+    """Attributes of a record, numbers longer than they need be, a base timestamp that no record has."""
+    topic = run.topic()
+    unusual = {
+        "attributes": record_of(0, 0, 1, b"k", 1, b"v", 0, attributes=1),
+        "a long number": record_of(0, b"\x80\0", 1, b"k", 1, b"v", 0),
+        "a later time": numbered(0, time_delta=500),
+    }
+    with leader_of(run, topic) as talk:
+        for what, record in unusual.items():
+            for codec in Codec:
+                batch = batch_around(record, 1, codec, max_timestamp=NOON_MS + (500 if "time" in what else 0))
+                expect(produced(talk, topic, batch).error, 0, f"error code of {what}, {codec.name}")
+    count = len(unusual) * len(Codec)
+    read = run.helper.fetch(topic, count=count)
+    expect([(each.offset, each.value) for each in read], [(at, b"v") for at in range(count)], "what is read")
+
+
+def stored_header(talk: Conversation, topic: str, offset: int) -> BatchHeader:
+    """The header of the batch at an offset, whose checksum must be right."""
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=1000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[part])],
+    )
+    answer = talk.ask(request, _FETCH_VERSION).responses[0].partitions[0]
+    records = answer.records
+    assert isinstance(records, bytes | bytearray | memoryview)
+    header = parse_header(records)
+    expect(crc_ok(records, 0, header), True, "whether the checksum is right")
+    return header
+
+
+@behaviour(SPEAK)
+def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
+    """Whatever the producer said, the stored header tells the largest timestamp of its records."""
+    topic = run.topic()
+    records = numbered(0) + numbered(1, time_delta=500) + numbered(2)
+    with leader_of(run, topic) as talk:
+        for codec in Codec:
+            for said in (NOON_MS, NOON_MS + 99_999, -1, -(2**63)):
+                answer = produced(talk, topic, batch_around(records, 3, codec, max_timestamp=said))
+                expect(answer.error, 0, f"error code, {codec.name}")
+                header = stored_header(talk, topic, answer.base_offset)
+                expect(header.max_timestamp, NOON_MS + 500, f"maximum timestamp for {said}, {codec.name}")
+
+
+@behaviour(SPEAK)
+def records_at_fault_are_named(run: Run) -> None:
+    """By number: those without a key on a compacted topic, and those too old. One spoils the batch."""
+    topic = run.topic(cleanup_policy="compact", message_timestamp_before_max_ms=str(10**9))
+    now_ms = int(time.time() * 1000)
+    old_ms = now_ms - 2 * 10**9
+    good, keyless, old = (now_ms, b"k"), (now_ms, None), (old_ms, b"k")
+    kinds = {
+        INVALID_RECORD: ([good, keyless, good, keyless], [1, 3]),
+        INVALID_TIMESTAMP: ([old, good, keyless, old], [0, 2, 3]),
+    }
+    with leader_of(run, topic) as talk:
+        for error, (records, numbers) in kinds.items():
+            for codec in Codec:
+                made = build_batch([(ms, key, b"v", None) for ms, key in records], Compression(codec))
+                (answer,) = talk.ask(request_with(topic, made), _VERSION).responses[0].partition_responses
+                named = [each.batch_index for each in answer.record_errors]
+                expect((answer.error_code, named), (error, numbers), f"error and numbers, {codec.name}")
+    expect(run.helper.offsets(topic, "latest"), 0, "log end offset")

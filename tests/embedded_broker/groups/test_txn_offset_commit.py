@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from broker_talk import Talk
@@ -14,6 +16,11 @@ from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, Internal
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+from splashdam.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 NOTHING = [(0, -1, -1, "", 0)]
 UNSTABLE = [(0, -1, -1, "", 88)]
@@ -123,7 +130,7 @@ async def test_fenced_producers(talk: Talk, older: RawProducer, version: int) ->
 
 async def test_partitions_and_members_that_are_none(talk: Talk, producer: RawProducer) -> None:
     """3 for a partition, beside others that are kept; 22 and 25 for members, as for OffsetCommit."""
-    members = {"generation_id": 4, "member_id": "m"}
+    members = {"generation_id_or_member_epoch": 4, "member_id": "m"}
     assert await commit_in_transaction(producer, "g", {0: 1}, **members) == [22]
     assert await commit_in_transaction(producer, "g", {0: 1, 9: 1}) == [0, 3]
     assert await commit_in_transaction(producer, "g", {9: 1}) == [3]
@@ -131,6 +138,32 @@ async def test_partitions_and_members_that_are_none(talk: Talk, producer: RawPro
     assert await commit_in_transaction(producer, "g", {0: 2}, member_id="m") == [0]
     assert await producer.end() == 0
     assert await fetch(talk, "g", [0]) == at(2)
+
+
+async def test_topics_by_id(talk: Talk, producer: RawProducer, broker: Broker) -> None:
+    """Version 6: 100 for an id that nobody has, 69 for a member of a group that is not there (KIP-1319)."""
+    topic = broker.topics.get("t")
+    assert topic is not None
+
+    async def codes(topic_id: bytes, **member: Any) -> list[int]:
+        partition = TxnOffsetCommitRequestPartition(committed_offset=3, committed_metadata=None)
+        request = TxnOffsetCommitRequest(
+            transactional_id=producer.transactional_id,
+            group_id="g",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            topics=[TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])],
+            **member,
+        )
+        (answer,) = (await talk.ask(request, 6)).topics
+        assert answer.topic_id == topic_id
+        return [each.error_code for each in answer.partitions]
+
+    assert await codes(topic.topic_id, generation_id_or_member_epoch=4, member_id="m") == [69]
+    assert await codes(bytes(range(16))) == [100]
+    assert await codes(topic.topic_id) == [0]
+    assert await producer.end() == 0
+    assert await fetch(talk, "g", [0]) == at(3)
 
 
 async def test_records_and_offsets_end_together(talk: Talk, producer: RawProducer, broker: Broker) -> None:

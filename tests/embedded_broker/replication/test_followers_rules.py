@@ -38,10 +38,12 @@ def test_where_a_log_is_cut(leader: EpochEnd, expected: int) -> None:
     assert found == expected
 
 
-def said(session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> tuple[object, ...]:
+def said(
+    session: FetchSession, wanted: dict[TopicPartition, Wanted], *unwanted: TopicPartition
+) -> tuple[object, ...]:
     """What a request holds, in short."""
     request = FetchRequest(topics=[])
-    session.fill(request, wanted)
+    session.fill(request, wanted, unwanted)
     return (
         (request.session_id, request.session_epoch),
         [
@@ -68,7 +70,7 @@ def test_a_session_says_what_changed() -> None:
     assert said(session, wanted) == ((99, 1), [], [])
     session.answered(99)
     wanted = {A1: at(1, 8), B0: wanted[B0]}
-    assert said(session, wanted) == ((99, 2), [("a", 1, 8)], [("a", b"1", [0])])
+    assert said(session, wanted, A0) == ((99, 2), [("a", 1, 8)], [("a", b"1", [0])])
     session.answered(99)
     another = {A1: at(1, 0, b"3" * 16), B0: wanted[B0]}
     assert said(session, another) == ((99, 3), [("a", 1, 0)], [("a", b"1", [1])])
@@ -76,6 +78,18 @@ def test_a_session_says_what_changed() -> None:
     assert said(session, another) == ((0, 0), [("a", 1, 0), ("b", 0, 7)], [])
     session.answered(0)
     assert said(session, another) == ((0, 0), [("a", 1, 0), ("b", 0, 7)], [])
+
+
+def test_a_session_goes_by_what_may_be_news() -> None:
+    """What is not named stays as it was said; what is let go of and taken up again is forgotten by nobody."""
+    session = FetchSession()
+    said(session, {A0: at(0, 5), A1: at(1, 6), B0: at(0, 7, b"2" * 16)})
+    session.answered(99)
+    assert said(session, {A1: at(1, 7)}) == ((99, 1), [("a", 1, 7)], [])
+    session.answered(99)
+    assert said(session, {A0: at(0, 5)}, A0, A1) == ((99, 2), [], [("a", b"1", [1])])
+    session.answered(99)
+    assert said(session, {A0: at(0, 6), A1: at(1, 7)}) == ((99, 3), [("a", 0, 6), ("a", 1, 7)], [])
 
 
 def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import attrs
 import pytest
 from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
+from splashdam.embedded_broker.storage import append_checks
 from splashdam.embedded_broker.storage.append_checks import RecordErrors, check_batch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.settings import LogSettings
@@ -21,9 +24,18 @@ from splashdam.model.broker_errors import (
     UnsupportedCompressionTypeError,
 )
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
-from splashdam.model.options import MAX_LONG
-from splashdam.record.batch import INT16, INT32, stamp_crc
-from splashdam.record.compression import Codec, Compression
+from splashdam.record import validation
+from splashdam.record.batch import (
+    HEADER_BYTES,
+    INT16,
+    INT32,
+    INT64,
+    MAX_TIMESTAMP_AT,
+    crc_ok,
+    parse_header,
+    stamp_crc,
+)
+from splashdam.record.compression import Codec, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles
 
@@ -77,6 +89,8 @@ REFUSED = {
     "base offset 1": (with_byte(7, 1), InvalidRecordError),
     "checksum": (with_byte(65, 0xFF), CorruptMessageError),
     "no records": (with_count(0, 0), InvalidRecordError),
+    "more records than offsets": (with_count(1, -1), InvalidRecordError),
+    "fewer than no records": (with_count(-1, 0), InvalidRecordError),
     "fewer records than offsets": (with_count(1, 1), InvalidRecordError),
     "a control batch": (with_attributes(0x20), InvalidRecordError),
     "no producer in a transaction": (with_attributes(0x10), InvalidRecordError),
@@ -143,7 +157,7 @@ def test_a_compacted_topic_wants_keys(codec: Codec) -> None:
 
 
 def test_timestamps_outside_the_limits_are_refused_by_record() -> None:
-    """Both limits count from the broker's clock; without limits records are not even decoded."""
+    """Both limits count from the broker's clock."""
     settings = LogSettings(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
     times = [NOW_MS - 101, NOW_MS - 100, NOW_MS + 50, NOW_MS + 51]
     data = build_batch([(time, b"k", b"v", None) for time in times])
@@ -174,16 +188,96 @@ def test_unknown_topic_options_are_refused_with_the_nearest() -> None:
         settings.with_configs({"cleanup.policy": "shred"})
 
 
-def test_no_limit_means_no_decoding() -> None:
-    """A batch whose records make no sense passes by its header, as the default limits ask.
-
-    Where they are looked at, the producer is told not to try again: the checksum says that it sent them so.
-    """
-    assert SETTINGS.message_timestamp_before_max_ms == MAX_LONG
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_garbage_is_refused_whatever_the_topic_asks(policy: str) -> None:
+    """Nobody could read past it. The producer is told not to try again: the checksum says it sent it so."""
     data = altered(lambda data: data.__setitem__(61, 0xFF))
-    check_batch(data, SETTINGS, NOW_MS)
     with pytest.raises(InvalidRecordError, match="record 0: record of -64 bytes at 0"):
+        check_batch(data, LogSettings(cleanup_policy=policy), NOW_MS)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("said_ms", [-1, NOW_MS - 1, NOW_MS + 99, -(2**63)])
+def test_a_wrong_maximum_timestamp_is_put_right(log: Log, codec: Codec, said_ms: int) -> None:
+    """As Kafka does: retention and look-ups by time believe the header. What came is not written to."""
+    data = bytearray(
+        build_batch([(NOW_MS, b"k", b"v", None), (NOW_MS - 9, b"k", b"w", None)], Compression(codec))
+    )
+    INT64.pack_into(data, MAX_TIMESTAMP_AT, said_ms)
+    stamp_crc(data, 0, len(data))
+    sent = bytes(data)
+    log.append_as_leader(memoryview(data).toreadonly(), now_ms=NOW_MS)
+    assert bytes(data) == sent
+    whole = bytes(log.segments[-1].log.read(log.segments[-1].size_bytes - len(sent), len(sent)))
+    header = parse_header(whole)
+    assert (header.max_timestamp, header.base_offset, crc_ok(whole, 0, header)) == (NOW_MS, 3, True)
+    assert whole[HEADER_BYTES:] == sent[HEADER_BYTES:]
+
+
+def test_a_sound_batch_is_not_copied() -> None:
+    """It is written from where it was received."""
+    data = batch(b"v")
+    checked, _ = check_batch(data, SETTINGS, NOW_MS)
+    assert checked is data
+
+
+def test_records_that_are_numbered_wrongly_are_refused() -> None:
+    """Their consumers would skip records, or ask for offsets that do not exist."""
+    data = altered(lambda data: data.__setitem__(64, 2))
+    with pytest.raises(InvalidRecordError, match="record 0: offset delta 1 at 3, due is 0"):
+        check_batch(data, SETTINGS, NOW_MS)
+
+
+def test_a_bomb_is_too_large_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer splits the batch then; a look within a smaller limit says that more was there."""
+    data = build_batch([(NOW_MS, None, bytes(200_000), None)], Compression(Codec.GZIP))
+    with pytest.raises(OverLimitError):
+        check_batch(data, SETTINGS, NOW_MS, max_bytes=100_000)
+    monkeypatch.setattr(append_checks, "MAX_DECOMPRESSED_BYTES", 100_000)
+    with pytest.raises(MessageTooLargeError, match="limit of 100000 bytes"):
+        check_batch(data, SETTINGS, NOW_MS, max_bytes=100_000)
+
+
+def test_a_codec_without_its_library_is_taken_on_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain installation has no zstd, and stores what others can read; a topic with rules refuses."""
+    data = build_batch([(NOW_MS, b"k", b"v", None)], Compression(Codec.ZSTD))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert check_batch(data, SETTINGS, NOW_MS)[0] is data
+    with pytest.raises(UnsupportedCompressionTypeError, match="zstandard"):
         check_batch(data, LogSettings(cleanup_policy="compact"), NOW_MS)
+
+
+def test_each_record_is_walked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sound batch on a topic with every rule costs one unpacking and one walk; nothing is named."""
+    calls: list[str] = []
+
+    def counted(name: str, module: ModuleType) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, **kwargs: (calls.append(name), real(*args, **kwargs))[1]
+        )
+
+    counted("decompress", validation)
+    counted("scan_records", validation)
+    counted("faulty_records", append_checks)
+    settings = LogSettings(cleanup_policy="compact", message_timestamp_before_max_ms=100)
+    check_batch(build_batch([(NOW_MS, b"k", b"v", None)] * 9, Compression(Codec.GZIP)), settings, NOW_MS)
+    assert calls == ["decompress", "scan_records"]
+
+
+def test_keys_and_timestamps_are_judged_together() -> None:
+    """As Kafka does: a key that lacks counts before a timestamp, and a timestamp decides the error."""
+    settings = LogSettings(cleanup_policy="compact", message_timestamp_before_max_ms=100)
+    old = NOW_MS - 101
+    records = [(time, key, b"v", None) for time, key in ((old, b"k"), (old, None), (-1, b"k"), (-2, b"k"))]
+    with pytest.raises(InvalidTimestampError, match=r"record 0: .*; 3 records are refused") as caught:
+        check_batch(build_batch(records), settings, NOW_MS)
+    assert isinstance(caught.value, RecordErrors)
+    assert [(index, text.split()[0]) for index, text in caught.value.record_errors.items()] == [
+        (0, "timestamp"),
+        (1, "has"),
+        (3, "timestamp"),
+    ]
 
 
 def test_the_directory_is_untouched_by_refusals() -> None:
@@ -218,9 +312,9 @@ def test_a_batch_of_too_many_records_is_refused(codec: Codec) -> None:
 
 
 def test_a_header_that_lies_about_its_count_is_refused() -> None:
-    """An uncompressed record takes seven bytes at least; as many as fit are taken on trust."""
+    """Before anything is made of it."""
     check_batch(with_count(1, 0), SETTINGS, NOW_MS)
-    with pytest.raises(InvalidRecordError, match="2 records do not fit into 9 bytes"):
+    with pytest.raises(InvalidRecordError, match="2 records in 9 bytes"):
         check_batch(with_count(2, 1), SETTINGS, NOW_MS)
 
 

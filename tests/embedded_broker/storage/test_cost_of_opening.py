@@ -161,3 +161,75 @@ def test_an_idle_partition_keeps_no_file_open_after_a_restart(tmp_path: Path) ->
     opened = files_open_below(directory)
     log.close()
     assert opened == []
+
+
+def test_a_start_after_a_kill_waits_for_no_sync_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three for each of a thousand logs were twenty seconds; the first flush of a log makes up for it."""
+    files = MemoryFiles()
+    manager = LogManager.open(files, "/data", now_ms=NOW_MS)
+    manager.create_topic("a", 100, now_ms=NOW_MS)
+    for log in manager.logs.values():
+        log.append_as_leader(batch(VALUE, producer_id=1), now_ms=NOW_MS)
+    files.kill()
+    done: Counter[str] = Counter()
+    monkeypatch.setattr(MemoryLogFile, "_sync", _counting(MemoryLogFile._sync, "sync", done))
+    manager = LogManager.open(files, "/data", now_ms=NOW_MS)
+    assert done["sync"] == 0
+    assert all(not log.is_synced for log in manager.logs.values())
+    first = next(iter(manager.logs.values()))
+    first.flush()
+    assert done["sync"] == 1
+    files.crash()
+    manager = LogManager.open(files, "/data", now_ms=NOW_MS)
+    ends = {where: log.log_end_offset for where, log in manager.logs.items()}
+    assert ends.pop(first.topic_partition) == 1
+    assert set(ends.values()) == {0}
+
+
+def test_an_append_after_a_kill_takes_what_was_there_before_along_to_the_disk() -> None:
+    """With flush.messages=1 an acknowledgement says that everything up to it survives a power cut."""
+    files, settings = MemoryFiles(), LogSettings(flush_messages=1)
+    log = open_log(files, settings=settings)
+    log.append_as_leader(batch(b"before", producer_id=1), now_ms=NOW_MS)
+    for parent in ("/", "/data"):
+        files.sync_directory(parent)
+    files.kill()
+    log = open_log(files, settings=settings)
+    assert log.append_as_leader(batch(b"before", producer_id=1), now_ms=NOW_MS).duplicate
+    assert log.must_flush
+    log.flush()
+    files.crash()
+    assert values_of(open_log(files, settings=settings)) == [b"before"]
+
+
+def test_the_indexes_of_a_segment_found_after_a_kill_are_synced_with_it() -> None:
+    """Once it is closed and flushed nothing makes them anew."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    for number in range(3):
+        log.append_as_leader(batch(VALUE, producer_id=1, sequence=number), now_ms=NOW_MS)
+    for parent in ("/", "/data"):
+        files.sync_directory(parent)
+    files.kill()
+    log = open_log(files, settings=SETTINGS)
+    log.roll(NOW_MS)
+    log.append_as_leader(batch(VALUE, producer_id=1, sequence=3), now_ms=NOW_MS)
+    log.flush()
+    before = {
+        name: files.read_bytes(f"{DIRECTORY}/{0:020d}{name}") for name in (".log", ".index", ".timeindex")
+    }
+    files.crash()
+    assert before == {name: files.read_bytes(f"{DIRECTORY}/{0:020d}{name}") for name in before}
+    assert len(before[".timeindex"] or b"") == 12
+
+
+def test_a_partition_found_after_a_kill_keeps_no_file_open(tmp_path: Path) -> None:
+    """What is still to be synced is known without a descriptor."""
+    directory = str(tmp_path / "t-0")
+    log = open_log(DiskFiles(), directory)
+    log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)
+    log.abandon()
+    log = open_log(DiskFiles(), directory)
+    opened = files_open_below(directory)
+    log.close()
+    assert opened == []

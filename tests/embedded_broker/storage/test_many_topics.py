@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from log_kit import NOW_MS, open_log
 
 from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.embedded_broker.storage.topic_registry import NewTopic, TopicRegistry
+from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
 from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError, TopicAlreadyExistsError
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.model.values import Buffer
+from splashdam.testing.memory_files import Fault, MemoryFiles, MemoryLogFile
 
 
 def open_manager(files: MemoryFiles) -> LogManager:
@@ -73,6 +77,41 @@ def test_a_disk_that_refuses_one_of_several_topics() -> None:
     assert not manager.topics
     assert not manager.logs
     assert not [name for name, is_directory in files.list_directory("/data") if is_directory]
+
+
+def test_more_topics_at_once_than_a_system_call_takes_pieces(tmp_path: Path) -> None:
+    """1,500 lines of the registry went to one call, which takes 1,024: none of the topics was made."""
+    manager = LogManager.open(UnsyncedFiles(), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
+    manager.create_topics([NewTopic(f"t{number}", 1) for number in range(1_500)], now_ms=NOW_MS)
+    manager.close(orderly=False)
+    manager = LogManager.open(UnsyncedFiles(), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
+    assert len(manager.topics) == 1_500
+    manager.close()
+
+
+def test_creating_topics_one_by_one_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the registry one line and two syncs, the thousandth as the first."""
+    files, sizes, syncs = MemoryFiles(), [], []
+    manager = open_manager(files)
+    write, sync = MemoryLogFile._write_at, MemoryLogFile._sync
+
+    def written(file: MemoryLogFile, buffers: Sequence[Buffer], position: int) -> int:
+        sizes.append(sum(map(len, buffers)))
+        return write(file, buffers, position)
+
+    monkeypatch.setattr(MemoryLogFile, "_write_at", written)
+    monkeypatch.setattr(MemoryLogFile, "_sync", lambda file: (syncs.append(file.path), sync(file))[1])
+    replaced: list[str] = []
+    monkeypatch.setattr(TopicRegistry, "_replace", lambda registry: replaced.append("whole"))
+    costs = []
+    for number in range(300):
+        manager.create_topic(f"topic-{number:04d}", 1, now_ms=NOW_MS)
+        costs.append((sum(sizes), len(syncs)))
+        sizes.clear()
+        syncs.clear()
+    assert set(costs[1:]) == {costs[1]}
+    assert costs[1][1] == 1
+    assert not replaced
 
 
 def test_half_written_replacements_are_removed() -> None:

@@ -172,8 +172,7 @@ def test_fencing_takes_one_epoch(version: int, epoch: int) -> None:
 CLASSIC = {
     (S.ONGOING, True): EndDecision.PREPARE,
     (S.ONGOING, False): EndDecision.PREPARE,
-    (S.PREPARE_COMMIT, True): 51,
-    (S.PREPARE_ABORT, False): 51,
+    **dict.fromkeys(product(PREPARED, (True, False)), 51),
     (S.COMPLETE_COMMIT, True): EndDecision.DONE,
     (S.COMPLETE_ABORT, False): EndDecision.DONE,
 }
@@ -187,15 +186,14 @@ SINCE_890 = {
         **dict.fromkeys(product(PREPARED, (True, False)), 51),
     },
     2: {
-        (S.PREPARE_COMMIT, True): 51,
-        (S.PREPARE_ABORT, False): 51,
+        **dict.fromkeys(product(PREPARED, (True, False)), 51),
         (S.COMPLETE_COMMIT, True): EndDecision.DONE,
         (S.COMPLETE_ABORT, False): EndDecision.DONE,
         **dict.fromkeys([(S.ONGOING, True), (S.ONGOING, False)], 90),
         **dict.fromkeys([(S.EMPTY, True), (S.EMPTY, False)], 90),
     },
 }
-LIVING = [*AT_REST, *PREPARED, S.ONGOING]
+LIVING = sorted((*AT_REST, *PREPARED, S.ONGOING), key=lambda state: state.name)
 
 
 def answered(call: Callable[[], T]) -> T | int:
@@ -204,6 +202,15 @@ def answered(call: Callable[[], T]) -> T | int:
         return call()
     except BrokerResponseError as error:
         return error.code
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_the_other_end_waits_while_markers_are_owed(version: int, is_commit: bool) -> None:
+    """As on Kafka 4.4: 51 until all markers are written, whichever end was told, and 48 after that."""
+    prepared = metadata(S.ONGOING, partitions=frozenset([T0])).ended(is_commit, 9, version, lambda: 8)
+    assert decided(prepared, 3, not is_commit, version) == 51
+    assert decided(prepared.completed(10), 3, not is_commit, version) == 48
 
 
 def test_a_producer_told_of_its_commit_is_not_fenced_while_the_disk_refuses_a_marker() -> None:

@@ -1,0 +1,89 @@
+"""What a broker costs that nobody uses: alone, and three of them as a cluster in one process.
+
+``python benchmarks/idle.py`` makes the topics, waits until the first looks at every partition are over, and
+prints how much of one core the process takes from then on. Each row is a fresh
+process, so that no other's memory is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import trio
+
+from splashdam.embedded_broker.broker import open_broker
+from splashdam.embedded_broker.cluster.cluster import open_cluster
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
+from splashdam.embedded_broker.topics import Topics
+
+PARTITIONS_OF_A_TOPIC = 10
+SETTLING_SECONDS = 35.0
+"""Then the checkpoints of before are written, and ISRs looked at (``log.initial.task.delay.ms``, 30 s)."""
+
+
+def make(topics: Topics, partitions: int) -> None:
+    """Makes topics with so many partitions in all."""
+    for number in range(partitions // PARTITIONS_OF_A_TOPIC):
+        topics.add([NewTopic(f"t{number}", PARTITIONS_OF_A_TOPIC)])
+
+
+async def idle_percent(seconds: float) -> float:
+    """How much of a core this process takes while nothing is asked of it."""
+    await trio.sleep(SETTLING_SECONDS)
+    busy, began = time.process_time(), time.perf_counter()
+    await trio.sleep(seconds)
+    return 100 * (time.process_time() - busy) / (time.perf_counter() - began)
+
+
+async def alone(root: str, partitions: int, seconds: float) -> float:
+    """One broker."""
+    async with open_broker(root, port=None, files=UnsyncedFiles()) as broker:
+        make(broker.topics, partitions)
+        return await idle_percent(seconds)
+
+
+async def cluster(root: str, partitions: int, seconds: float) -> float:
+    """Three brokers, of which each keeps all partitions and leads a third of them."""
+    async with open_cluster(root, 3, port=None, files=UnsyncedFiles()) as brokers:
+        make(brokers.broker(1).topics, partitions)
+        return await idle_percent(seconds)
+
+
+KINDS = {"alone": alone, "cluster": cluster}
+
+
+def main() -> None:
+    """Measures what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1_000, 10_000])
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        root = tempfile.mkdtemp()
+        try:
+            print(trio.run(KINDS[given.one[0]], root, int(given.one[1]), given.seconds))
+        finally:
+            shutil.rmtree(root)
+        return
+    print(f"{'brokers':<10}{'partitions':>12}{'of a core':>12}")
+    for kind in given.kinds:
+        for partitions in given.partitions:
+            measured = subprocess.run(
+                [sys.executable, __file__, "--seconds", str(given.seconds), "--one", kind, str(partitions)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            print(f"{kind:<10}{partitions:>12,}{float(measured.stdout):>11.2f}%", flush=True)
+
+
+if __name__ == "__main__":
+    main()

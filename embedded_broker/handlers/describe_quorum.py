@@ -1,0 +1,95 @@
+"""DescribeQuorum 0–2: who controls the cluster, as KRaft tells it (KIP-595, KIP-836, KIP-853).
+
+The brokers of a cluster share one controller in their process. It is told as a quorum whose only voter is the
+broker that answers name as controller; the other brokers that are alive observe it, and are never behind. The
+offsets count what the controller has changed since it began: there is no log that they could be read from.
+"""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.wire.messages.describe_quorum import (
+    AskedTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+_PARTITION = 0
+_FIRST_NODES_VERSION = 2
+_LEADER_EPOCH = 1
+"""The controller is never another one while its brokers run."""
+
+_CONTROLLER_LISTENER = "CONTROLLER"
+
+
+@handles(DescribeQuorumRequest, versions=range(3))
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """The quorum of the metadata, which must be asked for alone: everything else is 3 (seen on Kafka 4.4)."""
+    if not request.topics:
+        return DescribeQuorumResponse()
+    asked = [
+        (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
+    ]
+    if asked != [(METADATA_TOPIC, _PARTITION)]:
+        return DescribeQuorumResponse(topics=[_refused(topic) for topic in request.topics])
+    return DescribeQuorumResponse(
+        topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[_quorum(context)])],
+        nodes=_nodes(context) if context.version >= _FIRST_NODES_VERSION else [],
+    )
+
+
+def _nodes(context: RequestContext) -> list[Node]:
+    """The controller is reached where its broker is."""
+    leadership = context.broker.leadership
+    address = leadership.brokers(context.address).get(leadership.controller_id)
+    if address is None:
+        return []
+    listener = Listener(name=_CONTROLLER_LISTENER, host=address.host, port=address.port)
+    return [Node(node_id=leadership.controller_id, listeners=[listener])]
+
+
+def _quorum(context: RequestContext) -> PartitionData:
+    broker = context.broker
+    now_ms, offset = int(broker.clock.wall_ms()), broker.controller.changes
+    leader_id = broker.leadership.controller_id
+    alive = broker.leadership.brokers(context.address)
+
+    def state_of(node_id: int) -> ReplicaState:
+        return ReplicaState(
+            replica_id=node_id,
+            log_end_offset=offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+
+    return PartitionData(
+        partition_index=_PARTITION,
+        leader_id=leader_id,
+        leader_epoch=_LEADER_EPOCH,
+        high_watermark=offset,
+        current_voters=[state_of(leader_id)],
+        observers=[state_of(node_id) for node_id in alive if node_id != leader_id],
+    )
+
+
+def _refused(topic: AskedTopic) -> TopicData:
+    error = error_for(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "only partition 0 of __cluster_metadata has a quorum"
+    )
+    return TopicData(
+        topic_name=topic.topic_name,
+        partitions=[
+            PartitionData(
+                partition_index=each.partition_index, error_code=error.code, error_message=error.message
+            )
+            for each in topic.partitions
+        ],
+    )

@@ -1,0 +1,106 @@
+"""Options that contradict each other are wrong usage: status 2, both named, and nothing is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_processes import run
+from click.testing import CliRunner
+
+from splashdam.cli.commands import splashdam
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+
+TARGETS = {
+    "--to-earliest": (),
+    "--to-latest": (),
+    "--to-offset": ("1",),
+    "--to-datetime": ("2026-01-01",),
+    "--shift-by": ("-1",),
+}
+RESETS = [
+    (("groups", "reset", "g"), (first, *TARGETS[first]), (second, *TARGETS[second]))
+    for number, first in enumerate(TARGETS)
+    for second in list(TARGETS)[number + 1 :]
+]
+ON_CLUSTER = [
+    ("topics", "list"),
+    ("topics", "delete", "t", "--yes"),
+    ("groups", "list"),
+    ("groups", "delete", "g", "--yes"),
+    ("tail", "t"),
+    ("produce", "t"),
+    ("pipeline", "latest", "t", "TABLE", "--checkpoint", "DIR"),
+]
+PAIRS = [
+    *RESETS,
+    *(
+        (command, ("--bootstrap-servers", "127.0.0.1:1"), ("-X", "bootstrap.servers=127.0.0.1:2"))
+        for command in ON_CLUSTER
+    ),
+    (("topics", "alter", "t"), ("--topic-config", "retention.ms=1"), ("--unset", "retention.ms")),
+    (
+        ("topics", "alter", "t"),
+        ("--topic-config", "retention.ms=1"),
+        ("--topic-config", "retention.ms=2"),
+    ),
+    (("topics", "create", "new"), ("-c", "retention.ms=1"), ("-c", "retention.ms=2")),
+    (("produce", "t"), ("-X", "linger.ms=1"), ("-X", "linger.ms=2")),
+    (("produce", "t"), ("--compression", "none"), ("-X", "compression.type=gzip")),
+    (("produce", "t"), ("--timeout", "1"), ("-X", "max.block.ms=5")),
+    (("contract",), ("--client", "splashdam"), ("--all-clients",)),
+    (("contract",), ("--list",), ("--bootstrap", "127.0.0.1:1")),
+    (("contract",), ("--list",), ("--markdown", "table.md")),
+    (("broker",), ("--listener", "SSL://localhost:0"), ("--port", "0")),
+    (("broker",), ("--listener", "SSL://localhost:0"), ("--host", "localhost")),
+    (("broker",), ("--listener", "PLAINTEXT://localhost:0"), ("-X", "listeners=PLAINTEXT://localhost:0")),
+    (("broker",), ("--data", "one"), ("-X", "log.dirs=two")),
+]
+
+
+@pytest.mark.parametrize(("command", "one", "other"), PAIRS, ids=" ".join)
+def test_contradicting_options_change_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    one: tuple[str, ...],
+    other: tuple[str, ...],
+) -> None:
+    """In either order; the folder stays empty, and no broker is there to be asked."""
+    monkeypatch.chdir(tmp_path)
+    for options in ((*one, *other), (*other, *one)):
+        done = CliRunner().invoke(splashdam, [*command, *options])
+        assert done.exit_code == 2, done.output
+        assert "contradicts" in done.output
+        for words in (one, other):
+            flag = words[0] if not words[0].startswith("-X") else words[1].partition("=")[0]
+            assert {"--topic-config": "-c"}.get(flag, flag).strip("-") in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reset_with_two_targets_leaves_the_offsets(tmp_path: Path) -> None:
+    """The last one won, and the group had skipped or read again all its records."""
+    with EmbeddedBroker(tmp_path) as broker:
+        where = ("-b", broker.bootstrap_servers)
+        assert run("produce", "t", *where, lines=b"a\nb\nc\n").returncode == 0
+        assert run("groups", "reset", "g", "--topic", "t", "--to-offset", "1", *where).returncode == 0
+        before = run("groups", "describe", "g", *where).stdout
+        done = run("groups", "reset", "g", "--to-earliest", "--to-latest", *where)
+        assert done.returncode == 2
+        assert b"--to-earliest contradicts --to-latest" in done.stderr
+        assert run("groups", "describe", "g", *where).stdout == before
+
+
+def test_a_property_names_the_cluster_where_no_option_does() -> None:
+    """It was ignored for localhost:9092."""
+    done = run("topics", "list", "-X", "bootstrap.servers=127.0.0.1:1")
+    assert done.returncode == 1
+    assert b"127.0.0.1:1" in done.stderr
+
+
+def test_a_mechanism_is_added_beside_the_other(tmp_path: Path) -> None:
+    """It had replaced the other one, whose clients could not come in any more."""
+    for options in ((), ("--mechanism", "SCRAM-SHA-512")):
+        done = run("users", "add", "anna", "--data", str(tmp_path), *options, lines=b"secret\n")
+        assert done.returncode == 0
+    assert run("users", "list", "--data", str(tmp_path)).stdout == b"anna\tSCRAM-SHA-256,SCRAM-SHA-512\n"

@@ -1,0 +1,64 @@
+"""Watches how long the steps of a trio loop take, in CPU time of its thread: no busy machine changes that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from splashdam.testing.memory_files import MemoryFiles
+
+T = TypeVar("T")
+
+
+class LoopWatch(trio.abc.Instrument):
+    """An instrument that remembers the longest step of any task.
+
+    Attributes:
+        longest_seconds: of CPU time of the loop's thread, between two moments at which others may run.
+        longest_task: who took it.
+        beside_seconds: what was done inline only because files are in memory: it is not counted.
+    """
+
+    def __init__(self) -> None:
+        self.longest_seconds = 0.0
+        self.longest_task = ""
+        self.beside_seconds = 0.0
+        self._began = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task is about to go on."""
+        self._began = time.thread_time() - self.beside_seconds
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task waits for something, or gives the others their turn."""
+        seconds = time.thread_time() - self.beside_seconds - self._began
+        if seconds > self.longest_seconds:
+            self.longest_seconds, self.longest_task = seconds, task.name
+
+    def forget(self) -> None:
+        """What was before does not count."""
+        self.longest_seconds, self.longest_task = 0.0, ""
+
+
+class UncountedFiles(MemoryFiles):
+    """Files in memory; what a disk's would do in a thread does not count as the loop's.
+
+    Args:
+        watch: who counts.
+    """
+
+    def __init__(self, watch: LoopWatch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """As ``Files.run``."""
+        await trio.lowlevel.checkpoint()
+        began = time.thread_time()
+        try:
+            return work()
+        finally:
+            self._watch.beside_seconds += time.thread_time() - began

@@ -1,0 +1,115 @@
+"""A listener that speaks something else is named at once; one that is away for a moment is waited for."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from splashdam.client.producer import KafkaProducer
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.model.errors import KafkaTimeoutError, WrongListenerError
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator[str]:
+    """The address of a socket whose connections a function serves, one after the other."""
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def http(connection: socket.socket) -> None:
+    """What nginx says to bytes that are no request."""
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+def hang_up(connection: socket.socket) -> None:
+    """As a proxy whose broker is away."""
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_an_http_server_is_named_at_once(protocol: str) -> None:
+    """Not after ``max_block_ms``, which is 60 s."""
+    words = {"PLAINTEXT": "does not speak Kafka's protocol: it answers 'HTTP'", "SSL": "does not speak TLS"}
+    with (
+        listening(http) as address,
+        KafkaProducer(bootstrap_servers=address, security_protocol=protocol) as producer,
+        pytest.raises(WrongListenerError, match=words[protocol]) as caught,
+    ):
+        producer.send("t", b"v").get(20)
+    assert address in str(caught.value)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_listener_that_only_hangs_up_is_tried_again(protocol: str) -> None:
+    """It proves nothing: a broker may be starting behind it."""
+    with (
+        listening(hang_up) as address,
+        KafkaProducer(bootstrap_servers=address, security_protocol=protocol, max_block_ms=1_500) as producer,
+        pytest.raises(KafkaTimeoutError),
+    ):
+        producer.send("t", b"v")
+
+
+def test_a_broker_behind_a_proxy_that_hung_up_is_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The record is delivered once the broker is there, however often the proxy has hung up before."""
+    left = 6
+
+    def relay(connection: socket.socket) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            with socket.create_connection(("127.0.0.1", port)) as behind:
+                ends = {connection: behind, behind: connection}
+                while ready := select.select(list(ends), [], [])[0]:
+                    for end in ready:
+                        data = end.recv(65536)
+                        if not data:
+                            return
+                        ends[end].sendall(data)
+
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), port=0) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        with listening(relay) as address, KafkaProducer(bootstrap_servers=address) as producer:
+            assert producer.send("t", b"v").get(20).offset == 0
+    assert left < 0
+
+
+def test_one_bootstrap_server_that_is_wrong_does_not_end_the_wait_for_another() -> None:
+    """The other one may come back: its silence is no answer."""
+    with listening(http) as wrong, listening(hang_up) as away:
+        settings = {"bootstrap_servers": [wrong, away], "max_block_ms": 1_500}
+        with (
+            KafkaProducer(**settings) as producer,  # type: ignore[arg-type]
+            pytest.raises(KafkaTimeoutError),
+        ):
+            producer.send("t", b"v")
+
+
+def test_one_bootstrap_server_that_is_wrong_is_passed_over(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The cluster works."""
+    with listening(http) as wrong, EmbeddedBroker(tmp_path_factory.mktemp("data"), port=0) as broker:
+        for servers in ([wrong, broker.bootstrap_servers], [broker.bootstrap_servers, wrong]):
+            with KafkaProducer(bootstrap_servers=servers) as producer:
+                assert producer.send("t", b"v").get(20).offset >= 0
