@@ -33,7 +33,11 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -
         controller_id=broker.leadership.controller_id,
         brokers=[
             DescribeClusterBroker(
-                broker_id=node_id, host=address.host, port=address.port, is_fenced=node_id in fenced
+                broker_id=node_id,
+                host=address.host,
+                port=address.port,
+                rack=state.rack_of(node_id),
+                is_fenced=node_id in fenced,
             )
             for node_id, address in addresses.items()
         ],
