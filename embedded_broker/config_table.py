@@ -32,7 +32,8 @@ class KnownConfig(NamedTuple):
     Attributes:
         name: Kafka's.
         scope: where it can be set.
-        kind: the type of its value: boolean, integer, number, text (of some few); list, path, PEM, password.
+        kind: the type of its value: boolean, integer, number, text (of some few); list, path, name, PEM,
+            password.
         default: as text; empty where another name, or nothing, stands in.
         synonyms: what stands in where it is not set, the one that counts first.
         doc: meaning and unit.

@@ -241,12 +241,13 @@ _KINDS = {
     "number": ConfigType.DOUBLE,
     "text": ConfigType.STRING,
     "path": ConfigType.STRING,
+    "name": ConfigType.STRING,
     "list": ConfigType.LIST,
     "class": ConfigType.CLASS,
     "PEM": ConfigType.PASSWORD,
     "password": ConfigType.PASSWORD,
 }
-_NULL_IF_EMPTY = ("path", "PEM", "password")
+_NULL_IF_EMPTY = ("path", "name", "PEM", "password")
 
 
 def _kind(row: KnownConfig) -> ConfigType:

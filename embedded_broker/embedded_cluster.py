@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +40,9 @@ class EmbeddedCluster(RunsInThread[Cluster]):
     Args:
         path: directory; made if missing. ``broker-1`` and so on in it are data directories of Kafka's.
         brokers: how many; their node ids are 1, 2, ….
+        racks: where each of them stands (``broker.rack``), as in ``("a", "b", "c")``; by default nowhere.
+            Consumers read in their own with ``replica.selector.class`` set to
+            ``org.apache.kafka.common.replica.RackAwareReplicaSelector``.
         port: TCP port of the first broker, the others have those that follow; 0 for free ones.
         host: address to listen on.
         config: settings of all brokers by Kafka's dotted names, as in ``server.properties``:
@@ -61,6 +64,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         path: str | os.PathLike[str],
         brokers: int = 3,
         *,
+        racks: Sequence[str | None] = (),
         port: int = 0,
         host: str = "127.0.0.1",
         config: Mapping[str, Any] | None = None,
@@ -77,6 +81,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             open_cluster,
             path,
             brokers,
+            racks=racks,
             host=host,
             port=port,
             clock=self._clock,

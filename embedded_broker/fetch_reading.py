@@ -43,6 +43,7 @@ class FetchLimits(NamedTuple):
         isolation: how far it reads.
         replica_id: node id of a follower, below 0 for others.
         replica_epoch: its broker epoch, -1 where it says none.
+        rack: in which a consumer would rather read; empty where that does not matter.
     """
 
     max_bytes: int
@@ -50,6 +51,7 @@ class FetchLimits(NamedTuple):
     isolation: FetchIsolation
     replica_id: int
     replica_epoch: int
+    rack: str = ""
 
 
 class FetchReading:
@@ -152,7 +154,8 @@ class FetchReading:
         asked, end = partition.asked, log.log_end_offset
         agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
         return (
-            asked.fetch_offset == end == log.high_watermark == partition.high_watermark
+            not self._limits.rack  # there may be another replica to name
+            and asked.fetch_offset == end == log.high_watermark == partition.high_watermark
             and asked.high_watermark >= end
             and log.log_start_offset == partition.log_start_offset
             and (asked.last_fetched_epoch in (-1, log.leader_epoch) or partition.agreed == agreed)
@@ -164,7 +167,13 @@ class FetchReading:
             raise UnsupportedCompressionTypeError
         high_watermark, stable = log.high_watermark, log.last_stable_offset
         size_bytes = 0
-        if asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
+        if self._limits.rack:
+            answer.preferred_read_replica = self._context.broker.replicas.reader_in(
+                self._limits.rack, log, asked.fetch_offset
+            )
+        if answer.preferred_read_replica >= 0:
+            self._is_enough = True  # the consumer asks there, and gets nothing here
+        elif asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
             partition.agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
@@ -175,7 +184,7 @@ class FetchReading:
             except BrokerResponseError:
                 close_slice(answer.records)
                 raise
-        if self._isolation is FetchIsolation.TXN_COMMITTED:
+        if self._isolation is FetchIsolation.TXN_COMMITTED and answer.preferred_read_replica < 0:
             self._name_aborted(answer, log, asked, size_bytes, stable)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable

@@ -15,7 +15,6 @@ _TABLE = """
 auto.leader.rebalance.enable boolean true
 background.threads int 10
 broker.heartbeat.interval.ms int 2000
-broker.rack string
 broker.session.timeout.ms int 9000
 controlled.shutdown.enable boolean true
 controller.quorum.bootstrap.servers list
@@ -63,7 +62,6 @@ replica.fetch.min.bytes int 1
 replica.fetch.response.max.bytes int 10485760
 replica.fetch.wait.max.ms int 500
 replica.lag.time.max.ms long 30000
-replica.selector.class string
 replica.socket.receive.buffer.bytes int 65536
 replica.socket.timeout.ms int 30000
 request.timeout.ms int 30000

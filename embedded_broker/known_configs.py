@@ -21,8 +21,7 @@ _REASONS = {
         zookeeper.connection.timeout.ms zookeeper.session.timeout.ms broker.id.generation.enable
         controlled.shutdown.enable leader.imbalance.per.broker.percentage
         inter.broker.protocol.version""",
-    "logs move one after the other, and no broker has a rack that readers would prefer": """
-        num.replica.alter.log.dirs.threads replica.selector.class broker.rack""",
+    "logs move one after the other": "num.replica.alter.log.dirs.threads",
     "one event loop does the work of all threads": """
         num.network.threads num.io.threads num.recovery.threads.per.data.dir background.threads
         group.coordinator.threads

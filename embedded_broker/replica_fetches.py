@@ -73,6 +73,10 @@ class TakesReplicaFetches(Protocol):
         """No more partitions of the follower's request are told of, however it ended."""
         ...
 
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        ...
+
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
         ...
@@ -100,6 +104,10 @@ class NoReplicas:
 
     def on_fetch_end(self) -> None:
         """Nothing was told."""
+
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """This broker: there is no other."""
+        return -1
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
         """Nothing follows from it."""

@@ -145,7 +145,7 @@ class ClientConnection:
                 turns.begin()
             frame = frames.pop()
             await self._answer(frame)
-            turns.spend(1 + len(frame) // _TURN_BYTES)
+            turns.left -= 1 + len(frame) // _TURN_BYTES
 
     async def _answer(self, frame: memoryview) -> None:
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:

@@ -35,6 +35,13 @@ class BrokerSettings(AccessSettings):
         check=whole_number(0, MAX_INT),
         notes={"broker": (Synonym("broker.id"),)},
     )
+    broker_rack: str = option(
+        "",
+        check=lambda value: None if isinstance(value, str) else "must be a text",
+        notes={"kind": "name"},
+        doc="Where this broker stands: answers tell clients, and the replicas of a new partition are spread "
+        "over as many racks as there are.",
+    )
     num_partitions: int = option(
         1, doc="Partitions of a topic that is created without a number.", check=whole_number(1, MAX_INT)
     )

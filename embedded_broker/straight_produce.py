@@ -10,13 +10,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.admission import Admission
+from splashdam.embedded_broker.admission import Admission, is_taken_as_it_is
 from splashdam.embedded_broker.dispatch import Dispatched
 from splashdam.embedded_broker.handlers.produce import (
     ATTRIBUTES_LOW_BYTE,
     append_batch,
     check_attributes,
-    may_append,
     refuse,
 )
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
@@ -136,7 +135,7 @@ class StraightProduce:
         """None where the batch is too much for a turn of the loop."""
         check_attributes(batch, version)
         admitted = None
-        if not may_append(log, batch, None):
+        if not is_taken_as_it_is(batch, options_of(log)):
             try:
                 admitted = self._broker.turns.attempt(
                     Admission.of(batch, options_of(log), self._broker.clock.wall_ms())

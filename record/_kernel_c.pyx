@@ -23,7 +23,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.limits cimport LLONG_MAX, LLONG_MIN
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from bisect import bisect_right
@@ -100,6 +100,7 @@ __all__ = [
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "usual_batch",
     "zstd_frame",
 ]
 

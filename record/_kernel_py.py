@@ -22,6 +22,7 @@ from splashdam.record.offset_map import OffsetMap
 from splashdam.record.outcome import BatchOutcome
 from splashdam.record.straight import NowaitSends, Sends, StraightPath
 from splashdam.record.time_search import find_by_time
+from splashdam.record.usual_batch import usual_batch
 from splashdam.record.value_forms import NO_FORMS, ValueForms
 from splashdam.record.varint import encode_varint, size_of_varint
 from splashdam.record.varint_table import ENCODED, TABLE_SIZE
@@ -53,6 +54,7 @@ __all__ = [
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "usual_batch",
     "zstd_frame",
 ]
 

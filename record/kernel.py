@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         record_size_upper_bound,
         scan_records,
         uncollected,
+        usual_batch,
         zstd_frame,
     )
 else:
@@ -78,5 +79,6 @@ __all__ = [
     "record_size_upper_bound",
     "scan_records",
     "uncollected",
+    "usual_batch",
     "zstd_frame",
 ]

@@ -71,6 +71,7 @@ class Node:
                 files=self.files,
                 membership=self._cluster.membership_of(self.node_id),
                 node_id=self.node_id,
+                broker_rack=self._cluster.racks.get(self.node_id, ""),
                 **self._cluster.settings,
             ) as self._broker:
                 task_status.started()
@@ -115,8 +116,15 @@ class ControllerLine:
 class Cluster:
     """Brokers, a controller, and lines between them that can be cut."""
 
-    def __init__(self, clock: VirtualClock, nursery: trio.Nursery, **settings: Any) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        nursery: trio.Nursery,
+        racks: Mapping[int, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.clock = clock
+        self.racks = racks or {}
         self.settings = settings
         self.controller = Controller(
             Journal(MemoryFiles(), "/journal"),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -63,16 +61,6 @@ DAMAGED: dict[str, tuple[bytes, int]] = {
     "header key that is a surrogate": (raw_record(0, 0, -1, -1, 1, 3, b"\xed\xa0\x80", -1), 1),
     "header key that is cut off": (raw_record(0, 0, -1, -1, 1, 2, b"\xe2\x82", -1), 1),
 }
-
-
-@contextmanager
-def peak_below(limit_bytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
 
 
 NUMBERS = (0, 1, -1, -2, 63, 64, 127, 128, 8191, 2**20, HUGE, -HUGE - 1, 2**63 - 1, -(2**63))

@@ -25,6 +25,8 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: 
     writer = _DecoderWriter(version, flexible, traced, issubclass(cls, Request))
     if writer.is_request:
         writer.line(f"left = {primitives.MAX_REQUEST_ELEMENTS}")
+        if flexible:
+            writer.line(f"left_tags = {primitives.MAX_REQUEST_TAGGED_FIELDS}")
     writer.struct(cls, 0)
     writer.line("return o0, pos")
     parameters = "buf, pos, end, trace" if traced else "buf, pos, end"
@@ -43,6 +45,8 @@ class _DecoderWriter(Source):
             refuse_count=primitives.refuse_count,
             refuse_elements=primitives.refuse_elements,
             refuse_request=primitives.refuse_request,
+            refuse_request_tags=primitives.refuse_request_tags,
+            refuse_tagged_fields=primitives.refuse_tagged_fields,
             refuse_string=primitives.refuse_string,
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
@@ -175,7 +179,15 @@ class _DecoderWriter(Source):
     def _tagged_section(self, fields: list[Field], depth: int) -> None:
         self.trace(2 * depth, "'tagged fields'", "pos")
         self._uvarint("n")
-        with self.block("if n:"), self.block("for _ in range(n):"):
+        with self.block("if n:"):
+            self.line(f"if n > {primitives.MAX_TAGGED_FIELDS}: refuse_tagged_fields(n)")
+            if self.is_request:
+                self.line("left_tags -= n")
+                self.line("if left_tags < 0: refuse_request_tags()")
+            self._tagged_fields(fields, depth)
+
+    def _tagged_fields(self, fields: list[Field], depth: int) -> None:
+        with self.block("for _ in range(n):"):
             self.trace(2 * depth, "'tagged fields'", "pos")
             self._uvarint(f"t{depth}")
             self._uvarint("n")

@@ -16,11 +16,13 @@ from splashdam.wire.codec import decode, encode
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
 from splashdam.wire.primitives import (
+    MAX_TAGGED_FIELDS,
     UNCOPIED_BYTES,
     IllegalBytes,
     read_uvarint,
     records_size,
     refuse_length,
+    refuse_tagged_fields,
 )
 from splashdam.wire.registry import api_for
 
@@ -199,6 +201,8 @@ def _skip_tagged_fields(view: memoryview, position: int, what: str) -> int:
     start = position
     try:
         count, position = read_uvarint(view, position)
+        if count > MAX_TAGGED_FIELDS:
+            refuse_tagged_fields(count)
         for _ in range(count):
             _tag, position = read_uvarint(view, position)
             size, position = read_uvarint(view, position)

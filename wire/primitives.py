@@ -17,12 +17,19 @@ MAX_STRING_BYTES = 32_767
 """Also of a compact string: Kafka's own readers and writers refuse longer ones."""
 
 MAX_ELEMENTS = 1_000_000
-"""Structures or strings in one array. No cluster has as many partitions; as objects they take 30 times the
-bytes of the smallest."""
+"""Structures or strings in one array: Kafka's own readers, from 4.4 on, refuse more in requests and answers
+alike. As objects they take 30 times the bytes of the smallest."""
+
+MAX_TAGGED_FIELDS = 10_000
+"""Tagged fields in one place, known or not: as Kafka's readers have it from 4.4 on."""
 
 MAX_REQUEST_ELEMENTS = 50_000
 """Elements in all arrays of one request together: what a broker does for each takes some microseconds, in a
 loop that all clients share. Kafka itself takes no more than 10,000 new partitions at once."""
+
+MAX_REQUEST_TAGGED_FIELDS = 4 * MAX_REQUEST_ELEMENTS
+"""Tagged fields in all places of one request together: known or not, each costs the loop a step, and two
+bytes for its sender."""
 
 _VARINT_BYTES = 5
 SMALL = [bytes([value]) for value in range(128)]
@@ -105,9 +112,19 @@ def refuse_elements(count: int) -> NoReturn:
     raise IllegalBytes(f"{count} elements are above the limit of {MAX_ELEMENTS}")
 
 
+def refuse_tagged_fields(count: int) -> NoReturn:
+    """More tagged fields in one place than any message that makes sense."""
+    raise IllegalBytes(f"{count} tagged fields are above the limit of {MAX_TAGGED_FIELDS}")
+
+
 def refuse_request() -> NoReturn:
     """A request asks about more than a broker answers at a time."""
     raise IllegalBytes(f"more than {MAX_REQUEST_ELEMENTS} elements are asked about at once; ask in parts")
+
+
+def refuse_request_tags() -> NoReturn:
+    """A request has more tagged fields than its elements need."""
+    raise IllegalBytes(f"more than {MAX_REQUEST_TAGGED_FIELDS} tagged fields stand in one request")
 
 
 def refuse_string(size: int) -> NoReturn:

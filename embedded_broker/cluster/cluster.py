@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -296,6 +296,7 @@ async def open_cluster(
     path: str | os.PathLike[str],
     brokers: int = 3,
     *,
+    racks: Sequence[str | None] = (),
     host: str = "127.0.0.1",
     port: int | None = 0,
     listen: Listen = tcp_listen,
@@ -313,6 +314,7 @@ async def open_cluster(
     Args:
         path: directory; made if missing. Each broker has its own in it: ``broker-1`` and so on.
         brokers: how many; their node ids are 1, 2, ….
+        racks: where each of them stands (``broker.rack``), by default nowhere.
         host: address to listen on.
         port: of the first broker, the others have those that follow; 0 for free ones, None for none.
         listen: how to listen; TCP by default.
@@ -333,6 +335,7 @@ async def open_cluster(
     opened = ClusterOptions(
         path=path,
         brokers=brokers,
+        racks=racks,
         host=host,
         port=port,
         listen=listen,

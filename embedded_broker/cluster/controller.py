@@ -111,7 +111,7 @@ class Controller(Committing):
         """The broker that is named as controller: the first that is alive, `NOBODY` where none is."""
         return next((node for node, each in sorted(self.state.brokers.items()) if not each.is_fenced), NOBODY)
 
-    def register(self, member: Member, listeners: Mapping[str, Address]) -> int:
+    def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
         """Takes in a broker that has just started, and tells it everything.
 
         It leads again where nobody else could meanwhile.
@@ -119,6 +119,7 @@ class Controller(Committing):
         Args:
             member: the broker; told of everything that happens until ``leave``.
             listeners: where clients reach it.
+            rack: where it stands.
 
         Returns:
             Its broker epoch, which it names in what it asks.
@@ -130,7 +131,7 @@ class Controller(Committing):
         if node_id in self._members:
             self.leave(node_id, self.state.brokers[node_id].epoch)
         epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
-        broker = BrokerState(node_id, epoch, dict(listeners))
+        broker = BrokerState(node_id, epoch, dict(listeners), rack=rack)
         self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._led_again_by(node_id)))
         self._members[node_id] = member
         member.apply(self.state.as_change())

@@ -119,7 +119,7 @@ def encode_change(change: ClusterChange) -> dict[str, Any]:
         "deleted": [_topic_fields(topic) for topic in change.deleted],
         "partitions": partitions,
         "brokers": [
-            [each.node_id, each.epoch, each.listeners, each.is_fenced, each.is_shutting_down]
+            [each.node_id, each.epoch, each.listeners, each.is_fenced, each.is_shutting_down, each.rack]
             for each in change.brokers.values()
         ],
         "resources": [[*resource, dict(kept)] for resource, kept in change.resources.items()],
@@ -163,8 +163,6 @@ def _partition(fields: list[Any]) -> PartitionState:
     )
 
 
-def _broker(
-    node_id: int, epoch: int, listeners: dict[str, list[Any]], is_fenced: bool, is_shutting_down: bool
-) -> BrokerState:
+def _broker(node_id: int, epoch: int, listeners: dict[str, list[Any]], *others: Any) -> BrokerState:
     addresses = {name: Address(*address) for name, address in listeners.items()}
-    return BrokerState(node_id, epoch, addresses, is_fenced, is_shutting_down)
+    return BrokerState(node_id, epoch, addresses, *others)  # older journals end before the rack

@@ -60,7 +60,7 @@ class ClusterMember:
         """
         self._broker.topics.delete_unknown(self._controller.state.topics)
         listeners = {name: addresses[0] for name, addresses in self._broker.listeners.items()}
-        self.epoch = self._controller.register(self, listeners)
+        self.epoch = self._controller.register(self, listeners, self._broker.settings.broker_rack or None)
 
     def leave(self, *, orderly: bool) -> None:
         """The broker ends; in order, its leads move first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -28,11 +28,13 @@ class ClusterOptions:
     """What a cluster is opened with; as `open_cluster` has it.
 
     Raises:
-        KafkaConfigurationError: there cannot be so many brokers, or not at such ports, or a node id is given.
+        KafkaConfigurationError: there cannot be so many brokers, or not at such ports, or a node id is given,
+            or there are more or fewer racks than brokers.
     """
 
     path: str = attrs.field(converter=_absolute)
     brokers: int
+    racks: Sequence[str | None] = ()
     host: str
     port: int | None
     listen: Listen
@@ -58,6 +60,18 @@ class ClusterOptions:
                     f"{name} cannot be set for a cluster: the node ids of its brokers are 1 to {self.brokers}"
                 )
 
+        self._check_racks()
+
+    def _check_racks(self) -> None:
+        if not self.racks:
+            return
+        if isinstance(self.racks, str) or len(self.racks) != self.brokers:
+            raise KafkaConfigurationError(
+                f"racks={self.racks!r}: one for each of the {self.brokers} brokers, or none at all"
+            )
+        if "broker_rack" in self.options or "broker.rack" in self.config:
+            raise KafkaConfigurationError("racks says where each broker stands; leave out broker.rack")
+
     def settings(self, node_id: int) -> BrokerSettings:
         """Those of one broker.
 
@@ -65,6 +79,8 @@ class ClusterOptions:
             KafkaConfigurationError: one is unknown or illegal.
         """
         options = {**self.options, "node_id": node_id}
+        if self.racks:
+            options["broker_rack"] = self.racks[node_id - 1] or ""
         if not {"default_replication_factor", "default.replication.factor"} & {*options, *self.config}:
             options["default_replication_factor"] = min(3, self.brokers)
         return BrokerSettings.from_options(options, self.config)

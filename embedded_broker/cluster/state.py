@@ -76,6 +76,7 @@ class BrokerState:
         listeners: where clients are told to come, by listener; empty where it has no TCP port.
         is_fenced: it is down, or has not been heard of: it leads nothing, and is in no ISR but as the last.
         is_shutting_down: it is about to end in order, and gets no new leaderships.
+        rack: where it stands (``broker.rack``), None where nobody says.
     """
 
     node_id: int
@@ -83,6 +84,7 @@ class BrokerState:
     listeners: Mapping[str, Address] = attrs.field(factory=dict)
     is_fenced: bool = False
     is_shutting_down: bool = False
+    rack: str | None = None
 
     @property
     def is_eligible(self) -> bool:
@@ -162,6 +164,11 @@ class ClusterState:
             brokers=dict(self.brokers),
             resources=dict(self.resources),
         )
+
+    def rack_of(self, node_id: int) -> str | None:
+        """Where a broker stands; None where nobody says."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else broker.rack
 
     def is_eligible(self, node_id: int) -> bool:
         """Whether a broker may lead, and may join an ISR."""

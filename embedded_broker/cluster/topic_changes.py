@@ -78,7 +78,8 @@ def extended(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{count - present} partitions are new, {len(assignments)} are assigned",
         )
-    replicas = assignments or placed(count, factor, state, random)[present:]
+    behind = [state.partitions[TopicPartition(name, number)].replicas for number in topic.partitions]
+    replicas = assignments or placed(count - present, factor, state, random, behind=behind)
     longer = attrs.evolve(topic, partitions=tuple(range(count)))
     return ClusterChange(topics={name: longer}, partitions=_partitions(name, present, replicas, state))
 

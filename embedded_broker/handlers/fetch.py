@@ -1,7 +1,7 @@
 """Fetch 4–18: whole record batches from the log, at once or when there is enough (facts B21–B25, B27).
 
-Sessions are kept as Kafka keeps them (``fetch_sessions.py``). A rack is taken and not looked at, as by a
-broker without a replica selector.
+Sessions are kept as Kafka keeps them (``fetch_sessions.py``). With ``replica.selector.class`` set, a consumer
+that names its rack is told of a follower there (KIP-392), which answers it up to the high watermark it knows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from splashdam.embedded_broker.fetch_sessions import (
 )
 from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -100,7 +101,8 @@ async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
 
 
 def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
-    max_bytes = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
+    settings = context.broker.settings
+    max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
     state = request.replica_state
     replica_id, replica_epoch = state.replica_id, state.replica_epoch
     if replica_id < 0:
@@ -111,7 +113,15 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
         isolation = FetchIsolation.TXN_COMMITTED
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
-    return FetchLimits(max_bytes, min(request.min_bytes, max_bytes), isolation, replica_id, replica_epoch)
+    is_sent_on = replica_id < 0 and settings.replica_selector_class == RACK_AWARE_SELECTOR
+    return FetchLimits(
+        max_bytes,
+        min(request.min_bytes, max_bytes),
+        isolation,
+        replica_id,
+        replica_epoch,
+        request.rack_id if is_sent_on else "",
+    )
 
 
 def _question_of(request: FetchRequest, context: RequestContext, *, is_follower: bool) -> FetchQuestion:
@@ -173,5 +183,8 @@ def _name_leader(
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.leader_epoch)
         if context.version >= _FIRST_ENDPOINT_VERSION:
             leaders[leader.node_id] = NodeEndpoint(
-                node_id=leader.node_id, host=address.host, port=address.port
+                node_id=leader.node_id,
+                host=address.host,
+                port=address.port,
+                rack=context.broker.controller.state.rack_of(leader.node_id),
             )

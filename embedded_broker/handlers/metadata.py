@@ -46,12 +46,14 @@ _PARTITIONS_IN_A_UNIT = 8
 @handles(MetadataRequest, versions=range(14))
 def metadata(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """The cluster and the topics; what is wrong with a topic stands beside it."""
-    broker = context.broker
+    broker, rack_of = context.broker, context.broker.controller.state.rack_of
     if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
         return _refusal(request.topics or ())
     answer = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node_id, host=address.host, port=address.port)
+            MetadataResponseBroker(
+                node_id=node_id, host=address.host, port=address.port, rack=rack_of(node_id)
+            )
             for node_id, address in broker.leadership.brokers(context.address).items()
         ],
         cluster_id=broker.cluster_id,

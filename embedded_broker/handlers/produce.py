@@ -397,7 +397,10 @@ def _named_leaders(responses: list[TopicProduceResponse], context: RequestContex
                     leader_id=leader.node_id, leader_epoch=leader.leader_epoch
                 )
                 endpoints[leader.node_id] = NodeEndpoint(
-                    node_id=leader.node_id, host=leader.address.host, port=leader.address.port
+                    node_id=leader.node_id,
+                    host=leader.address.host,
+                    port=leader.address.port,
+                    rack=context.broker.controller.state.rack_of(leader.node_id),
                 )
     return list(endpoints.values())
 

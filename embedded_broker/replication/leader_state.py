@@ -164,6 +164,23 @@ class LeaderState:
         caught_up = follower.is_caught_up(log_end_offset, now_ms, self._lag_time_max_ms)
         return caught_up and self._is_eligible(node)
 
+    def reader_in(self, rack: str, fetch_offset: int, rack_of: Callable[[int], str | None]) -> int:
+        """Which follower a consumer in this rack is to read from: Kafka's ``RackAwareReplicaSelector``.
+
+        It is in sync and has the offset; the one that has most, then the one that was caught up last.
+        ``UNKNOWN`` where there is none, and where the leader itself is in the rack.
+        """
+        if rack_of(self.node_id) == rack:
+            return UNKNOWN
+        found = [
+            (each.end_offset, each.caught_up_ms, node)
+            for node, each in self.followers.items()
+            if node in self.state.isr
+            and rack_of(node) == rack
+            and each.start_offset <= fetch_offset <= each.end_offset
+        ]
+        return max(found)[-1] if found else UNKNOWN
+
     def low_watermark(self, log_start_offset: int) -> int:
         """The lowest start of a log that may be led by next: the leader's, those of others that are alive."""
         alive = [each.start_offset for node, each in self.followers.items() if self._is_eligible(node)]

@@ -279,6 +279,13 @@ class ReplicaManager:
             )
         return partition.fetched(fetch)
 
+    def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
+        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        partition = self.partitions.get(log.topic_partition)
+        if partition is None or partition.leader is None:
+            return -1
+        return partition.leader.reader_in(rack, fetch_offset, self._controller.state.rack_of)
+
     def _watch(self) -> None:
         if not self._is_watching:
             self._is_watching = True

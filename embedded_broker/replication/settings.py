@@ -5,7 +5,10 @@ from __future__ import annotations
 import attrs
 
 from splashdam.embedded_broker.storage.settings import DirectorySettings
-from splashdam.model.options import MAX_INT, option, whole_number
+from splashdam.model.options import MAX_INT, one_of, option, whole_number
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 
 
 @attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
@@ -40,6 +43,13 @@ class ReplicationSettings(DirectorySettings):
     )
     replica_socket_timeout_ms: int = option(
         30_000, check=whole_number(1, MAX_INT), doc="Milliseconds a leader may take to answer a follower"
+    )
+    replica_selector_class: str = option(
+        "",
+        check=one_of("", _LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        notes={"kind": "name"},
+        doc="Who tells consumers which replica to read from: empty or LeaderSelector, the leader; "
+        f"{RACK_AWARE_SELECTOR}: one in sync in the rack that the consumer names as its own (client.rack)",
     )
     auto_leader_rebalance_enable: bool = option(
         True, doc="Whether preferred leaders that are in sync are given their partitions back in time"

@@ -37,13 +37,14 @@ from splashdam.record.batch import (
     stamp_crc,
 )
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, OverLimitError
-from splashdam.record.kernel import faulty_records
+from splashdam.record.kernel import faulty_records, usual_batch
 from splashdam.record.validation import ValidRecords, validate_records
 
 MAX_RECORDS = 500_000
 """In one batch: a few compressed bytes may stand for millions, and some topics have each one looked at."""
 
 _LAST_CODEC = int(Codec.ZSTD)
+_NEW = tuple.__new__
 _MAX_NAMED_RECORDS = 10_000  # a small batch can hold millions, and each is named with a text of its own
 
 
@@ -88,6 +89,9 @@ def check_batch(
         UnsupportedCompressionTypeError: a library is missing that the topic's rules need.
         OverLimitError: the records unpack to more than ``max_bytes``, and that is below the usual limit.
     """
+    header = _usual_header(batch, settings, now_ms)
+    if header is not None:
+        return batch, header
     header = check_header(batch, settings)
     try:
         valid = check_records(batch, header, settings, now_ms, max_bytes=max_bytes)
@@ -98,6 +102,25 @@ def check_batch(
     if header.max_timestamp == valid.max_timestamp_ms or settings.uses_log_append_time:
         return batch, header
     return _with_max_timestamp(batch, header, valid.max_timestamp_ms)
+
+
+def _usual_header(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeader | None:
+    """Of a batch that is as most are and breaks no rule; others take the long way, which tells why."""
+    if len(batch) > settings.max_message_bytes or len(batch) > settings.segment_bytes:
+        return None  # its checksum is not worth its price
+    found = usual_batch(batch)
+    if found is None:
+        return None
+    fields, min_timestamp_ms, null_keys = found
+    header = _NEW(BatchHeader, fields)
+    if header.record_count > MAX_RECORDS or (null_keys and settings.is_compacted):
+        return None
+    if settings.limits_timestamps and not (
+        now_ms - settings.message_timestamp_before_max_ms <= min_timestamp_ms
+        and header.max_timestamp <= now_ms + settings.message_timestamp_after_max_ms
+    ):
+        return None
+    return header
 
 
 def check_header(batch: Buffer, settings: LogSettings) -> BatchHeader:

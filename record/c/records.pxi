@@ -39,82 +39,217 @@ def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exa
     return (<CTypeObject *>tuple).tp_new(<void *>RecordScan, (found,), NULL)
 
 
+def usual_batch(batch):
+    """See ``usual_batch.usual_batch``."""
+    cdef Py_buffer view, records
+    cdef Walk walk
+    cdef Scan scan
+    cdef const uint8_t *at
+    cdef int64_t length, base_timestamp, max_timestamp, producer_id, count
+    cdef int32_t last_delta, sequence
+    cdef uint32_t checksum, found
+    cdef bint is_usual = False
+    cdef tuple fields = None
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t *>view.buf
+        if view.len < HEADER_BYTES or view.len > MAX_BATCH_BYTES:
+            return None
+        length = <int32_t>big_endian(at + 8, 4)
+        checksum = <uint32_t>big_endian(at + 17, 4)
+        last_delta = <int32_t>big_endian(at + 23, 4)
+        base_timestamp = <int64_t>big_endian(at + 27, 8)
+        max_timestamp = <int64_t>big_endian(at + 35, 8)
+        producer_id = <int64_t>big_endian(at + 43, 8)
+        sequence = <int32_t>big_endian(at + 53, 4)
+        count = <int32_t>big_endian(at + 57, 4)
+        if (
+            length != view.len - 12
+            or at[16] != 2  # magic
+            or big_endian(at, 8)  # base offset
+            or big_endian(at + 21, 2)  # attributes
+            or count <= 0
+            or count != <int64_t>last_delta + 1
+            or producer_id >= 0 > sequence
+        ):
+            return None
+        fields = (
+            0, length, <int32_t>big_endian(at + 12, 4), 2, checksum, 0, last_delta, base_timestamp, max_timestamp,
+            producer_id, <int16_t>big_endian(at + 51, 2), sequence, count,
+        )
+        if not can_sum:
+            found = crc32c(memoryview(batch)[CRC_FROM:])
+            if found != checksum:
+                return None
+        records.buf = <void *>(at + HEADER_BYTES)
+        records.len = view.len - HEADER_BYTES
+        if view.len <= SCANNED_WITH_GIL_BYTES:
+            is_usual = is_usual_body(&walk, &scan, &records, count, base_timestamp, checksum)
+        else:
+            with nogil:
+                is_usual = is_usual_body(&walk, &scan, &records, count, base_timestamp, checksum)
+    finally:
+        PyBuffer_Release(&view)
+    if not is_usual or scan.largest != max_timestamp:
+        return None
+    return fields, scan.smallest, scan.null_keys
+
+
+cdef inline uint64_t big_endian(const uint8_t *at, int size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef int position
+    for position in range(size):
+        number = number << 8 | at[position]
+    return number
+
+
+cdef bint is_usual_body(
+    Walk *walk, Scan *scan, Py_buffer *records, int64_t count, int64_t base_timestamp, uint32_t checksum
+) noexcept nogil:
+    """Whether records have the checksum that their header names, and are what it says, without a fault."""
+    cdef const uint8_t *at
+    cdef Py_ssize_t steps
+    if can_sum:
+        at = <const uint8_t *>records.buf - (HEADER_BYTES - CRC_FROM)
+        steps = (records.len + HEADER_BYTES - CRC_FROM) // SUM_STEP_BYTES
+        if checksum != sum_rest(
+            sum_steps(0, at, steps),
+            at + steps * SUM_STEP_BYTES,
+            records.len + HEADER_BYTES - CRC_FROM - steps * SUM_STEP_BYTES,
+        ):
+            return False
+    if start_walk(walk, records, count) < 0:
+        return False
+    walk.exact = True
+    return scan_all(walk, scan, count, base_timestamp) == 0 and scan.misplaced < 0
+
+
 cdef int scan_all(Walk *walk, Scan *scan, int64_t record_count, int64_t base_timestamp) noexcept nogil:
-    cdef int64_t timestamp
+    """Passes all records: at once where they are as most are, else field by field, which tells the damage.
+
+    This is done for each record that a producer sends, so every instruction counts: numbers are compared as they are
+    encoded, and a timestamp is decoded where it is not that of the record before.
+    """
+    cdef const uint8_t *at = walk.at
+    cdef const uint8_t *end
+    cdef int64_t number = 0, null_keys = 0, smallest = LLONG_MAX, largest = LLONG_MIN
+    cdef uint32_t timestamp = 0, offset = 0, key = 0, timestamp_before = 0
     cdef bint null_key = False
-    scan.smallest = LLONG_MAX
-    scan.largest = LLONG_MIN
-    scan.null_keys = scan.misplaced_delta = scan.misplaced_position = 0
     scan.misplaced = -1
-    while walk.number < record_count:
-        if scan_record(walk, &null_key) < 0:
-            return -1
-        if walk.offset_delta != walk.number - 1 and scan.misplaced < 0:
-            scan.misplaced = walk.number - 1
-            scan.misplaced_delta = walk.offset_delta
-            scan.misplaced_position = walk.offset_delta_at
-        scan.null_keys += null_key
-        timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>walk.timestamp_delta)
-        scan.smallest = min(scan.smallest, timestamp)
-        scan.largest = max(scan.largest, timestamp)
+    scan.misplaced_delta = scan.misplaced_position = 0
+    while number < record_count:
+        end = usual_record(at, walk.stop, &timestamp, &offset, &key)
+        if end is NULL or offset != <uint64_t>number << 1 and scan.misplaced < 0:
+            walk.at = at
+            walk.number = number
+            if scan_fields(walk, &null_key) < 0:
+                return -1
+            at = walk.at
+            null_keys += null_key
+            note_time(base_timestamp, walk.timestamp_delta, &smallest, &largest)
+            if walk.offset_delta != number and scan.misplaced < 0:
+                scan.misplaced = number
+                scan.misplaced_delta = walk.offset_delta
+                scan.misplaced_position = walk.offset_delta_at
+        else:
+            at = end
+            null_keys += key & 1
+            if timestamp != timestamp_before or smallest > largest:
+                timestamp_before = timestamp
+                note_time(base_timestamp, signed(timestamp), &smallest, &largest)
+        number += 1
+    scan.smallest = smallest
+    scan.largest = largest
+    scan.null_keys = null_keys
+    walk.at = at
+    walk.number = number
     return check_end(walk)
 
 
+cdef inline void note_time(
+    int64_t base_timestamp, int64_t delta, int64_t *smallest, int64_t *largest
+) noexcept nogil:
+    cdef int64_t timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>delta)
+    smallest[0] = min(smallest[0], timestamp)
+    largest[0] = max(largest[0], timestamp)
+
+
 cdef inline int scan_record(Walk *walk, bint *null_key) noexcept nogil:
-    """Passes the next record: at once where it is as most are, else field by field, which tells the damage."""
-    cdef const uint8_t *at = walk.at
-    cdef const uint8_t *end
-    cdef const uint8_t *delta_at
-    cdef int64_t length = 0, timestamp = 0, delta = 0, key = 0, value = 0
-    if not short_number(&at, walk.stop, &length) or not SMALLEST_RECORD_BYTES - 1 <= length <= walk.stop - at:
+    """Passes one record; of its numbers only the timestamp delta counts."""
+    cdef uint32_t timestamp = 0, offset = 0, key = 0
+    cdef const uint8_t *end = usual_record(walk.at, walk.stop, &timestamp, &offset, &key)
+    if end is NULL:
         return scan_fields(walk, null_key)
-    end = at + length
-    if at[0] & 0x80:  # attributes
-        return scan_fields(walk, null_key)
-    at += 1
-    if not short_number(&at, end, &timestamp):
-        return scan_fields(walk, null_key)
-    delta_at = at
-    if not short_number(&at, end, &delta) or not short_number(&at, end, &key) or not -1 <= key <= end - at:
-        return scan_fields(walk, null_key)
-    at += max(key, 0)
-    if not short_number(&at, end, &value) or not -1 <= value <= end - at:
-        return scan_fields(walk, null_key)
-    at += max(value, 0)
-    if at != end - 1 or at[0]:  # headers, or damage
-        return scan_fields(walk, null_key)
-    walk.at = walk.end = end
+    walk.at = end
     walk.number += 1
-    walk.timestamp_delta = timestamp
-    walk.offset_delta = delta
-    walk.offset_delta_at = delta_at - walk.start
-    null_key[0] = key < 0
+    walk.timestamp_delta = signed(timestamp)
+    null_key[0] = key & 1
     return 0
 
 
-cdef inline bint short_number(const uint8_t **at, const uint8_t *end, int64_t *out) noexcept nogil:
-    """A number of one to three bytes; False for others, and at the end."""
-    cdef uint32_t number, byte
-    if at[0] >= end:
-        return False
-    number = at[0][0]
-    at[0] += 1
-    if number >= 0x80:
-        if at[0] >= end:
-            return False
-        byte = at[0][0]
-        at[0] += 1
-        number = (number & 0x7F) | (byte & 0x7F) << 7
-        if byte >= 0x80:
-            if at[0] >= end:
-                return False
-            byte = at[0][0]
-            at[0] += 1
-            if byte >= 0x80:
-                return False
-            number |= byte << 14
-    out[0] = <int64_t>(<int32_t>(number >> 1) ^ -<int32_t>(number & 1))
-    return True
+cdef enum:
+    SHORT_NUMBER_BYTES = 3
+    # Length, attributes, deltas of timestamp and offset, and the lengths of key and value.
+    USUAL_NUMBERS_BYTES = 5 * SHORT_NUMBER_BYTES + 1
+
+
+cdef inline const uint8_t *usual_record(
+    const uint8_t *at, const uint8_t *stop, uint32_t *timestamp, uint32_t *offset, uint32_t *key
+) noexcept nogil:
+    """Where the record ends that begins here; NULL for one with headers, with large numbers, or damaged.
+
+    The numbers are left as they are encoded, zigzag: a length is twice itself, and 1 says null, whose half is none.
+    """
+    cdef const uint8_t *end
+    cdef uint32_t number = 0
+    if stop - at < USUAL_NUMBERS_BYTES:
+        return NULL
+    at = short_number(at, &number)
+    if at is NULL or number & 1 or number >> 1 > stop - at:
+        return NULL
+    end = at + (number >> 1)
+    if at[0] & 0x80:  # attributes
+        return NULL
+    at = short_number(at + 1, timestamp)
+    if at is NULL:
+        return NULL
+    at = short_number(at, offset)
+    if at is NULL:
+        return NULL
+    at = short_number(at, key)
+    if at is NULL:
+        return NULL
+    if key[0] != 1:
+        if key[0] & 1 or key[0] >> 1 > stop - at - SHORT_NUMBER_BYTES:
+            return NULL
+        at += key[0] >> 1
+    at = short_number(at, &number)
+    if at is NULL or number & 1 and number != 1:
+        return NULL
+    # Whoever has gone past the end on the way here does not meet it.
+    if end - at != (number >> 1) + 1 or end[-1]:  # headers, or damage
+        return NULL
+    return end
+
+
+cdef inline const uint8_t *short_number(const uint8_t *at, uint32_t *out) noexcept nogil:
+    """Where the number ends that begins here; NULL for one of more than three bytes, all of which must be there."""
+    cdef uint32_t number = at[0]
+    if number >= 1 << 7:
+        number = (number & 0x7F) | <uint32_t>at[1] << 7
+        if number >= 1 << 14:
+            number = (number & 0x3FFF) | <uint32_t>at[2] << 14
+            if number >= 1 << 21:
+                return NULL
+            at += 1
+        at += 1
+    out[0] = number
+    return at + 1
+
+
+cdef inline int64_t signed(uint32_t number) noexcept nogil:
+    """What a zigzag number says."""
+    return <int32_t>(number >> 1) ^ -<int32_t>(number & 1)
 
 
 cdef int scan_fields(Walk *walk, bint *null_key) noexcept nogil:

@@ -67,10 +67,10 @@ class DistantController:
 
     # --- what the broker asks -------------------------------------------------------------------------------
 
-    def register(self, member: Member, listeners: Mapping[str, Address]) -> int:
+    def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
         """The broker has started, or was taken for down."""
         self._member, self._untold, self.state = member, [], ClusterState()
-        return self._controller.register(_Told(member.node_id, self), listeners)
+        return self._controller.register(_Told(member.node_id, self), listeners, rack)
 
     def leave(self, node_id: int, broker_epoch: int) -> None:
         """The broker has ended."""

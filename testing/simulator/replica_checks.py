@@ -8,7 +8,7 @@ from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, Clust
 from splashdam.embedded_broker.storage.append_result import AppendResult
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import iter_headers
+from splashdam.record.batch import BatchHeader, iter_headers
 from splashdam.testing.simulator.report import RunRecord
 
 if TYPE_CHECKING:
@@ -71,8 +71,14 @@ class ReplicaChecks:
         append, advance = log.append_as_leader, log.advance_high_watermark
         truncate, start_anew = log.truncate_to, log.start_anew_at
 
-        def appended(batch: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendResult:
-            result = append(batch, now_ms=now_ms, leader_epoch=leader_epoch)
+        def appended(
+            batch: Buffer,
+            *,
+            now_ms: int,
+            leader_epoch: int | None = None,
+            header: BatchHeader | None = None,
+        ) -> AppendResult:
+            result = append(batch, now_ms=now_ms, leader_epoch=leader_epoch, header=header)
             if not result.duplicate:
                 self._check_writer(log, node, result)
             return result

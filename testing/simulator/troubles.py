@@ -46,12 +46,18 @@ class Troubles:
         """From now on appends to this log meet troubles, and stand in the trace."""
         append = log.append_as_leader
 
-        def watched(batch: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendResult:
-            header = parse_header(batch)
-            what = _text(log.topic_partition, header, node_id)
+        def watched(
+            batch: Buffer,
+            *,
+            now_ms: int,
+            leader_epoch: int | None = None,
+            header: BatchHeader | None = None,
+        ) -> AppendResult:
+            sent = header or parse_header(batch)
+            what = _text(log.topic_partition, sent, node_id)
             try:
-                after = self._before(log, header, batch)
-                appended = append(batch, now_ms=now_ms, leader_epoch=leader_epoch)
+                after = self._before(log, sent, batch)
+                appended = append(batch, now_ms=now_ms, leader_epoch=leader_epoch, header=header)
             except BrokerResponseError as error:
                 self._record.note("refused", f"{what} {error.code}")
                 self._record.count(f"batches answered with {error.code}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from kafka_jars import need_tools, run_tool
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
 class Tools:
@@ -68,3 +71,20 @@ def of_groups_and_clients(tools: Tools) -> None:
     )
     tools.configs("client-metrics", "m", "--alter", "--add-config", "interval.ms=5000,metrics=[a.,b.]")
     assert "DYNAMIC_CLIENT_METRICS_CONFIG:metrics=a.,b." in tools.configs("client-metrics", "m", "--describe")
+
+
+def test_the_quorum_of_the_metadata(version: str, tmp_path: Path) -> None:
+    """kafka-metadata-quorum: one voter, which the other brokers observe, and nobody is behind."""
+    need_tools(version)
+    with EmbeddedCluster(tmp_path, fsync=False) as cluster:
+        address = ("--bootstrap-server", cluster.bootstrap_servers)
+        status = run_tool(version, QUORUM, *address, "describe", "--status")
+        said = {name: text.strip() for name, _, text in (line.partition(":") for line in status.splitlines())}
+        assert (said["LeaderId"], said["MaxFollowerLag"], said["MaxFollowerLagTimeMs"]) == ("1", "0", "0")
+        (voter,) = json.loads(said["CurrentVoters"])
+        assert voter["id"] == 1
+        assert voter["endpoints"] == [f"CONTROLLER://{cluster.bootstrap_servers.split(',')[0]}"]
+        assert [each["id"] for each in json.loads(said["CurrentObservers"])] == [2, 3]
+        replication = run_tool(version, QUORUM, *address, "describe", "--replication")
+        rows = [line.split() for line in replication.splitlines()[1:] if line.strip()]
+        assert [(row[0], row[-1]) for row in rows] == [("1", "Leader"), ("2", "Observer"), ("3", "Observer")]

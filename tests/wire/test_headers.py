@@ -69,7 +69,7 @@ def test_tagged_fields_of_headers_are_skipped() -> None:
     assert decode_response(response, FindCoordinatorResponse, 4) == (3, FindCoordinatorResponse())
 
 
-@pytest.mark.parametrize("version", [5, 99, 32_767])
+@pytest.mark.parametrize("version", [6, 99, 32_767])
 def test_api_versions_of_the_future(version: int) -> None:
     """The header of an unknown ApiVersions version is readable, so that a broker can answer error 35."""
     frame = b"\0\x12" + version.to_bytes(2, "big") + b"\0\0\0\7\0\2me\0" + b"whatever"

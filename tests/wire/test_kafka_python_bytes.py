@@ -16,6 +16,7 @@ from splashdam.wire.fields import UUID, ArrayType, Field, StructType
 from splashdam.wire.header import encode_request
 from splashdam.wire.message import Message, Struct
 from splashdam.wire.messages.api_versions import ApiVersionsResponse
+from splashdam.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 THEIRS = {
     name: getattr(package, name)
@@ -32,6 +33,9 @@ WITHOUT_ORACLE = {
 }
 """kafka-python sends none of these; Kafka's schemas and librdkafka are what they are held against."""
 
+OLDER_NAMES = {(TxnOffsetCommitRequest, "generation_id_or_member_epoch"): "generation_id"}
+"""Kafka 4.4 has renamed these."""
+
 SHARED = [
     (cls, version) for cls, version in CASES if cls.NAME in THEIRS and version <= THEIRS[cls.NAME].max_version
 ]
@@ -46,7 +50,7 @@ def to_theirs(message: Struct, kind: Any, version: int) -> Any:
         given_default = field.tag is not None and value == getattr(type(message)(), field.name)
         if version in field.versions and not given_default:
             name, theirs = _value_to_theirs(field, value, kind, version)
-            values[name] = theirs
+            values[OLDER_NAMES.get((type(message), name), name)] = theirs
     return kind(version=version, **values)
 
 

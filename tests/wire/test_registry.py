@@ -73,6 +73,7 @@ def test_apis_are_found_by_key() -> None:
         49,
         50,
         51,
+        55,
         60,
         61,
         65,
@@ -85,7 +86,7 @@ def test_apis_are_found_by_key() -> None:
         75,
     ]
     assert API_KEYS[0] == Api(0, "Produce", ProduceRequest, ProduceResponse, range(3, 14))
-    assert len(API_KEYS) == 54
+    assert len(API_KEYS) == 55
 
 
 def test_a_response_class_imports_no_other_declaration() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker.cluster.journal import CHANGES_NAME, FILE_NAME, Journal
+from splashdam.embedded_broker.cluster.journal import CHANGES_NAME, FILE_NAME, Journal, decode_change
 from splashdam.embedded_broker.cluster.state import (
     BrokerState,
     ClusterChange,
@@ -34,6 +34,7 @@ brokers = st.builds(
     st.dictionaries(st.sampled_from(["A", "B"]), addresses, max_size=2),
     st.booleans(),
     st.booleans(),
+    st.none() | st.text(max_size=3),
 )
 options = st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=2)
 topics = st.sampled_from(["t", "u"]).map(lambda name: Topic(name, name.encode() * 16, (0, 1), {"a": name}))
@@ -116,3 +117,9 @@ def test_a_change_that_makes_no_sense_is_told() -> None:
     log.close()
     with pytest.raises(KafkaStorageError, match=CHANGES_NAME):
         Journal(files, "/c").read()
+
+
+def test_a_broker_of_an_older_journal_has_no_rack() -> None:
+    """Its line ends before the rack."""
+    change = decode_change({"brokers": [[1, 4, {"A": ["h", 9]}, True, False]]})
+    assert change.brokers == {1: BrokerState(1, 4, {"A": Address("h", 9)}, is_fenced=True)}
