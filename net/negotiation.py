@@ -24,6 +24,7 @@ from splashdam.wire.versions import Versions
 R = TypeVar("R", bound=Response)
 
 _ERROR_CODE = struct.Struct(">h")
+_ASKED_FIRST = 4
 _ERROR_CODE_POSITION = 4  # behind the correlation id, in every version
 
 
@@ -57,12 +58,15 @@ async def ask_versions(
     software_version: str,
     peer: str,
 ) -> ApiVersionsResponse:
-    """Asks in our newest version and then in older ones, until the broker understands.
+    """Asks in version 4 and then in older ones, until the broker understands.
+
+    Version 5 (Kafka 4.4) adds which cluster and node we believe to talk to. We do not say, and every older
+    broker would cost a second question.
 
     Raises:
         BrokerResponseError: it refuses for another reason.
     """
-    version = ApiVersionsRequest.VERSIONS[-1]
+    version = _ASKED_FIRST
     question = ApiVersionsRequest(
         client_software_name=software_name, client_software_version=software_version
     )

@@ -113,15 +113,15 @@ def acknowledged_before_append(patch: pytest.MonkeyPatch) -> None:
     """The broker answers first and appends a little later."""
     append = produce.append_batch
 
-    def append_later(log: Log, batch: Any, broker: Any) -> AppendResult:
+    def append_later(log: Log, batch: Any, broker: Any, admitted: Any = None) -> AppendResult:
         if len(batch) % 3:
-            return append(log, batch, broker)
+            return append(log, batch, broker, admitted)
         kept, offset = bytes(batch), log.log_end_offset
 
         async def later() -> None:
             await trio.sleep(0.2)
             if broker.logs.logs.get(log.topic_partition) is log:
-                append(log, kept, broker)
+                append(log, kept, broker, admitted)
 
         broker._nursery.start_soon(later)
         return AppendResult(offset, offset, -1, 0, False)

@@ -441,6 +441,6 @@ def _answer(
             if answer.error_code:
                 where = f"{topic.name}-{answer.index}"
                 raise CloseConnectionError(
-                    f"{quoted(where)}, acks=0: {answer.error_code} {answer.error_message}"
+                    f"{quoted(where)}, acks=0: {answer.error_code} {quoted(str(answer.error_message))}"
                 )
     return None

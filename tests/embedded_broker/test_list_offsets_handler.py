@@ -8,6 +8,7 @@ import pytest
 from broker_talk import Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, stamp_crc
 from splashdam.record.compression import Codec
@@ -159,10 +160,19 @@ async def test_codec_whose_library_is_missing_is_told(talk: Talk, monkeypatch: p
     assert (await ask(talk, -1)).offset == 4
 
 
-async def test_rotten_records_are_found_by_their_batch(talk: Talk) -> None:
-    """What cannot be unpacked is found at its first offset, with the batch's largest timestamp."""
-    rotten = packed_by(Codec.GZIP, build_batch([(4000, None, b"x", None), (5000, None, b"y", None)]))
-    assert (await produce(talk, "t", rotten)).error_code == 0
+async def test_rotten_records_are_found_by_their_batch(broker: Broker, talk: Talk) -> None:
+    """What cannot be unpacked is found at its first offset, with the batch's largest timestamp.
+
+    A leader refuses such a batch; one may lie in a directory that another broker wrote.
+    """
+    rotten = bytearray(
+        packed_by(Codec.GZIP, build_batch([(4000, None, b"x", None), (5000, None, b"y", None)]))
+    )
+    assert (await produce(talk, "t", bytes(rotten))).error_code == ErrorCode.INVALID_RECORD
+    rotten[:8] = (3).to_bytes(8, "big")
+    log = broker.logs.logs[TopicPartition("t", 0)]
+    assert log.append_as_follower(memoryview(rotten), now_ms=5000) == len(rotten)
+    log.advance_high_watermark(5)
     for timestamp in (4500, -3):
         found = await ask(talk, timestamp)
         assert (found.error_code, found.offset, found.timestamp) == (0, 3, 5000)

@@ -123,7 +123,7 @@ def test_lost_records(kafka_broker: EmbeddedBroker, readers: Any) -> None:
     """What was deleted, and a log that ends before the range, are told apart from an end."""
     where = fill(kafka_broker, "flights", 50)
     administer(kafka_broker.bootstrap_servers, lambda client: delete_records(client, where, 40))
-    reader = readers(default_api_timeout_ms="1", fetch_max_wait_ms="1")
+    reader = readers(default_api_timeout_ms="2000", fetch_max_wait_ms="1")
     with pytest.raises(OffsetOutOfRangeError, match="flights-0 at offset 3"):
         list(reader.read(where, 3, 50))
     with pytest.raises(OffsetOutOfRangeError, match=r"no record at offset 50 .* high watermark is 50"):

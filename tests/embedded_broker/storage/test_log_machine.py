@@ -68,6 +68,7 @@ class LogMachine(RuleBasedStateMachine):
         self.written: list[Written] = []
         self.flushed_offset = 0
         self.doubtful: Written | None = None  # refused, but its bytes may have landed and still be there
+        self.refused_by_disk: dict[int, Written] = {}  # of each producer, while its retry may come
         self.counter = 0
         self.start_offset = 0
         self.gone: set[int] = set()  # removed batches whose segment a crash brought back without their bytes
@@ -126,6 +127,7 @@ class LogMachine(RuleBasedStateMachine):
         self.forgotten_below = before if back - there else self.log.segments[0].base_offset
 
     def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
+        self.refused_by_disk.clear()
         self.log = open_log(
             self.files,
             settings=SETTINGS,
@@ -143,6 +145,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (result.base_offset, result.duplicate) == (self.end, False)
         self.written.append(wanted)
         self.doubtful = None
+        self.refused_by_disk.pop(producer_id, None)
         assert result.last_offset == self.end - 1
 
     @rule(producer_id=producers, count=st.integers(1, 3), fault=faults)
@@ -154,9 +157,11 @@ class LogMachine(RuleBasedStateMachine):
         except KafkaStorageError:
             assert self.log.log_end_offset == self.end
             self.doubtful = wanted
+            self.refused_by_disk[producer_id] = wanted
         else:
             self.written.append(wanted)
             self.doubtful = None
+            self.refused_by_disk.pop(producer_id, None)
         self.files.heal()
 
     @rule(producer_id=producers, back=st.integers(1, 9))
@@ -177,7 +182,12 @@ class LogMachine(RuleBasedStateMachine):
     @rule(producer_id=producers, skip=st.integers(1, 9))
     def gap(self, producer_id: int, skip: int) -> None:
         if self.of_producer(producer_id):
-            self.refused(self.next_batch(producer_id, 1, skip=skip), OutOfOrderSequenceNumberError)
+            wanted, earlier = (
+                self.next_batch(producer_id, 1, skip=skip),
+                self.refused_by_disk.get(producer_id),
+            )
+            is_behind_it = earlier is not None and earlier.epoch == wanted.epoch
+            self.refused(wanted, KafkaStorageError if is_behind_it else OutOfOrderSequenceNumberError)
 
     @rule(producer_id=producers)
     def older_epoch(self, producer_id: int) -> None:

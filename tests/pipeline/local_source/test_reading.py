@@ -111,7 +111,10 @@ def test_a_topic_deleted_between_plan_and_task(broker: EmbeddedBroker) -> None:
 def test_a_log_that_ends_before(broker: EmbeddedBroker) -> None:
     """As a topic does that was deleted and made anew."""
     fill(broker, "short", count=3)
-    chosen, given = Columns(("offset",)), {"kafkaConsumer.pollTimeoutMs": "1", "kafka.fetch.max.wait.ms": "1"}
+    chosen, given = (
+        Columns(("offset",)),
+        {"kafkaConsumer.pollTimeoutMs": "2000", "kafka.fetch.max.wait.ms": "1"},
+    )
     with pytest.raises(DataLossError, match="short-0 ends at 3; offsets 3 to 8 were not read"):
         offsets(reading(broker, chosen, **given), "short", 0, 9)
     lenient = reading(broker, chosen, failOnDataLoss="false", **given)

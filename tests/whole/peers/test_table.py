@@ -188,7 +188,7 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
         "client/test_producer_settings.py": ("test_settings_pickle",),
     },
     26: {
-        "client/test_async_producer.py": ("test_a_partition_above_the_count_is_waited_for",),
+        "client/test_missing_partitions.py": ("test_a_partition_that_was_added_is_found",),
         "sender/test_metadata.py": ("test_refreshes_by_age_and_forgets_idle_topics",),
     },
     27: {
