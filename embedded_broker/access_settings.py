@@ -96,8 +96,9 @@ class AccessSettings(ConsumerGroupSettings):
     queued_max_request_bytes: int = option(
         -1,
         check=whole_number(-1, MAX_LONG),
-        doc="Most bytes of requests that are being received, all clients together; further ones wait."
-        " While some wait, users and addresses have equal shares, and who sends less than 16 KiB/s is closed."
+        doc="Most bytes of requests that are received and not answered yet, all clients together, and one"
+        " request beyond that; further ones wait. While some wait, the smallest is first, users and networks"
+        " have equal shares, and who sends less than 16 KiB/s is closed."
         " -1: 256 MiB (Kafka: no limit).",
     )
 

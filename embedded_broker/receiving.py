@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,11 @@ import trio
 
 from splashdam.embedded_broker.attention import Attention
 from splashdam.embedded_broker.registry import CloseConnectionError
-from splashdam.embedded_broker.request_memory import RequestMemory
+from splashdam.embedded_broker.request_memory import (
+    PATIENCE_SECONDS,
+    SLOWEST_BYTES_PER_SECOND,
+    RequestMemory,
+)
 from splashdam.model.errors import ProtocolError
 from splashdam.model.options import MAX_LONG
 from splashdam.net.reading import PATIENCE_US, Eagerness, read_soon
@@ -20,8 +25,7 @@ _FIRST_BYTES = 64 * 1024
 _KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers make by default, and some more
 
 _FRAME_SECONDS = 30.0
-_SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""Who sends a request more slowly than this, after the first half minute, does it on purpose."""
+"""So long a large request may take, and a second more for each 16 KiB."""
 
 
 class FrameReceiver:
@@ -45,7 +49,8 @@ class FrameReceiver:
 
     Attributes:
         party: as it was when the frame under way became large.
-        arrived_bytes: all that has come while a frame was large.
+        request_bytes: size of that frame.
+        credit_until: until when 16 KiB a second of it have come; 5 s ahead at most.
     """
 
     def __init__(
@@ -68,7 +73,8 @@ class FrameReceiver:
         self._end = 0  # of what has arrived
         self._memory = memory or RequestMemory(MAX_LONG)
         self.party: Hashable = None
-        self.arrived_bytes = 0
+        self.request_bytes = 0
+        self.credit_until = 0.0
         self._find_party = party
         self._given_up = ""
         self._scope: trio.CancelScope | None = None
@@ -98,8 +104,7 @@ class FrameReceiver:
         self._end += count
         frames = self._frames()
         if self._has_grown:
-            self.arrived_bytes += count
-            self._check_pace(bool(frames))
+            self._arrived(count, bool(frames))
         return frames
 
     def give_up(self, why: str) -> None:
@@ -113,8 +118,12 @@ class FrameReceiver:
         if self._has_grown:
             self._memory.done(self, 0)
 
-    def _check_pace(self, is_whole: bool = False) -> None:
+    def _arrived(self, count: int, is_whole: bool) -> None:
         now = trio.current_time()
+        credit_until = max(self.credit_until, now) + count / SLOWEST_BYTES_PER_SECOND
+        self.credit_until = min(credit_until, now + PATIENCE_SECONDS)
+        if is_whole:
+            self._memory.whole(self)
         if self._began_at is None or is_whole:
             self._began_at = now
         elif now >= self._due_at(self._began_at):
@@ -127,7 +136,7 @@ class FrameReceiver:
         )
 
     def _due_at(self, began_at: float) -> float:
-        return began_at + _FRAME_SECONDS + (self._end - self._start) / _SLOWEST_BYTES_PER_SECOND
+        return began_at + _FRAME_SECONDS + (self._end - self._start) / SLOWEST_BYTES_PER_SECOND
 
     async def _receive_in_time(self) -> int:
         """As ``_receive_some``, for a frame whose memory others wait for."""
@@ -207,22 +216,36 @@ class FrameReceiver:
         due = SIZE_BYTES + frame_size(rest, 0, self.max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
         if self._start == 0:
             size = min(2 * size, due)
-        elif size > _KEPT_BYTES and len(rest) <= _FIRST_BYTES // 2:
+        elif len(rest) <= _FIRST_BYTES // 2 and (size > _KEPT_BYTES or self._memory.is_scarce):
             size = _FIRST_BYTES
         if size > len(self._buffer):
-            if not self._has_grown:
-                self.party = self._find_party()
-            self._has_grown = True
-            asked_at = trio.current_time()
-            with self._may_be_given_up():
-                await self._memory.grow(self, size)
-            # What it waited for others is not its fault, but no reason for a new allowance either.
-            granted_at = trio.current_time()
-            self._began_at = granted_at if self._began_at is None else self._began_at + granted_at - asked_at
+            await self._grow(size, due)
         elif self._has_grown and size == _FIRST_BYTES:
             self._has_grown = False
+            self._began_at = None
             self._memory.done(self, 0)
+        elif self._has_grown and len(rest):
+            self.request_bytes = due
+            self._memory.begin(self)
         if size != len(self._buffer):
             self._buffer = memoryview(bytearray(size))
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
+
+    async def _grow(self, size: int, due: int) -> None:
+        if not self._has_grown:
+            self.party = self._find_party()
+            self._has_grown = True
+        self.request_bytes = due
+        asked_at, credit_until = trio.current_time(), self.credit_until
+        self.credit_until = math.inf  # until it is read again: others may look before this task has its turn
+        with self._may_be_given_up():
+            await self._memory.grow(self, size)
+        # What it waited for others is not its fault, but no reason for a new allowance either.
+        granted_at = trio.current_time()
+        if self._began_at is None:
+            self._began_at = granted_at
+            self.credit_until = granted_at + PATIENCE_SECONDS
+        else:
+            self._began_at += granted_at - asked_at
+            self.credit_until = credit_until + granted_at - asked_at

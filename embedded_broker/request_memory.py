@@ -1,33 +1,60 @@
 """How much of a broker's memory the requests that are being received may take, all clients together.
 
-Buffers grow as bytes arrive. Where there is no room the client waits, unread; but the one whose request began
-first may always grow, so that not all wait for each other. More than the limit is then held by one request.
+Buffers grow as bytes arrive: a claim alone holds nothing, and nobody holds more than twice what it sent.
+Where there is no room the client waits, unread. Memory goes to the smallest request that waits, among equals
+to the one that waited longest. So that not all wait for each other, the request that began first may grow
+beyond the limit: what that one holds is not counted until it is answered.
 
 Anybody may claim a large request and fall silent. As long as nobody waits that harms nobody. While somebody
 does:
 
-* Memory is shared equally among the parties that hold it or wait for it: an address, and who has logged in
+* Each request that holds memory has to receive 16 KiB a second, with a credit of 5 s at most. One that has
+  been silent for longer is given up at once.
+* Memory is shared equally among the parties that hold it or wait for it: a network, and who has logged in
   from there, however many connections they have. Nobody's share grows beyond that.
-* Each request that holds memory has to receive 16 KiB a second, looked at over 5 s.
-* Who has waited for 5 s for memory within its share gets it from those who hold more than theirs: their
-  largest requests are given up, but for the one that began first. Where there is one party alone, its
-  requests share alike.
+* Who has waited for 5 s gets it from its own party's larger requests, and within its share from parties that
+  hold more than theirs. The largest are given up first, but never the one that began first.
 
-Somebody looks once a second, and only while somebody waits.
+A request that has arrived holds its memory until it is answered, and is not looked at: it waits for the
+broker. Somebody looks as soon as somebody waits, then once a second, and ten times a second where a request
+that has waited for 5 s needs its next piece.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import insort
+from collections import Counter, defaultdict
 from collections.abc import Hashable
+from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
+import attrs
 import trio
 
 LOOK_SECONDS = 1.0
+LEAST_LOOK_SECONDS = 0.1
 PATIENCE_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
 """Who sends a large request more slowly than this does it on purpose."""
+
+_IPV6_HOST_BITS = 64
+
+
+def network_of(host: str) -> str:
+    """Where a client comes from: its IPv4 address, or the /64 that its IPv6 address is in.
+
+    Who has one address of a /64 has all of them, so that they count as one.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    first = IPv6Address(int(address) >> _IPV6_HOST_BITS << _IPV6_HOST_BITS)
+    return f"{first}/{_IPV6_HOST_BITS}"
 
 
 class Holder(Protocol):
@@ -35,14 +62,31 @@ class Holder(Protocol):
 
     Attributes:
         party: among whom memory is shared; stays the same until ``done``.
-        arrived_bytes: of all its requests.
+        request_bytes: size of the request under way, as it claims.
+        credit_until: until when its 16 KiB a second have come.
     """
 
     party: Hashable
-    arrived_bytes: int
+    request_bytes: int
+    credit_until: float
 
     def give_up(self, why: str) -> None:
         """Ends the connection soon; ``done`` follows."""
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """Somebody who waits for memory."""
+
+    who: Holder
+    size_bytes: int
+    since: float
+    number: int
+    came: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.who.request_bytes, self.number
 
 
 class RequestMemory:
@@ -56,14 +100,17 @@ class RequestMemory:
         self._limit_bytes = limit_bytes
         self._held: dict[Holder, int] = {}
         self._growing: dict[Holder, None] = {}  # in the order in which their requests began
-        self._waiting: dict[Holder, tuple[float, int]] = {}  # since when, for how much
+        self._beyond: Holder | None = None  # may exceed the limit; until it is done nobody else may
+        self._line: list[_Turn] = []  # the smallest request first
+        self._turns: dict[Holder, _Turn] = {}  # the same by who waits
+        self._turn_count = 0
+        self._since: dict[Holder, float] = {}  # when the request under way waited first
         self._shares: Counter[Hashable] = Counter()  # what each party holds; all who hold or wait are here
-        self._line: Counter[Hashable] = Counter()  # how many of each party wait
-        self._seen: dict[Holder, tuple[float, int]] = {}  # when, and what had arrived then
+        self._waiting: Counter[Hashable] = Counter()  # how many of each party wait
         self._given_up: set[Holder] = set()
         self._look_at = 0.0
+        self._looked_at = float("-inf")
         self._total_bytes = 0
-        self._room = trio.Event()
 
     @property
     def held_bytes(self) -> int:
@@ -75,50 +122,116 @@ class RequestMemory:
         """Whether who needs a buffer no more should give it back at once."""
         return 2 * self._total_bytes > self._limit_bytes
 
-    async def grow(self, who: Holder, size_bytes: int) -> None:
-        """Returns once somebody may hold so many bytes."""
+    def begin(self, who: Holder) -> None:
+        """Somebody receives the next request, into memory that it holds already."""
         self._growing.setdefault(who)
-        if not self._may_hold(who, size_bytes):
+
+    async def grow(self, who: Holder, size_bytes: int) -> None:
+        """Returns once somebody may hold so many bytes for the request under way."""
+        self._growing.setdefault(who)
+        if self._line or not self._may_hold(who, size_bytes):
             await self._wait(who, size_bytes)
-        self._hold(who, size_bytes)
+        else:
+            self._grant(who, size_bytes)
+
+    def whole(self, who: Holder) -> None:
+        """Somebody's request has arrived; its memory is held until it is answered."""
+        self._given_up.discard(who)
+        self._since.pop(who, None)
+        if who in self._growing:
+            del self._growing[who]
+            self._serve()  # another one is the first now
 
     def done(self, who: Holder, kept_bytes: int) -> None:
-        """Somebody's request is complete; so much of the memory is kept for the next one."""
-        self._growing.pop(who, None)
-        self._seen.pop(who, None)
+        """Somebody's request is answered or over; so much of the memory is kept for the next one."""
         self._given_up.discard(who)
+        self._since.pop(who, None)
+        self._growing.pop(who, None)
+        if who is self._beyond:
+            self._beyond = None
         self._hold(who, kept_bytes)
-        self._tell()
+        self._serve()
 
     async def _wait(self, who: Holder, size_bytes: int) -> None:
-        if not self._waiting:
-            self._look_at = trio.current_time() + LOOK_SECONDS
-        self._waiting[who] = trio.current_time(), size_bytes
-        self._line[who.party] += 1
+        now = trio.current_time()
+        since = self._since.setdefault(who, now)
+        if not self._line:
+            self._look_at = now
+        elif now - since >= PATIENCE_SECONDS:
+            self._look_at = min(self._look_at, max(now, self._looked_at + LEAST_LOOK_SECONDS))
+        self._turn_count += 1
+        turn = _Turn(who, size_bytes, since, self._turn_count)
+        insort(self._line, turn, key=lambda each: each.place)
+        self._turns[who] = turn
+        self._waiting[who.party] += 1
         self._shares[who.party] += 0
         try:
-            while not self._may_hold(who, size_bytes):
+            self._serve()
+            while not turn.came.is_set():
                 with trio.move_on_at(self._look_at):
-                    await self._room.wait()
-                if trio.current_time() >= self._look_at:
-                    self._look_at = trio.current_time() + LOOK_SECONDS
-                    self._look(trio.current_time())
+                    await turn.came.wait()
+                now = trio.current_time()
+                if not turn.came.is_set() and now >= self._look_at:
+                    self._looked_at, self._look_at = now, now + LOOK_SECONDS
+                    self._look(now)
         finally:
-            del self._waiting[who]
-            self._line[who.party] -= 1
-            self._forget(who.party)
-            if not self._waiting:
-                self._seen.clear()
+            if not turn.came.is_set():
+                self._line.remove(turn)
+                self._leave(turn)
+                self._serve()
+
+    def _serve(self) -> None:
+        """Gives memory to who waits, the smallest request first, until it does not fit."""
+        if not self._line:
+            return
+        first = self._turns.get(next(iter(self._growing)))
+        if first is not None and self._may_hold(first.who, first.size_bytes):
+            self._line.remove(first)
+            self._let_in(first)
+        held_up: list[_Turn] = []  # by the shares of their parties
+        for index, turn in enumerate(self._line):
+            if self._may_hold(turn.who, turn.size_bytes):
+                self._let_in(turn)
+            elif self._fits(turn.size_bytes - self._held.get(turn.who, 0)):
+                held_up.append(turn)
+            else:
+                held_up.extend(self._line[index:])
+                break
+        self._line = held_up
+
+    def _let_in(self, turn: _Turn) -> None:
+        self._grant(turn.who, turn.size_bytes)
+        self._leave(turn)
+        turn.came.set()
+
+    def _leave(self, turn: _Turn) -> None:
+        del self._turns[turn.who]
+        self._waiting[turn.who.party] -= 1
+        self._forget(turn.who.party)
+
+    @property
+    def _counted_bytes(self) -> int:
+        beyond = self._beyond
+        return self._total_bytes - (self._held.get(beyond, 0) if beyond is not None else 0)
+
+    def _fits(self, more: int) -> bool:
+        return self._counted_bytes + more <= self._limit_bytes
 
     def _may_hold(self, who: Holder, size_bytes: int) -> bool:
         more = size_bytes - self._held.get(who, 0)
-        if who is next(iter(self._growing)):
+        if who is self._beyond:
             return True
-        if self._total_bytes + more > self._limit_bytes:
-            return False
-        if not self._waiting or len(self._shares) == 1:
+        is_first = who is next(iter(self._growing))
+        if not self._fits(more):
+            return is_first and self._beyond is None
+        if is_first or not self._line or len(self._shares) == 1:
             return True
         return self._shares[who.party] + more <= self._share_bytes
+
+    def _grant(self, who: Holder, size_bytes: int) -> None:
+        if who is not self._beyond and not self._fits(size_bytes - self._held.get(who, 0)):
+            self._beyond = who
+        self._hold(who, size_bytes)
 
     @property
     def _share_bytes(self) -> int:
@@ -133,55 +246,59 @@ class RequestMemory:
         self._forget(who.party)
 
     def _forget(self, party: Hashable) -> None:
-        if not self._shares[party] and not self._line[party]:
-            del self._shares[party], self._line[party]
-            self._tell()  # the shares of the others are larger now
-
-    def _tell(self) -> None:
-        if self._waiting:
-            room, self._room = self._room, trio.Event()
-            room.set()
+        if not self._shares[party] and not self._waiting[party]:
+            del self._shares[party], self._waiting[party]
 
     def _look(self, now: float) -> None:
         """Takes memory from who does not use it, or has more than its share."""
         for who in self._growing:
-            if who not in self._held or who in self._waiting:
-                self._seen.pop(who, None)  # it is not read, so nothing can arrive
-                continue
-            since, arrived_bytes = self._seen.setdefault(who, (now, who.arrived_bytes))
-            if now - since < PATIENCE_SECONDS:
-                continue
-            if who.arrived_bytes - arrived_bytes < PATIENCE_SECONDS * SLOWEST_BYTES_PER_SECOND:
-                came_bytes, seconds = who.arrived_bytes - arrived_bytes, now - since
-                self._give_up(who, f"of a request {came_bytes} bytes have come in {seconds:.0f} s")
-            self._seen[who] = now, who.arrived_bytes
+            # Who waits is not read, so nothing can arrive.
+            if who in self._held and who not in self._turns and now >= who.credit_until:
+                self._give_up(who, f"a request came more slowly than {SLOWEST_BYTES_PER_SECOND} bytes/s")
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:
-        """For those who have waited long for no more than their share."""
-        share_bytes = self._share_bytes
-        requests = Counter(who.party for who in self._growing)
-        wanted_bytes = self._total_bytes - self._limit_bytes
-        for who, (since, size_bytes) in self._waiting.items():
-            more = size_bytes - self._held.get(who, 0)
-            all_alike_bytes = size_bytes * requests[who.party]
-            is_modest = min(self._shares[who.party] + more, all_alike_bytes) <= share_bytes
-            if is_modest and now - since >= PATIENCE_SECONDS:
-                wanted_bytes += more
-        wanted_bytes -= sum(self._held.get(who, 0) for who in self._given_up)
+        """For those who have waited long: from the largest, each of them looked at twice at most."""
+        free_bytes = self._limit_bytes - self._counted_bytes
         left = Counter(self._shares)
-        oldest = next(iter(self._growing))  # it may be larger than any share, and has to end some time
-        for who in sorted(self._growing, key=lambda each: self._held.get(each, 0), reverse=True):
-            held_bytes = self._held.get(who, 0)
-            if wanted_bytes <= 0 or not held_bytes:
-                return
-            is_greedy = left[who.party] > share_bytes or (
-                len(self._shares) == 1 and held_bytes * requests[who.party] > share_bytes
-            )
-            if is_greedy and who is not oldest and who not in self._given_up:
-                left[who.party] -= held_bytes
-                wanted_bytes -= held_bytes
-                self._give_up(who, f"a request held {held_bytes} bytes, more than its share")
+        for who in self._given_up:
+            left[who.party] -= self._held.get(who, 0)
+            free_bytes += self._held.get(who, 0) if who is not self._beyond else 0
+        first = next(iter(self._growing))  # it may be larger than any share, and has to end some time
+        may_end = [
+            who
+            for who in sorted(self._growing, key=lambda each: each.request_bytes)
+            if who in self._held and who is not first and who is not self._beyond
+        ]
+        of_party: dict[Hashable, list[Holder]] = defaultdict(list)
+        for who in may_end:
+            of_party[who.party].append(who)
+
+        def end(who: Holder) -> None:
+            nonlocal free_bytes
+            if who not in self._given_up:
+                left[who.party] -= self._held[who]
+                free_bytes += self._held[who]
+                self._give_up(who, f"a request held {self._held[who]} bytes, more than its share")
+
+        share_bytes = self._share_bytes
+        for turn in self._line:
+            party, more = turn.who.party, turn.size_bytes - self._held.get(turn.who, 0)
+            if turn.who in self._given_up or now - turn.since < PATIENCE_SECONDS:
+                continue
+            own = of_party[party]
+            while own and own[-1].request_bytes > turn.who.request_bytes:
+                if more <= free_bytes and (len(self._shares) == 1 or left[party] + more <= share_bytes):
+                    break
+                end(own.pop())
+            if left[party] + more > share_bytes:
+                continue
+            while may_end and more > free_bytes:
+                who = may_end.pop()
+                if left[who.party] > share_bytes:
+                    end(who)
+            free_bytes -= more
+            left[party] += more
 
     def _give_up(self, who: Holder, why: str) -> None:
         if who not in self._given_up:

@@ -22,6 +22,7 @@ from splashdam.embedded_broker.encoding import encode_answer
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interceptor, SilencedError
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
+from splashdam.embedded_broker.request_memory import network_of
 from splashdam.embedded_broker.sending import Outbox
 from splashdam.embedded_broker.straight_produce import StraightProduce
 from splashdam.model.errors import ProtocolError, message_of
@@ -119,8 +120,9 @@ class ClientConnection:
         return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory, self._party)
 
     def _party(self) -> Hashable:
-        """Among whom memory for requests is shared: who has logged in, and from where."""
-        return self._client.requester
+        """Among whom memory for requests is shared: who has logged in, and from which network."""
+        requester = self._client.requester
+        return requester._replace(host=network_of(requester.host))
 
     def hold_to(self, quotas: ClientQuotas) -> None:
         """Holds the client to quotas from its next request on, if any are set."""
