@@ -118,7 +118,7 @@ async def _append_with_consent(
         if _must_enrol(TopicPartition(topic.name, data.index), data.records, broker)
     ]
     consent = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
-    return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)))
+    return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
 
 
 def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: Broker) -> bool:
@@ -141,7 +141,7 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
         )
         for data in topic.partition_data:
             if answers or len(responses) > 1:
-                yield None  # the connection counts the first one
+                yield 1  # the connection counts the first one
             where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             answers.append((yield from _append(where, data, asked, due)))
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
@@ -358,7 +358,7 @@ async def _append_behind(state_log: Log, asked: _Asked) -> Response | None:
             for answer in topic_response.partition_responses:
                 refuse(answer, state_log.topic_partition, error, context.broker)
         return _answer(request.acks, responses, [])
-    return await context.broker.turns.finish(_append_all(asked))
+    return await context.broker.turns.finish(_append_all(asked), context.account)
 
 
 def _check_request(request: ProduceRequest) -> None:
