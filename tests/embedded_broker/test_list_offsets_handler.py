@@ -9,7 +9,7 @@ from broker_talk import Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import ATTRIBUTES_AT, stamp_crc
+from splashdam.record.batch import ATTRIBUTES_AT, parse_header, stamp_crc
 from splashdam.record.compression import Codec
 from splashdam.record.sealing import build_batch
 from splashdam.wire.messages.list_offsets import (
@@ -159,10 +159,12 @@ async def test_codec_whose_library_is_missing_is_told(talk: Talk, monkeypatch: p
     assert (await ask(talk, -1)).offset == 4
 
 
-async def test_rotten_records_are_found_by_their_batch(talk: Talk) -> None:
-    """What cannot be unpacked is found at its first offset, with the batch's largest timestamp."""
+async def test_rotten_records_are_found_by_their_batch(talk: Talk, broker: Broker) -> None:
+    """What is stored and cannot be unpacked is found at its first offset, with the largest timestamp."""
     rotten = packed_by(Codec.GZIP, build_batch([(4000, None, b"x", None), (5000, None, b"y", None)]))
-    assert (await produce(talk, "t", rotten)).error_code == 0
+    broker.logs.logs[TopicPartition("t", 0)].append_as_leader(
+        rotten, now_ms=1000, header=parse_header(rotten)
+    )
     for timestamp in (4500, -3):
         found = await ask(talk, timestamp)
         assert (found.error_code, found.offset, found.timestamp) == (0, 3, 5000)
