@@ -121,8 +121,8 @@ class Broker:
         self.settings = settings
         self.clock = clock
         self.logs = logs
-        self.disk_troubles = DiskTroubles(clock)
         self.parking = FetchParking()
+        self.disk_troubles = DiskTroubles(clock, self.parking, logs.root_of, logs.takes_appends)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
         self.attention = Attention(self.parking, own_loop)
         self.turns = Turns(logs.files.run, clock.now_ms)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, Rests, SessionPartition
+from splashdam.embedded_broker.fetch_sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.parking import FetchIsolation
 from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log
 from splashdam.embedded_broker.registry import RequestContext
-from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+from splashdam.embedded_broker.replica_fetches import IdleFollower, ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
@@ -100,7 +100,7 @@ class FetchReading:
             try:
                 log = self._log_of(partition)
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):
-                    self._let_rest(partition, log)
+                    self._pass_over(partition, log)
                     continue
                 fetched = self._read(partition, log)
             except BrokerResponseError as error:
@@ -142,11 +142,11 @@ class FetchReading:
             check_leader_epoch(log, partition.asked.current_leader_epoch)
         return log
 
-    def _let_rest(self, partition: SessionPartition, log: Log) -> None:
-        """Of an unchanged partition; that of a follower its leader is told of, and rests if that may be."""
-        rests_for = self._tell_replicas(log, partition.asked) if self._tells_replicas else None
-        if rests_for is not None or not self._is_follower:
-            self._fetch.rest(partition, rests_for)
+    def _pass_over(self, partition: SessionPartition, log: Log) -> None:
+        """An unchanged partition rests from now on; a follower's does where its fetches say nothing new."""
+        idle = self._tell_replicas(log, partition.asked) if self._tells_replicas else None
+        if idle is not None or not self._is_follower:
+            self._fetch.rest(partition, idle)
 
     def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
         """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
@@ -236,7 +236,7 @@ class FetchReading:
             for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
         ]
 
-    def _tell_replicas(self, log: Log, asked: FetchPartition) -> Rests | None:
+    def _tell_replicas(self, log: Log, asked: FetchPartition) -> IdleFollower | None:
         fetch = ReplicaFetch(
             self._limits.replica_id,
             self._limits.replica_epoch,

@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from splashdam.embedded_broker.parking import FetchParking, FetchWaiter
+from splashdam.embedded_broker.replica_fetches import IdleFollower
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import MAX_INT, MAX_LONG
@@ -33,14 +34,6 @@ PartitionKey: TypeAlias = tuple[str | bytes, int]
 """Topic and partition; the topic by name, or by id from Fetch 13 on."""
 
 
-class Rests(Protocol):
-    """A follower that a leader need not be told of, fetch by fetch, while nothing happens to a partition."""
-
-    def rested(self, until_ms: float) -> None:
-        """It fetched until then, with everything that there was."""
-        ...
-
-
 class SessionPartition:
     """One partition that is fetched, with what was answered about it last.
 
@@ -52,16 +45,16 @@ class SessionPartition:
         log_start_offset: as answered last, -1 for not yet.
         agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
         place: those with a lower one are read before.
-        rests_for: who is told when its rest ends.
+        idle_follower: whose session it is, while it rests; told when that ends.
     """
 
     __slots__ = (
         "agreed",
         "asked",
         "high_watermark",
+        "idle_follower",
         "log_start_offset",
         "place",
-        "rests_for",
         "topic_id",
         "topic_partition",
     )
@@ -75,7 +68,7 @@ class SessionPartition:
         self.high_watermark = self.log_start_offset = -1
         self.agreed: tuple[int, int, int] | None = None
         self.place = 0
-        self.rests_for: Rests | None = None
+        self.idle_follower: IdleFollower | None = None
 
     def note(self, answer: PartitionData, size_bytes: int) -> bool:
         """Takes note of an answer with so many bytes of records; whether the client must see it."""
@@ -149,12 +142,17 @@ class FetchContext:
         """Whether a partition's reader says which high watermark it knows."""
         return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """There is nothing to read of a partition, and nothing to say, before something happens to it."""
 
     def waited_for(self) -> list[TopicPartition]:
         """The partitions that a parked fetch is to be woken for; of a session none, it tells by itself."""
         return [each.topic_partition for each in self._asked if each.topic_partition is not None]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody tells any more what happens to its partitions: then waiting is of no use."""
+        return False
 
     @contextmanager
     def parked(self, waiter: FetchWaiter) -> Iterator[None]:
@@ -202,13 +200,18 @@ class IncrementalFetch(FetchContext):
         """As `FetchContext.wants_high_watermark`."""
         return self._session.wants_high_watermark
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """As `FetchContext.rest`."""
-        self._session.rest(partition, rests_for)
+        self._session.rest(partition, follower)
 
     def waited_for(self) -> list[TopicPartition]:
         """As `FetchContext.waited_for`."""
         return []
+
+    @property
+    def is_over(self) -> bool:
+        """As `FetchContext.is_over`: the session is closed, which its client hears with its next request."""
+        return self._session.is_closed
 
     @contextmanager
     def parked(self, waiter: FetchWaiter) -> Iterator[None]:
@@ -244,18 +247,19 @@ class FetchSession:
         partitions: all of them.
         awake: those that do not rest.
         epoch: of the next request.
+        is_closed: it is kept no more; a fetch may still be at work on it.
         wants_high_watermark: a partition's reader says, or has said, which one it knows.
     """
 
     __slots__ = (
         "_next_place",
         "_parking",
-        "_resting",
         "_waiters",
         "_watched",
         "awake",
         "created_ms",
         "epoch",
+        "is_closed",
         "is_privileged",
         "known_size",
         "partitions",
@@ -277,9 +281,10 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_ms = self.used_ms = now_ms
         self._parking = parking
-        self._resting: dict[TopicPartition, PartitionKey] = {}
-        self._waiters: dict[FetchWaiter, None] = {}
-        self._watched: set[TopicPartition] = set()
+        self.is_closed = False
+        self._waiters: dict[FetchWaiter, int] = {}  # with what each has added to ``FetchParking.parked``
+        # Who is to hear of a place: two of one name where its topic was deleted and made again.
+        self._watched: dict[TopicPartition, tuple[PartitionKey, ...]] = {}
         self._next_place = 0
         self.update(question)
         self.known_size = len(self.partitions)
@@ -299,7 +304,7 @@ class FetchSession:
             if forgotten is not None:
                 self._wake(key, forgotten)
                 del self.awake[key]
-                self._unwatch(forgotten.topic_partition)
+                self._unwatch(key, forgotten.topic_partition)
 
     def move_to_end(self, partition: SessionPartition) -> None:
         """Reads a partition last from now on."""
@@ -316,15 +321,14 @@ class FetchSession:
 
     # --- what rests, and what wakes it ----------------------------------------------------------------------
 
-    def rest(self, partition: SessionPartition, rests_for: Rests | None) -> None:
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
         """Looks at a partition no more before something happens to it; one that was forgotten stays so."""
         key, where = self._key_of(partition), partition.topic_partition
-        if where is None or self.awake.get(key) is not partition:
+        if where is None or self.is_closed or self.awake.get(key) is not partition:
             return
         del self.awake[key]
-        partition.rests_for = rests_for
-        self._resting[where] = key
-        self._watch(where)
+        partition.idle_follower = follower
+        self._watch(key, where)
 
     def wake_key(self, key: PartitionKey) -> None:
         """The next fetch looks at a partition, whatever happened to it."""
@@ -333,49 +337,56 @@ class FetchSession:
 
     def _wake(self, key: PartitionKey, partition: SessionPartition) -> None:
         self.awake[key] = partition
-        where = partition.topic_partition
-        if where is not None and self._resting.get(where) == key:
-            del self._resting[where]
-            rests_for, partition.rests_for = partition.rests_for, None
-            if rests_for is not None:
-                rests_for.rested(self.used_ms)
+        follower, partition.idle_follower = partition.idle_follower, None
+        if follower is not None:
+            follower.was_caught_up(self.used_ms)
 
-    def _watch(self, where: TopicPartition) -> None:
-        if where not in self._watched:
-            self._watched.add(where)
+    def _watch(self, key: PartitionKey, where: TopicPartition) -> None:
+        keys = self._watched.get(where, ())
+        if key in keys or self.is_closed:
+            return
+        self._watched[where] = (*keys, key)
+        if not keys:
             self._parking.add(self, (where,))
 
-    def _unwatch(self, where: TopicPartition | None) -> None:
-        if where is not None and where in self._watched:
-            self._watched.discard(where)
+    def _unwatch(self, key: PartitionKey, where: TopicPartition | None) -> None:
+        if where is None or where not in self._watched:
+            return
+        left = tuple(each for each in self._watched[where] if each != key)
+        if left:
+            self._watched[where] = left
+        else:
+            del self._watched[where]
             self._parking.remove(self, (where,))
 
     def close(self) -> None:
-        """Nothing rests any more, and nothing is heard."""
-        for key in list(self._resting.values()):
+        """Nothing rests any more, nothing is heard, and parked fetches hear that."""
+        self.is_closed = True
+        for key in self.partitions.keys() - self.awake.keys():
             self._wake(key, self.partitions[key])
         self._parking.remove(self, self._watched)
         self._watched.clear()
+        for waiter in self._waiters:
+            waiter.end()
 
     def begin_wait(self, waiter: FetchWaiter) -> None:
         """A parked fetch hears of everything from now on."""
-        for partition in self.awake.values():  # those that rest are watched already
+        for key, partition in self.awake.items():  # those that rest are watched already
             if partition.topic_partition is not None:
-                self._watch(partition.topic_partition)
-        self._waiters[waiter] = None
+                self._watch(key, partition.topic_partition)
+        self._waiters[waiter] = len(self.partitions)
         self._parking.parked += len(self.partitions)
 
     def end_wait(self, waiter: FetchWaiter) -> None:
         """And no longer."""
-        self._parking.parked -= len(self.partitions)
-        del self._waiters[waiter]
+        self._parking.parked -= self._waiters.pop(waiter)
 
     # --- what happens to partitions -------------------------------------------------------------------------
 
     def _heard_of(self, where: TopicPartition) -> None:
-        key = self._resting.get(where)
-        if key is not None:
-            self._wake(key, self.partitions[key])
+        for key in self._watched[where]:
+            if key not in self.awake:
+                self._wake(key, self.partitions[key])
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
         """As `Watcher.appended`."""

@@ -124,6 +124,10 @@ class FetchWaiter:
         """One of the partitions was deleted or moved."""
         self._event.set()
 
+    def end(self) -> None:
+        """Nobody tells it of its partitions any more."""
+        self._event.set()
+
 
 class FetchParking:
     """Which parked fetches, and which sessions, wait for which partition.
@@ -160,25 +164,25 @@ class FetchParking:
         """
         waiters = self._waiters.get(topic_partition)
         if waiters:
-            for waiter in waiters:
+            for waiter in tuple(waiters):  # who has heard enough goes
                 waiter.appended(topic_partition, size_bytes, is_visible)
 
     def ended_transaction(
         self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
         """Tells the fetches of a partition that it grew by a marker, which ends a transaction there."""
-        for waiter in self._waiters.get(topic_partition, ()):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.appended(topic_partition, size_bytes, is_visible)
             waiter.stable_offset_moved(topic_partition)
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
         """Tells the fetches of a partition that followers have more of it than before."""
-        for waiter in self._waiters.get(topic_partition, ()):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.high_watermark_moved(topic_partition)
 
     def changed(self, topic_partition: TopicPartition) -> None:
         """Tells the fetches of a partition that it was deleted or moved, or starts elsewhere."""
-        for waiter in self._waiters.get(topic_partition, ()):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.changed(topic_partition)
 
     def __len__(self) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from splashdam.embedded_broker.cluster.state import PartitionState
-from splashdam.embedded_broker.fetch_sessions import Rests
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
 from splashdam.model.errors import BrokerResponseError
@@ -43,15 +42,27 @@ def not_a_replica(topic_partition: TopicPartition, fetch: ReplicaFetch) -> Broke
     return kind(f"node {fetch.replica_id} is no replica of {topic_partition}")
 
 
+class IdleFollower(Protocol):
+    """A follower of a partition, in sync and with everything in it, as its leader sees it.
+
+    Its fetches say nothing new while nothing happens to the partition: the leader need not be told of each.
+    """
+
+    def was_caught_up(self, until_ms: float) -> None:
+        """It has fetched until then, and had everything; something has happened to the partition now."""
+        ...
+
+
 class TakesReplicaFetches(Protocol):
     """What the fetch handler asks of replication."""
 
-    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Rests | None:
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> IdleFollower | None:
         """Takes note of how far a follower is; called once for each request and partition that does not rest.
 
         Returns:
-            Who is told when the partition has rested, if this follower has everything and is in sync. None:
-            its next fetch is told, too, whether something has happened or not.
+            The follower, if it has everything and is in sync: before something happens to the partition, its
+            fetches are not told, and then until when there were any. None: its next fetch is told, too,
+            whether something has happened or not.
 
         Raises:
             BrokerResponseError: what the partition is answered with, such as that the node is no replica.
@@ -82,7 +93,7 @@ class TakesReplicaFetches(Protocol):
 class NoReplicas:
     """A broker that is alone has no followers; whoever says it is one is answered as Kafka does."""
 
-    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Rests | None:
+    def on_fetch(self, log: Log, fetch: ReplicaFetch) -> IdleFollower | None:
         """Refuses.
 
         Raises:

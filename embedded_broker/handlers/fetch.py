@@ -83,7 +83,7 @@ async def _wait_and_read(
     ):
         while True:
             waiter.listen()
-            if await _is_enough(reading, context):
+            if await _is_enough(reading, context) or asked.is_over:
                 return _answer(reading, asked, context)
             missing_bytes = reading.missing_bytes
             reading.close()

@@ -189,8 +189,6 @@ def append_batch(log: Log, batch: Buffer, broker: Broker, admitted: Admitted | N
     if admitted is not None:
         batch, header, _ = admitted
     appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms(), header=header)
-    if broker.disk_troubles.is_one:
-        broker.disk_troubles.appended(log.topic_partition)
     if not appended.duplicate:
         is_visible = log.high_watermark == log.log_end_offset
         broker.parking.appended(log.topic_partition, len(batch), is_visible=is_visible)

@@ -145,6 +145,8 @@ class LeaderFetcher:
         before = self._followed.get(log.topic_partition)
         if before is None or before.log is not log or before.leader_epoch != leader_epoch:
             self._paused.pop(log.topic_partition, None)
+            if before is not None:  # of a topic that was deleted and made again, its id is another one
+                self._by_id.pop((before.log.topic_id, log.topic_partition.partition), None)
             self._followed[log.topic_partition] = Followed(log, leader_epoch)
             self._by_id[log.topic_id, log.topic_partition.partition] = log.topic_partition
             self._news[log.topic_partition] = None
@@ -160,7 +162,7 @@ class LeaderFetcher:
             self._unwanted[topic_partition] = None
 
     def tell(self, topic_partition: TopicPartition) -> None:
-        """The leader is to hear of a log that begins later, with the next request."""
+        """The leader is to hear with the next request where a log begins and ends, if that has changed."""
         if topic_partition in self._followed:
             self._news[topic_partition] = None
 
@@ -308,6 +310,7 @@ class LeaderFetcher:
     async def _take(
         self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
     ) -> None:
+        self.tell(where)  # of where it is then, even if the answer is of no use any more
         if not self._is_current(where, followed):
             return
         try:
@@ -327,7 +330,6 @@ class LeaderFetcher:
         self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
     ) -> None:
         """Does what an answer means; raises what goes wrong."""
-        self._news[where] = None
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_a_place(connection, where, followed)
         elif data.error_code:

@@ -49,7 +49,7 @@ class Follower:
         self.fetched_ms = now_ms
         self.leader_end_offset = leader_end_offset
 
-    def rested(self, until_ms: float) -> None:
+    def was_caught_up(self, until_ms: float) -> None:
         """It fetched until then, and had everything; nothing had happened since it was heard of."""
         self.caught_up_ms = max(self.caught_up_ms, until_ms)
         self.fetched_ms = max(self.fetched_ms, until_ms)

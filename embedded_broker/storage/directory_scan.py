@@ -103,6 +103,16 @@ def refuse_taken_directories(files: Files, root: str, partitions: Collection[Top
             raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
 
 
+def make_partition_directory(files: Files, path: str) -> None:
+    """Makes the directory of a log, or of its copy, where it is not there yet.
+
+    Raises:
+        KafkaStorageError: it is a symbolic link, or the disk refuses.
+    """
+    refuse_link(files, path)
+    files.make_directory(path)
+
+
 def refuse_link(files: Files, path: str) -> None:
     """Keeps the broker out of a directory that lies elsewhere.
 

@@ -17,7 +17,10 @@ import trio
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
-from splashdam.embedded_broker.storage.directory_scan import refuse_link, refuse_taken_directories
+from splashdam.embedded_broker.storage.directory_scan import (
+    make_partition_directory,
+    refuse_taken_directories,
+)
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.housekeeping import Housekeeping
 from splashdam.embedded_broker.storage.log import Log
@@ -32,7 +35,11 @@ from splashdam.embedded_broker.storage.topic_changes import undo_creation
 from splashdam.embedded_broker.storage.topic_creation import new_topics
 from splashdam.embedded_broker.storage.topic_directories import put_aside, remove_deleted_topics
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
-from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+)
 from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
@@ -227,8 +234,7 @@ class LogManager:
         self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
     ) -> None:
         path = f"{directory.root}/{topic_partition}"
-        refuse_link(self.files, path)
-        self.files.make_directory(path)
+        make_partition_directory(self.files, path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
         write_topic_id(self.files, path, topic_id, sync=False)
         self.open_log(topic_partition, path, now_ms, clean_shutdown=True, recovery_point=0)
@@ -242,7 +248,7 @@ class LogManager:
         self.offline.check(topic_partition)
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
-            self.files.make_directory(f"{directory.root}/{topic_partition}")
+            make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
             self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
             self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, directory, now_ms)
         return self.logs[topic_partition]
@@ -309,6 +315,22 @@ class LogManager:
         path = f"{self.root}/{topic_partition}"
         self.open_log(topic_partition, path, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
         self.logs[topic_partition].begin_leader_epoch(leader_epoch)
+
+    def root_of(self, topic_partition: TopicPartition) -> str | None:
+        """The data directory that a partition lies in, be it offline; None for one that is not here."""
+        log = self.logs.get(topic_partition)
+        return self.offline.root_of(topic_partition) if log is None else self.directories.of(log).root
+
+    def takes_appends(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is here, online, and led here."""
+        log = self.logs.get(topic_partition)
+        if log is None or log.replication is None:
+            return log is not None
+        try:
+            log.replication.check_leading()
+        except NotLeaderOrFollowerError:
+            return False
+        return True
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Closes logs whose directories go."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.storage.directory_scan import refuse_link
+from splashdam.embedded_broker.storage.directory_scan import make_partition_directory, refuse_link
 from splashdam.embedded_broker.storage.housekeeping import Now, logged
 from splashdam.embedded_broker.storage.loader import LogLoader
 from splashdam.embedded_broker.storage.log import Log
@@ -76,7 +76,7 @@ class LogMoves:
         if manager.directories.of(log) is directory:
             return
         path = f"{directory.root}/{future_directory_name(topic_partition)}"
-        manager.files.make_directory(path)
+        make_partition_directory(manager.files, path)
         write_topic_id(manager.files, path, log.topic_id, sync=False)
         self._open(log, path, now_ms, clean_shutdown=True)
         manager.wake()

@@ -54,6 +54,11 @@ class OfflineLogs:
         if directory is not None:
             raise KafkaStorageError(f"{topic_partition} lies in {directory.root}, which is offline")
 
+    def root_of(self, topic_partition: TopicPartition) -> str | None:
+        """The failed directory that a partition lies in, None for one that is not offline."""
+        directory = self._directories.get(topic_partition)
+        return None if directory is None else directory.root
+
     def logs(self) -> list[Log]:
         """The logs that were open when their directory failed."""
         return self._logs

@@ -7,10 +7,12 @@ import logging
 
 import pytest
 from broker_talk import Talk, batch, produce, produce_request
+from cluster_kit import open_cluster
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.cluster.election import moved
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
@@ -21,6 +23,7 @@ from splashdam.testing.memory_files import Fault, MemoryFiles
 from splashdam.wire.messages.produce import ProduceResponse
 
 T0 = TopicPartition("t", 0)
+DISK_TROUBLES = "splashdam.embedded_broker.disk_troubles"
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ async def test_a_trouble_is_said_once_and_once_that_it_is_over(
     broker: Broker, talk: Talk, files: MemoryFiles, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not for each batch, nor for each partition."""
-    caplog.set_level(logging.WARNING, "splashdam.embedded_broker.disk_troubles")
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
     for partition in (0, 1):
         assert (await produce(talk, "t", batch(b"x"), partition=partition)).error_code == 0
     for _ in range(6):
@@ -96,7 +99,80 @@ async def test_a_trouble_is_said_once_and_once_that_it_is_over(
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "cannot append to t-0: could not append to /data/t-0/" in said[0]
-    assert said[1] == "appends are taken again; 12 batches were refused"
+    assert said[1] == "appends to /data are taken again; 12 batches were refused"
+
+
+async def test_a_trouble_ends_with_its_topic(
+    broker: Broker, talk: Talk, files: MemoryFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its end was once never said, and what it had refused counted into the next trouble."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    other = broker.topics.create("other", 1)
+    files.inject(Fault(errno.ENOSPC, times=1))
+    assert (await produce(talk, "other", batch(b"x"))).error_code == 56
+    broker.topics.delete(other)
+    files.inject(Fault(errno.EDQUOT, times=1))
+    assert (await produce(talk, "t", batch(b"x"))).error_code == 56
+    assert (await produce(talk, "t", batch(b"x"))).error_code == 0
+    first, *said = [record.getMessage() for record in caplog.records]
+    assert "cannot append to other-0" in first
+    assert said.pop(1).startswith("cannot append to t-0")
+    assert said == [
+        "what could not be appended to in /data is gone; 1 batches were refused",
+        "appends to /data are taken again; 1 batches were refused",
+    ]
+
+
+async def test_a_trouble_is_the_same_however_it_is_worded(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an error of the system, each text was once a trouble of its own, and kept."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    for number in range(20):
+        broker.disk_troubles.refused(T0, KafkaStorageError(f"the batch with sequence {number} comes first"))
+    broker.parking.appended(T0, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot append to t-0: the batch with sequence 0 comes first",
+        "appends to /data are taken again; 20 batches were refused",
+    ]
+
+
+async def test_two_troubles_end_by_themselves(
+    network: MemoryNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of two disks is said to take appends again when it does, whatever the other one does."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    async with open_broker(
+        "/a", host="b", port=1, listen=network.listen, files=MemoryFiles(), log_dirs="/a,/b"
+    ) as broker:
+        broker.topics.create("t", 2)
+        by_root = {broker.logs.root_of(each): each for each in (T0, TopicPartition("t", 1))}
+        full = KafkaStorageError("no room")
+        full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+        for each in by_root.values():
+            broker.disk_troubles.refused(each, full)
+        broker.parking.appended(by_root["/b"], 1)
+    assert [record.getMessage() for record in caplog.records][2:] == [
+        "appends to /b are taken again; 1 batches were refused"
+    ]
+
+
+async def test_a_trouble_ends_with_the_leadership(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another broker takes the appends from then on."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, 3)
+        await cluster.settle()
+        cluster.nodes[1].broker.disk_troubles.refused(T0, KafkaStorageError("no room"))
+        cluster.nodes[1].broker.parking.changed(T0)
+        assert len(caplog.records) == 1
+        cluster.controller.change_partitions(
+            {T0: moved(cluster.state, 2, cluster.controller.state.is_eligible)}
+        )
+        await cluster.settle()
+        assert caplog.records[1].getMessage().endswith("is gone; 1 batches were refused")
 
 
 async def test_the_client_names_the_full_disk_for_every_batch(
