@@ -28,7 +28,6 @@ from splashdam.record.compression import (
     Codec,
     Compression,
     likely_unpacked_bytes,
-    most_unpacked_bytes,
 )
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, seal_records
@@ -69,21 +68,19 @@ class Admission:
         settings: of the topic.
         now_ms: wall clock, milliseconds since the epoch.
         size_bytes: see `turns.Work`.
-        most_bytes: likewise.
     """
 
     batch: Buffer
     settings: TopicSettings
     now_ms: int
     size_bytes: int
-    most_bytes: int
 
     @classmethod
     def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
         """That of a batch with a whole header."""
         body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
-        return cls(batch, settings, now_ms, size_bytes, most_unpacked_bytes(codec, body))
+        return cls(batch, settings, now_ms, size_bytes)
 
     def do(self, max_bytes: int) -> Admitted:
         """Checks and packs.

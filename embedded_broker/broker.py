@@ -125,7 +125,7 @@ class Broker:
         self.disk_troubles = DiskTroubles(clock, self.parking, logs.root_of, logs.takes_appends)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
         self.attention = Attention(self.parking, own_loop)
-        self.turns = Turns(logs.files.run)
+        self.turns = Turns(logs.files.run, clock.now_ms)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
         self.leadership: Leadership = leadership or ClusterView(controller, self.node_id)

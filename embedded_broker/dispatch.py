@@ -14,6 +14,7 @@ from splashdam.embedded_broker.registry import (
     RequestContext,
     registered_apis,
 )
+from splashdam.embedded_broker.turns import Account
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import decode
 from splashdam.wire.header import decode_request_header
@@ -36,8 +37,13 @@ class Dispatched(NamedTuple):
     """As decoded; None where its version is unknown."""
     client_id: str | None = None
     size_bytes: int = 0
-    spent_ms: float = 0.0
-    """What the handler took of the broker's time; measured where quotas are set."""
+    account: Account | None = None
+    """What the request took of the broker's time; measured where quotas are set."""
+
+    @property
+    def spent_ms(self) -> float:
+        """What the request has taken by now."""
+        return 0.0 if self.account is None else self.account.spent_ms
 
 
 def dispatch(
@@ -48,6 +54,7 @@ def dispatch(
     client: Client | None = None,
     *,
     interceptor: Interceptor | None = None,
+    is_heavy: bool = False,
 ) -> Dispatched:
     """Decodes a request and lets its handler answer.
 
@@ -58,6 +65,7 @@ def dispatch(
         session: who the client is, where the listener asks for that.
         client: at the other end of the connection.
         interceptor: stands before the handler, and keeps the frame as long as it likes.
+        is_heavy: its work has been tried in this turn, and is too much for it.
 
     Raises:
         ProtocolError: the bytes are not a legal request.
@@ -74,8 +82,9 @@ def dispatch(
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
     request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
     client = client or _SOMEBODY
-    context = RequestContext(broker, header.api_version, header.client_id, address, session, client)
-    handler, spent_ms = api.handler, 0.0
+    account = Account(client.requester, is_heavy=is_heavy)
+    context = RequestContext(broker, header.api_version, header.client_id, address, account, session, client)
+    handler = api.handler
     if broker.authorizer is not None:
         handler = _guarded(handler)
     if interceptor is not None:
@@ -86,7 +95,7 @@ def dispatch(
         client.meter.limit(request, header.client_id)
         began_ms = broker.clock.now_ms()
         answer = handler(request, context)
-        spent_ms = broker.clock.now_ms() - began_ms
+        account.spent_ms += broker.clock.now_ms() - began_ms
     return Dispatched(
         answer,
         header.api_version,
@@ -94,7 +103,7 @@ def dispatch(
         request,
         header.client_id,
         len(frame),
-        spent_ms,
+        account,
     )
 
 

@@ -12,7 +12,7 @@ from splashdam.embedded_broker.replica_fetches import IdleFollower, ReplicaFetch
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import (
     OffsetOutOfRangeError,
     UnknownTopicIdError,
@@ -31,7 +31,6 @@ _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
 """From here on consumers may read from followers (KIP-392)."""
 _NO_TOPIC_ID = bytes(16)
-_PARTITIONS_IN_A_UNIT = 8
 
 
 class FetchLimits(NamedTuple):
@@ -96,8 +95,8 @@ class FetchReading:
         self._logs = self._context.broker.logs.logs
         self._is_enough = self._fetch.is_empty
         for number, partition in enumerate(tuple(self._fetch.partitions)):
-            if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
-                yield None
+            if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
+                yield 1
             try:
                 log = self._log_of(partition)
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.quotas.meter import Meter
     from splashdam.embedded_broker.security.session import SaslSession
-    from splashdam.embedded_broker.turns import Steps
+    from splashdam.embedded_broker.turns import Account, Steps
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 
@@ -65,6 +65,8 @@ class RequestContext(NamedTuple):
     """Version of the request, and so of the answer."""
     client_id: str | None
     address: Address
+    account: Account
+    """What the request takes."""
     session: SaslSession | None = None
     """Who the client is, where the listener asks for that."""
     client: Client = Client()
@@ -180,7 +182,7 @@ def handles(
 def _in_turns(
     handler: Callable[[Any, RequestContext], Steps[Any]],
 ) -> Callable[[Any, RequestContext], Answer]:
-    return lambda request, context: context.broker.turns.answer(handler(request, context))
+    return lambda request, context: context.broker.turns.answer(handler(request, context), context.account)
 
 
 @cache

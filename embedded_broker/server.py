@@ -157,7 +157,14 @@ class ClientConnection:
             return
         parts = self._straight.answer(frame)
         if parts is None:
-            dispatched = dispatch(frame, self._broker, self._address, self._session, self._client)
+            dispatched = dispatch(
+                frame,
+                self._broker,
+                self._address,
+                self._session,
+                self._client,
+                is_heavy=self._straight.is_heavy,
+            )
             self._straight.learn(frame, dispatched)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)

@@ -80,9 +80,14 @@ class ProduceForms:
 
 
 class StraightProduce:
-    """One client's requests."""
+    """One client's requests.
+
+    Attributes:
+        is_heavy: the batch of the request looked at last is too much for a turn, as was seen by trying.
+    """
 
     def __init__(self, broker: Broker) -> None:
+        self.is_heavy = False
         self._broker = broker
         self._forms = broker.connections.produce_forms
         self._size = 0  # of the form met last
@@ -101,7 +106,7 @@ class StraightProduce:
 
     def answer(self, frame: memoryview) -> list[Part] | None:
         """Appends the batch of a request whose form is known and returns the answer's frame, else None."""
-        self._is_known = False
+        self._is_known = self.is_heavy = False
         if len(frame) <= FORM_AT or not self._is_on:
             return None
         api_key, version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
@@ -141,6 +146,7 @@ class StraightProduce:
                     Admission.of(batch, options_of(log), self._broker.clock.wall_ms())
                 )
             except OverLimitError:
+                self.is_heavy = True
                 return None
         if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
             enrol(self._broker, None, batch, log, version)

@@ -40,9 +40,6 @@ _INT32 = Struct(">i")
 _MOST_PIECES = 16_384
 """Members, blocks or frames of one batch; snappy's blocks hold 32 KiB, so 100 MB have 3,052 of them."""
 
-BEST_RATIOS = {1: 1032, 2: 22, 3: 255, 4: 32768}
-"""Bytes out for one byte in at most, by the codec's number: gzip, snappy, lz4, zstd."""
-
 
 class DamagedError(Exception):
     """The bytes are not what the codec makes."""

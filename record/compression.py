@@ -162,8 +162,3 @@ def likely_unpacked_bytes(codec: int, data: Buffer) -> int:
     if codec and not claimed:
         claimed = _USUAL_RATIO * len(data)
     return min(max(claimed, len(data)), MAX_DECOMPRESSED_BYTES)
-
-
-def most_unpacked_bytes(codec: int, data: Buffer) -> int:
-    """The most that ``data`` can unpack to, or MAX_DECOMPRESSED_BYTES, whichever is less."""
-    return min(codecs.BEST_RATIOS.get(codec, 1) * len(data), MAX_DECOMPRESSED_BYTES)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.handlers.create_topics import CHANGE_UNITS, MAX_PARTITIONS
+from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -30,8 +30,7 @@ def create_partitions(
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        yield None
-        context.broker.turns.spend(CHANGE_UNITS)
+        yield CHANGE_UNITS
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:

@@ -11,7 +11,7 @@ from collections import Counter
 from splashdam.embedded_broker.described_configs import ConfigEntry, topic_entries
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -30,10 +30,6 @@ _FIRST_STRICT_VERSION = 6
 """From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
 
 
-CHANGE_UNITS = 32
-"""A change of the topics is on stable storage before it is answered: it takes as long as so many requests."""
-
-
 @handles(CreateTopicsRequest, versions=range(2, 8))
 def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Steps[CreateTopicsResponse]:
     """One result for each topic; one that fails does not keep the others from being created."""
@@ -41,8 +37,7 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Step
     partitions = sum(_partitions_asked(topic, context) for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        yield None
-        context.broker.turns.spend(CHANGE_UNITS)
+        yield CHANGE_UNITS
         try:
             if partitions > MAX_PARTITIONS:
                 raise error_for(

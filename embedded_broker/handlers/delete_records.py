@@ -43,7 +43,7 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> St
         result = DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(result)
         for asked in topic.partitions:
-            yield None
+            yield 1
             where = TopicPartition(topic.name, asked.partition_index)
             result.partitions.append(_partition(where, asked, context, kept))
     return Parked(partial(_keep, response, kept, request.timeout_ms, context)) if kept else response

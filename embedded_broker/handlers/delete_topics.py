@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.handlers.create_topics import CHANGE_UNITS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import Topic
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     UnknownTopicIdError,
@@ -40,9 +39,8 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Step
     once = {(topic.name, topic.topic_id): topic for topic in asked}
     answer = DeleteTopicsResponse()
     for key, topic in once.items():
-        yield None
+        yield CHANGE_UNITS
         answer.responses.append(_delete(topic, times[key] > 1, context))
-        context.broker.turns.spend(CHANGE_UNITS)
     return answer
 
 

@@ -59,7 +59,7 @@ def _result(
         return result
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for topic_partition, described in _described(directory, context):
-        yield None
+        yield 1
         if is_wanted(topic_partition):
             topics.setdefault(topic_partition.topic, []).append(described)
     result.topics = [DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()]

@@ -26,15 +26,14 @@ def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> Steps[DescribeProducersResponse]:
     """One answer for each partition."""
-    turns, answer = context.broker.turns, DescribeProducersResponse()
+    answer = DescribeProducersResponse()
     for topic in request.topics:
         described = TopicResponse(name=topic.name)
         answer.topics.append(described)
         for number in topic.partition_indexes:
-            yield None
             partition = _described(TopicPartition(topic.name, number), context)
-            turns.spend(len(partition.active_producers) // _PRODUCERS_IN_A_UNIT)
             described.partitions.append(partition)
+            yield 1 + len(partition.active_producers) // _PRODUCERS_IN_A_UNIT
     return answer
 
 

@@ -94,7 +94,7 @@ async def _wait_and_read(
 
 async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
     try:
-        return await context.broker.turns.finish_steps(reading.read())
+        return await context.broker.turns.finish_steps(reading.read(), context.account)
     except BaseException:
         reading.close()
         raise

@@ -67,7 +67,7 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> Steps[
         answers: list[ListOffsetsPartitionResponse] = []
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         for asked in topic.partitions:
-            yield None
+            yield 1
             where = TopicPartition(topic.name, asked.partition_index)
             is_repeated = times[topic.name, asked.partition_index] > 1
             answers.append((yield from _partition(where, asked, request, context, is_repeated=is_repeated)))

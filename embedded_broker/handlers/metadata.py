@@ -17,7 +17,7 @@ from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -40,7 +40,10 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_ID_VERSION = 12
-_PARTITIONS_IN_A_UNIT = 8
+_CREATED_AT_ONCE = 16
+"""They share one change of the topics on stable storage."""
+_CREATED_UNITS = CHANGE_UNITS // 4
+"""Of one topic of several; most of it are its partition's files."""
 
 
 @handles(MetadataRequest, versions=range(14))
@@ -61,16 +64,14 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Steps[Metadat
     )
     if request.topics is None or (context.version == 0 and not request.topics):
         for topic in broker.topics.all():
-            yield None
+            yield 1 + len(topic.partitions) // PARTITIONS_IN_A_UNIT
             answer.topics.append(_described(topic, request, context))
-            broker.turns.spend(len(topic.partitions) // _PARTITIONS_IN_A_UNIT)
     else:
         asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics}.values()
-        _create_missing(asked_once, request, context)
+        yield from _create_missing(asked_once, request, context)
         for asked in asked_once:
-            yield None
             answer.topics.append(_answer(asked, request, context))
-            broker.turns.spend(len(answer.topics[-1].partitions) // _PARTITIONS_IN_A_UNIT)
+            yield 1 + len(answer.topics[-1].partitions) // PARTITIONS_IN_A_UNIT
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     return answer
@@ -94,8 +95,8 @@ def _refusal(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
 
 def _create_missing(
     topics: Iterable[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
-) -> None:
-    """Creates what is missing in one go; what is refused is tried once more, and answered, by itself."""
+) -> Steps[None]:
+    """Creates what is missing, many at once; what is refused is tried once more, and answered, by itself."""
     names = dict.fromkeys(asked.name for asked in topics if asked.name is not None)
     missing = [name for name in names if context.broker.topics.get(name) is None]
     if not missing or not _may_create(request, context):
@@ -106,9 +107,16 @@ def _create_missing(
         if is_topic_name(name) and folded(name) not in taken:
             taken.add(folded(name))
             legal.append(name)
-    if len(legal) > 1:
+    for start in range(0, len(legal) if len(legal) > 1 else 0, _CREATED_AT_ONCE):
+        if start:
+            yield _CREATED_AT_ONCE * _CREATED_UNITS
+        still = [
+            name
+            for name in legal[start : start + _CREATED_AT_ONCE]
+            if context.broker.topics.get(name) is None  # somebody else may have had a turn
+        ]
         with suppress(BrokerResponseError):
-            context.broker.topics.create_all(legal)
+            context.broker.topics.create_all(still)
 
 
 def _may_create(request: MetadataRequest, context: RequestContext) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -32,7 +32,6 @@ from splashdam.wire.messages.offset_fetch import (
 _FIRST_SEVERAL_GROUPS_VERSION = 8
 _FIRST_GROUP_ERROR_VERSION = 2
 _FIRST_TOPIC_ID_VERSION = 10
-_PARTITIONS_IN_A_UNIT = 8
 
 
 @handles(OffsetFetchRequest, versions=range(1, 11))
@@ -41,7 +40,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
         answer = OffsetFetchResponse()
         for each in request.groups:
-            yield None
+            yield 1
             answer.groups.append((yield from _group_answer(each, request.require_stable, context)))
         return answer
     code, topics = yield from _found(request.group_id, request.topics, request.require_stable, context)
@@ -125,8 +124,8 @@ def _found(
         wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
     topics: dict[str, list[_Offset]] = {}
     for number, topic_partition in enumerate(wanted):
-        if number % _PARTITIONS_IN_A_UNIT == _PARTITIONS_IN_A_UNIT - 1:
-            yield None
+        if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
+            yield 1
         offset = _offset_of(group, topic_partition, require_stable)
         topics.setdefault(topic_partition.topic, []).append(offset)
     return ErrorCode.NONE, topics

@@ -30,7 +30,7 @@ def offset_for_leader_epoch(
         result = OffsetForLeaderTopicResult(topic=topic.topic)
         answer.topics.append(result)
         for asked in topic.partitions:
-            yield None
+            yield 1
             result.partitions.append(_partition(topic.topic, asked, context))
     return answer
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -41,7 +41,7 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
-from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
+from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRecordError,
@@ -80,10 +80,6 @@ _FIRST_LEADER_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
 _ZSTD = int(Codec.ZSTD)
 _ALL = -1  # acks
-_MOST_KEPT_BYTES = 64 << 20
-
-Kept: TypeAlias = dict[int, Admitted]
-"""Batches that were admitted before they are appended, by identity: a request may name a partition twice."""
 
 
 @handles(ProduceRequest, versions=range(3, 14), advertised_from=0)
@@ -98,36 +94,19 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
     if request.transactional_id is not None:
         coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
-            kept = yield from _admitted_ahead(request, context)
-            return Parked(partial(_append_with_consent, coordinator, request, context, kept))
-    return (yield from _append_in_order(request, context, {}))
+            return Parked(partial(_append_with_consent, coordinator, request, context))
+    return (yield from _append_in_order(_Asked(request, context)))
 
 
-def _append_in_order(request: ProduceRequest, context: RequestContext, kept: Kept) -> Steps[Answer]:
-    state_log = _state_to_sync(request, context)
+def _append_in_order(asked: _Asked) -> Steps[Answer]:
+    state_log = _state_to_sync(asked)
     if state_log is not None:
-        return Parked(partial(_append_behind, state_log, request, context, kept))
-    return (yield from _append_all(request, context, kept))
-
-
-def _admitted_ahead(request: ProduceRequest, context: RequestContext) -> Steps[Kept]:
-    """Batches that may be appended in the turn in which another broker has consented, as far as they go."""
-    kept: Kept = {}
-    kept_bytes = 0
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            topic_partition = TopicPartition(topic.name, data.index)
-            with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
-                batch = check_attributes(data.records, context.version)
-                admitted = yield from _admitted(leader_log(context.broker, topic_partition), batch, context)
-                if admitted is not None and kept_bytes < _MOST_KEPT_BYTES:
-                    kept[id(data)] = admitted
-                    kept_bytes += len(admitted.batch)
-    return kept
+        return Parked(partial(_append_behind, state_log, asked))
+    return (yield from _append_all(asked))
 
 
 async def _append_with_consent(
-    coordinator: int, request: ProduceRequest, context: RequestContext, kept: Kept
+    coordinator: int, request: ProduceRequest, context: RequestContext
 ) -> Response | None:
     """As usual, behind the answer of another broker that coordinates the transaction."""
     broker, transactional_id = context.broker, request.transactional_id or ""
@@ -138,9 +117,8 @@ async def _append_with_consent(
         for data in topic.partition_data
         if _must_enrol(TopicPartition(topic.name, data.index), data.records, broker)
     ]
-    async with broker.enrolments.asked(coordinator, transactional_id, wanted, is_implicit=is_implicit):
-        appended = await broker.turns.finish_steps(_append_in_order(request, context, kept))
-    return await appended.wait() if isinstance(appended, Parked) else appended
+    consent = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
+    return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
 
 
 def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: Broker) -> bool:
@@ -152,10 +130,10 @@ def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: B
     return is_transactional and not log.producers.has_open_transaction(*producer_of(batch))
 
 
-def _append_all(request: ProduceRequest, context: RequestContext, kept: Kept) -> Steps[Answer]:
+def _append_all(asked: _Asked) -> Steps[Answer]:
+    request, context, _ = asked
     due: list[_Due] = []
     responses: list[TopicProduceResponse] = []
-    asked = _Asked(request, context)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         responses.append(
@@ -163,10 +141,9 @@ def _append_all(request: ProduceRequest, context: RequestContext, kept: Kept) ->
         )
         for data in topic.partition_data:
             if answers or len(responses) > 1:
-                yield None  # the connection counts the first one
-            admitted = kept.pop(id(data), None)
+                yield 1  # the connection counts the first one
             where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
-            answers.append((yield from _append(where, data, admitted, asked, due)))
+            answers.append((yield from _append(where, data, asked, due)))
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
         # From now on, not from when the answers before it have left: the client counts from when it asked.
@@ -256,6 +233,8 @@ class _Asked(NamedTuple):
 
     request: ProduceRequest
     context: RequestContext
+    consent: Consent | None = None
+    """What another broker, which coordinates the transaction, has said."""
 
 
 class _Place(NamedTuple):
@@ -268,18 +247,18 @@ class _Place(NamedTuple):
 def _append(
     place: _Place,
     data: PartitionProduceData,
-    admitted: Admitted | None,
     asked: _Asked,
     due: list[_Due],
 ) -> Steps[PartitionProduceResponse]:
-    request, context = asked
+    request, context, _ = asked
+    admitted = None
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
         batch, log = _find(place, data, asked)
         while not may_append(log, batch, admitted):
             admitted = yield from _admitted(log, batch, context)
             batch, log = _find(place, data, asked)
-        state_log = _enrolled(batch, log, request, context)
+        state_log = _enrolled(batch, log, asked)
         replication = log.replication if request.acks == _ALL else None
         if replication is not None:
             replication.check_enough_in_sync()
@@ -317,7 +296,7 @@ def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitte
 
 def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buffer, Log]:
     """The batch and its log, as they are in this turn."""
-    (request, context), topic_partition = asked, place.topic_partition
+    (request, context, _), topic_partition = asked, place.topic_partition
     _check_request(request)
     has_id = context.version >= _FIRST_TOPIC_ID_VERSION
     if not topic_partition.topic and has_id:
@@ -333,15 +312,17 @@ def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buf
     return batch, log
 
 
-def _enrolled(batch: Buffer, log: Log, request: ProduceRequest, context: RequestContext) -> Log | None:
+def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
     """The log that the state of the batch's transaction was added to; None where it was not, or is none."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
-    return enrol(context.broker, request.transactional_id, batch, log, context.version)
+    request, context, consent = asked
+    return enrol(context.broker, request.transactional_id, batch, log, context.version, consent=consent)
 
 
-def _state_to_sync(request: ProduceRequest, context: RequestContext) -> Log | None:
+def _state_to_sync(asked: _Asked) -> Log | None:
     """Brings partitions that are synced into the transaction; where its state must be synced before them."""
+    request, context, _ = asked
     if request.transactional_id is None:
         return None
     state_log = None
@@ -351,14 +332,13 @@ def _state_to_sync(request: ProduceRequest, context: RequestContext) -> Log | No
             log = context.broker.logs.logs.get(place.topic_partition)
             if log is not None and log.settings.flush_messages == 1:
                 with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
-                    batch, log = _find(place, data, _Asked(request, context))
-                    state_log = _enrolled(batch, log, request, context) or state_log
+                    batch, log = _find(place, data, asked)
+                    state_log = _enrolled(batch, log, asked) or state_log
     return state_log if state_log is not None and not state_log.is_synced else None
 
 
-async def _append_behind(
-    state_log: Log, request: ProduceRequest, context: RequestContext, kept: Kept
-) -> Response | None:
+async def _append_behind(state_log: Log, asked: _Asked) -> Response | None:
+    request, context, _ = asked
     try:
         await state_log.sync()
     except KafkaStorageError as error:
@@ -376,7 +356,7 @@ async def _append_behind(
             for answer in topic_response.partition_responses:
                 refuse(answer, state_log.topic_partition, error, context.broker)
         return _answer(request.acks, responses, [])
-    return await context.broker.turns.finish(_append_all(request, context, kept))
+    return await context.broker.turns.finish(_append_all(asked), context.account)
 
 
 def _check_request(request: ProduceRequest) -> None:

@@ -17,7 +17,7 @@ from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, h
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
+from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -40,7 +40,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) 
     coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
     if coordinator is not None:
         return Parked(partial(_commit_with_consent, coordinator, request, context))
-    return _commit_all(request, context)
+    return _commit_all(request, context, None)
 
 
 async def _commit_with_consent(
@@ -53,15 +53,15 @@ async def _commit_with_consent(
         wanted.append(Enrolment(broker.offsets.partition_of(request.group_id), producer))
     is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
     enrolments = broker.enrolments
-    async with enrolments.asked(coordinator, request.transactional_id, wanted, is_implicit=is_implicit):
-        answer = _commit_all(request, context)
+    consent = await enrolments.ask(coordinator, request.transactional_id, wanted, is_implicit=is_implicit)
+    answer = _commit_all(request, context, consent)
     return await answer.wait() if isinstance(answer, Parked) else answer
 
 
-def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
+def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None) -> Answer:
     found = sorted_topics(request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION)
     try:
-        logs = _commit(request, context, found) if found.offsets else []
+        logs = _commit(request, context, found, consent) if found.offsets else []
     except BrokerResponseError as error:
         return _refused(request, found, _code(error, context.version))
 
@@ -71,7 +71,9 @@ def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext) -> Ans
     return answer_when_all_safe(logs, _response(request, found), refuse)
 
 
-def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted) -> list[Log]:
+def _commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted, consent: Consent | None
+) -> list[Log]:
     """Appends; returns the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
     if not group_id:
@@ -85,6 +87,7 @@ def _commit(request: TxnOffsetCommitRequest, context: RequestContext, found: Sor
         producer,
         broker.offsets.partition_of(group_id),
         context.version >= _FIRST_IMPLICIT_VERSION,
+        consent=consent,
     )
     member = Member(
         request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, found.offsets

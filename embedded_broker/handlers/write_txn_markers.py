@@ -44,7 +44,7 @@ def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) 
             of_topic = WritableTxnMarkerTopicResult(name=topic.name)
             of_marker.topics.append(of_topic)
             for partition in topic.partition_indexes:
-                yield None
+                yield 1
                 where = TopicPartition(topic.name, partition)
                 of_topic.partitions.append(_write(where, marker, context, due))
     if not due:

@@ -251,7 +251,7 @@ class ReadableLog:
         try:
             while True:
                 due = search.send(found)
-                found = None if due is None else due.do(MAX_DECOMPRESSED_BYTES)
+                found = None if isinstance(due, int) else due.do(MAX_DECOMPRESSED_BYTES)
         except StopIteration as done:
             return cast("TimestampOffset", done.value)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -71,6 +72,13 @@ class ProducerEntry:
             self.batches.clear()
 
 
+class Verification:
+    """Stands for what a coordinator is asked about a producer, from the question on; a marker makes it void.
+
+    Kafka's VerificationGuard. What was said before the marker says nothing of what comes behind it.
+    """
+
+
 class ProducerStates:
     """All producers of one log."""
 
@@ -78,6 +86,7 @@ class ProducerStates:
         self._entries = {entry.producer_id: entry for entry in entries}
         began = sorted((entry.transaction_first_offset, entry.producer_id) for entry in self)
         self._open_transactions = {producer_id: offset for offset, producer_id in began if offset >= 0}
+        self._verifications: WeakValueDictionary[int, Verification] | None = None  # most logs need none
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         """Entries in ascending order of producer id."""
@@ -168,6 +177,19 @@ class ProducerStates:
         """Whether the producer has written in a transaction of this epoch that no marker has ended yet."""
         return producer_id in self._open_transactions and self._entries[producer_id].epoch == epoch
 
+    def verification(self, producer_id: int) -> Verification:
+        """The producer's until its next marker; whoever asks the coordinator holds it."""
+        if self._verifications is None:
+            self._verifications = WeakValueDictionary()
+        found = self._verifications.get(producer_id)
+        if found is None:
+            found = self._verifications[producer_id] = Verification()
+        return found
+
+    def holds(self, verification: Verification, producer_id: int) -> bool:
+        """Whether no marker of the producer has come, and no truncation, since the verification was taken."""
+        return self._verifications is not None and self._verifications.get(producer_id) is verification
+
     def check_marker(self, marker: TransactionMarker) -> None:
         """What the log makes of a marker before it is written.
 
@@ -188,6 +210,8 @@ class ProducerStates:
         self, marker: TransactionMarker, offset: int, timestamp_ms: int, now_ms: int
     ) -> CompletedTransaction | None:
         """Takes in a marker that is in the log; None where the producer had no open transaction in it."""
+        if self._verifications is not None:
+            self._verifications.pop(marker.producer_id, None)
         entry = self._entry(marker.producer_id, marker.producer_epoch)
         entry.seen_ms = now_ms
         entry.timestamp_ms = timestamp_ms

@@ -23,7 +23,6 @@ from splashdam.record.compression import (
     MAX_DECOMPRESSED_BYTES,
     OverLimitError,
     likely_unpacked_bytes,
-    most_unpacked_bytes,
 )
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import find_by_time
@@ -65,7 +64,6 @@ class BatchSearch:
         from_offset: records before it do not count.
         timestamp_ms: the earliest wanted; None: the largest there is.
         size_bytes: what will probably be unpacked and walked along.
-        most_bytes: what may be, at worst.
     """
 
     slice: FileSlice
@@ -73,7 +71,6 @@ class BatchSearch:
     from_offset: int
     timestamp_ms: int | None
     size_bytes: int
-    most_bytes: int
 
     @classmethod
     def of(cls, segment: LogSegment, head: Head, from_offset: int, timestamp_ms: int | None) -> BatchSearch:
@@ -83,13 +80,12 @@ class BatchSearch:
             KafkaStorageError: it cannot be read.
         """
         found = segment.log.slice(head.position, head.size_bytes)
-        size_bytes = most_bytes = head.size_bytes
+        size_bytes = head.size_bytes
         if found.fileno() is None:  # or it is too large to be looked at here and now
             batch = memoryview(found.read())
             codec = parse_stored_header(batch).attributes & CODEC_MASK
             size_bytes = likely_unpacked_bytes(codec, batch[HEADER_BYTES:])
-            most_bytes = most_unpacked_bytes(codec, batch[HEADER_BYTES:])
-        return cls(found, head, from_offset, timestamp_ms, size_bytes, most_bytes)
+        return cls(found, head, from_offset, timestamp_ms, size_bytes)
 
     def do(self, max_bytes: int) -> FoundRecord | None:
         """The record; one of a batch that cannot be read counts as its first, with the header's timestamp.
@@ -142,7 +138,7 @@ class BatchSearch:
         return FoundRecord(max(head.base_offset, self.from_offset), head.max_timestamp)
 
 
-Search: TypeAlias = Generator[BatchSearch | None, Any, T]
+Search: TypeAlias = Generator[BatchSearch | int, Any, T]
 """Yields None where the others may have their turn, and looks at batches, of which it is sent the outcome."""
 
 
@@ -175,7 +171,7 @@ def find_timestamp(
             return None
     for found in _Heads(segments, from_offset, timestamp_ms, check_open):
         if found is None:
-            yield None
+            yield 1
             continue
         record: FoundRecord | None = yield from _look(*found, from_offset, timestamp_ms)
         if record is not None:
@@ -204,7 +200,7 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
     if from_offset > first.base_offset:
         for found in _Heads(segments, from_offset, -1, check_open, only=first):
             if found is None:
-                yield None
+                yield 1
             elif found[1].base_offset >= from_offset:
                 largest = max(largest, found[1].max_timestamp)
             else:
@@ -214,7 +210,7 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
         if segment.base_offset >= from_offset:
             largest = max(largest, segment.max_timestamp)
         if number % (STEP_HEADS // _SEGMENT_HEADS) == 0:
-            yield None
+            yield 1
             check_open()
     return largest
 

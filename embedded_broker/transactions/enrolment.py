@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE, produce_error
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.remote_enrolment import Enrolment
-from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError
+from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
+from splashdam.model.broker_errors import NotCoordinatorError, TransactionalIdAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
 
@@ -23,7 +23,15 @@ def producer_of(batch: Buffer) -> ProducerIdentity:
     return ProducerIdentity(producer_id, epoch)
 
 
-def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log, version: int) -> Log | None:
+def enrol(
+    broker: Broker,
+    transactional_id: str | None,
+    batch: Buffer,
+    log: Log,
+    version: int,
+    *,
+    consent: Consent | None = None,
+) -> Log | None:
     """Sees to it that a transactional batch belongs to the transaction of its producer.
 
     Where the partition has an open transaction of the same producer and epoch already, that is so. Otherwise
@@ -44,7 +52,9 @@ def enrol(broker: Broker, transactional_id: str | None, batch: Buffer, log: Log,
     producer = producer_of(batch)
     is_implicit = version >= FIRST_IMPLICIT_PRODUCE
     try:
-        return join_transaction(broker, transactional_id, producer, log.topic_partition, is_implicit)
+        return join_transaction(
+            broker, transactional_id, producer, log.topic_partition, is_implicit, consent=consent
+        )
     except BrokerResponseError as error:
         raise produce_error(error, version) from error
 
@@ -55,6 +65,8 @@ def join_transaction(
     producer: ProducerIdentity,
     topic_partition: TopicPartition,
     is_implicit: bool,
+    *,
+    consent: Consent | None = None,
 ) -> Log | None:
     """As ``enrol``, of a partition whose log may not be there yet.
 
@@ -64,6 +76,7 @@ def join_transaction(
         producer: its id and epoch.
         topic_partition: what it is about to write to.
         is_implicit: the request brings the partition into the transaction, as those of KIP-890 do.
+        consent: what the request was told by a coordinator on another broker, if it asked one.
 
     Raises:
         BrokerResponseError: what the coordinator says.
@@ -74,7 +87,9 @@ def join_transaction(
     if not is_implicit and not broker.settings.transaction_partition_verification_enable:
         return None
     if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
-        broker.enrolments.check(Enrolment(topic_partition, producer))
+        if consent is None:
+            raise NotCoordinatorError("the coordinator has moved to another broker, which was not asked")
+        consent.check(Enrolment(topic_partition, producer))
         return None
     coordinator = broker.transactions
     if is_implicit:

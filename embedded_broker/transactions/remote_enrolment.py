@@ -1,18 +1,22 @@
 """Partitions that join transactions, or are looked up in them, at a coordinator on another broker.
 
-The coordinator is asked by AddPartitionsToTxn 4 and later, before the batch is appended. What it says is kept
-for the append that follows at once, and no longer.
+The coordinator is asked by AddPartitionsToTxn 4 and later, before the batch is appended. What it says belongs
+to the request that asked, and is void as soon as the producer's transaction ends in the partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.model.broker_errors import CoordinatorNotAvailableError, NotCoordinatorError, error_for
+from splashdam.model.broker_errors import (
+    CoordinatorNotAvailableError,
+    InvalidTxnStateError,
+    NotCoordinatorError,
+    error_for,
+)
 from splashdam.model.errors import BrokerResponseError, KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.add_partitions_to_txn import (
@@ -23,6 +27,7 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.storage.producer_state import Verification
 
 
 class Enrolment(NamedTuple):
@@ -32,8 +37,53 @@ class Enrolment(NamedTuple):
     producer: ProducerIdentity
 
 
+class Consent:
+    """What a coordinator on another broker said to one request, about each of its partitions.
+
+    The request may take many turns, and its transaction may end meanwhile: an answer counts until the next
+    marker of the producer is in the partition.
+
+    Args:
+        broker: who asked.
+        verifications: taken before the question; None for a partition that was not here.
+        said: None where the coordinator agrees.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        verifications: Mapping[Enrolment, Verification | None],
+        said: Mapping[Enrolment, BrokerResponseError | None],
+    ) -> None:
+        self._broker = broker
+        self._verifications = verifications
+        self._said = said
+
+    def check(self, enrolment: Enrolment) -> None:
+        """Whether the coordinator has agreed to what is about to be appended.
+
+        Raises:
+            BrokerResponseError: why not; INVALID_TXN_STATE (48) where the transaction has ended since.
+        """
+        if enrolment not in self._said:
+            raise NotCoordinatorError("the coordinator, another broker, was not asked about the partition")
+        error = self._said[enrolment]
+        if error is not None:
+            raise error
+        log = self._broker.logs.logs.get(enrolment.topic_partition)
+        verification, producer_id = self._verifications[enrolment], enrolment.producer.producer_id
+        if log is None and verification is None:
+            return
+        if log is None or verification is None:
+            raise NotCoordinatorError("the partition came or went after the coordinator had been asked")
+        if not log.producers.holds(verification, producer_id):
+            raise InvalidTxnStateError(
+                f"the transaction of producer {producer_id} ended before the batch could be appended"
+            )
+
+
 class RemoteEnrolments:
-    """What coordinators on other brokers have said.
+    """Asks coordinators on other brokers.
 
     Args:
         broker: who asks.
@@ -42,7 +92,6 @@ class RemoteEnrolments:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
-        self._said: dict[Enrolment, BrokerResponseError | None] = {}
 
     def coordinator_elsewhere(self, transactional_id: str) -> int | None:
         """The node that coordinates a transactional id, where it is not this one; -1 while there is none."""
@@ -54,23 +103,10 @@ class RemoteEnrolments:
             return None
         return leader.node_id
 
-    def check(self, enrolment: Enrolment) -> None:
-        """Whether the coordinator has agreed, as asked just now.
-
-        Raises:
-            BrokerResponseError: why not.
-        """
-        if enrolment not in self._said:
-            raise NotCoordinatorError("the coordinator has moved, and was not asked")
-        error = self._said[enrolment]
-        if error is not None:
-            raise error
-
-    @asynccontextmanager
-    async def asked(
+    async def ask(
         self, node_id: int, transactional_id: str, enrolments: Iterable[Enrolment], *, is_implicit: bool
-    ) -> AsyncIterator[None]:
-        """Asks about all of them; ``check`` knows the answers within the block, in which nothing waits.
+    ) -> Consent:
+        """Asks about all of them.
 
         Args:
             node_id: who coordinates.
@@ -78,17 +114,17 @@ class RemoteEnrolments:
             enrolments: what to ask.
             is_implicit: the partitions are brought into the transaction.
         """
+        verifications = {each: self._verification(each) for each in enrolments}
         said: dict[Enrolment, BrokerResponseError | None] = {}
-        for producer in dict.fromkeys(each.producer for each in enrolments):
-            partitions = [each.topic_partition for each in enrolments if each.producer == producer]
+        for producer in dict.fromkeys(each.producer for each in verifications):
+            partitions = [each.topic_partition for each in verifications if each.producer == producer]
             asked = _request(transactional_id, producer, partitions, is_implicit)
             said.update(await self._ask(node_id, asked, producer, partitions))
-        self._said.update(said)
-        try:
-            yield
-        finally:
-            for each in said:
-                self._said.pop(each, None)
+        return Consent(self._broker, verifications, said)
+
+    def _verification(self, enrolment: Enrolment) -> Verification | None:
+        log = self._broker.logs.logs.get(enrolment.topic_partition)
+        return None if log is None else log.producers.verification(enrolment.producer.producer_id)
 
     async def _ask(
         self,

@@ -71,7 +71,9 @@ async def test_answers_nobody_reads_are_not_made(
     broker.topics.create("t")
     await produce(talk, "t", batch(bytes(MIB // 2)))
     handled: list[object] = []
-    monkeypatch.setattr(server, "dispatch", lambda *args: handled.append(1) or dispatch(*args))
+    monkeypatch.setattr(
+        server, "dispatch", lambda *args, **more: handled.append(1) or dispatch(*args, **more)
+    )
     await talk.send_together(*[fetch_request("t", 0)] * 100, version=11)
     await trio.testing.wait_all_tasks_blocked()
     assert len(handled) < 10

@@ -30,9 +30,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     keys: list[int] = []
     dispatch = server.dispatch
 
-    def counted(frame: memoryview, *rest: object) -> object:
+    def counted(frame: memoryview, *rest: object, **more: object) -> object:
         keys.append(struct.unpack_from(">h", frame)[0])
-        return dispatch(frame, *rest)  # type: ignore[arg-type]  # as they came
+        return dispatch(frame, *rest, **more)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(server, "dispatch", counted)
     return keys

@@ -14,10 +14,19 @@ import pytest
 import trio
 from broker_talk import Talk, batch, produce, produce_request
 from hostile_batches import LATE_MS, MIB, bomb, promising
+from quota_talk import alter
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.registry import Answer
-from splashdam.embedded_broker.turns import INLINE_BYTES, TURN_UNITS, UNIT_BYTES, Steps, Turns
+from splashdam.embedded_broker.turns import (
+    HEAVY_BYTES,
+    INLINE_BYTES,
+    TURN_UNITS,
+    UNIT_BYTES,
+    Account,
+    Steps,
+    Turns,
+)
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
@@ -88,7 +97,7 @@ class UnpackedBytes(trio.abc.Instrument):
     """Counts what the loop unpacks itself in one step of a task."""
 
     def __init__(self, files: GatedFiles) -> None:
-        self.most = self.beside = 0
+        self.most = self.beside = self.total = 0
         self._files = files
         self._here = 0
 
@@ -101,6 +110,7 @@ class UnpackedBytes(trio.abc.Instrument):
         if self._files.is_beside:
             self.beside += size_bytes
         else:
+            self.total += size_bytes
             self._here += size_bytes
             self.most = max(self.most, self._here)
 
@@ -223,6 +233,21 @@ async def test_a_batch_that_lies_about_its_size(broker: Broker, talk: Talk, unpa
     stamp_crc(lying, 0, len(lying))
     assert (await produce(talk, "t", bytes(lying))).error_code == 87
     assert unpacked.most <= MOST_IN_A_TURN
+    assert broker.turns.beside == 1
+
+
+async def test_the_straight_way_tries_in_vain_once(
+    broker: Broker, talk: Talk, unpacked: UnpackedBytes
+) -> None:
+    """A batch that was seen to be too much for a turn was tried by the long way once more."""
+    broker.topics.create("t", 1, COMPACTED)
+    lying = bytearray(bomb(4 * MIB, "gzip"))
+    lying[-4:] = (1).to_bytes(4, "little")
+    stamp_crc(lying, 0, len(lying))
+    assert (await produce(talk, "t", bomb(100))).error_code == 0  # its form is known from here on
+    before = unpacked.total
+    assert (await produce(talk, "t", bytes(lying))).error_code == 87
+    assert unpacked.total - before == INLINE_BYTES
     assert broker.turns.beside == 1
 
 
@@ -379,17 +404,22 @@ async def test_a_log_that_goes_during_a_look_up(broker: Broker, talk: Talk, file
 class Doing:
     """A work of one size, counted where it is done."""
 
-    def __init__(self, size_bytes: int, most_bytes: int | None = None) -> None:
-        self.size_bytes = size_bytes
-        self.most_bytes = size_bytes if most_bytes is None else most_bytes
+    def __init__(self, size_bytes: int, looks_bytes: int | None = None) -> None:
+        self.size_bytes = size_bytes if looks_bytes is None else looks_bytes
+        self._real_bytes = size_bytes
         self.limits: list[int] = []
 
     def do(self, max_bytes: int) -> int:
         """Its size, where that is allowed."""
         self.limits.append(max_bytes)
-        if self.size_bytes > max_bytes:
+        if self._real_bytes > max_bytes:
             raise OverLimitError
-        return self.size_bytes
+        return self._real_bytes
+
+
+def no_time() -> float:
+    """A clock that stands still."""
+    return 0.0
 
 
 async def inline(work: Callable[[], T]) -> T:
@@ -406,27 +436,27 @@ async def settled(answer: Answer) -> Any:
 
 async def test_steps_that_fit_a_turn_need_no_other(autojump_clock: object) -> None:
     """The answer is there at once."""
-    turns = Turns(inline)
+    turns = Turns(inline, no_time)
 
     def steps() -> Steps[Any]:
-        yield None
+        yield 1
         return (yield Doing(1000))
 
-    assert turns.answer(steps()) == 1000  # type: ignore[comparison-overlap]  # any value does for an answer
+    assert turns.answer(steps(), Account()) == 1000  # type: ignore[comparison-overlap]  # any value does for an answer
 
 
 async def test_a_turn_ends_after_its_units(autojump_clock: object) -> None:
     """A loop over what a client named lets others have their turn."""
-    turns, passed = Turns(inline), 0
+    turns, passed = Turns(inline, no_time), 0
 
     def steps() -> Steps[Any]:
         nonlocal passed
         for _ in range(3 * TURN_UNITS):
             passed += 1
-            yield None
+            yield 1
         return None
 
-    answer = turns.answer(steps())
+    answer = turns.answer(steps(), Account())
     assert passed == TURN_UNITS
     await settled(answer)
     assert passed == 3 * TURN_UNITS
@@ -434,7 +464,7 @@ async def test_a_turn_ends_after_its_units(autojump_clock: object) -> None:
 
 async def test_errors_reach_the_handler(autojump_clock: object) -> None:
     """From either place they are raised where the work was asked for."""
-    turns, raised = Turns(inline), []
+    turns, raised = Turns(inline, no_time), []
 
     class Failing(Doing):
         def do(self, max_bytes: int) -> int:
@@ -449,7 +479,7 @@ async def test_errors_reach_the_handler(autojump_clock: object) -> None:
                 raised.append(error.message)
         return None
 
-    await settled(turns.answer(steps()))
+    await settled(turns.answer(steps(), Account()))
     assert raised == ["10", str(MIB)]
 
 
@@ -464,15 +494,141 @@ async def test_light_work_passes_heavy_work(autojump_clock: object) -> None:
         done.append(result)
         return result
 
-    turns = Turns(slow)
+    turns = Turns(slow, no_time)
     async with trio.open_nursery() as nursery:
         for _ in range(10):
-            nursery.start_soon(turns.do_beside, Doing(8 * MIB))
+            nursery.start_soon(turns.do_beside, Doing(8 * MIB), Account())
         await trio.testing.wait_all_tasks_blocked()
-        await turns.do_beside(Doing(MIB))
+        await turns.do_beside(Doing(MIB), Account())
         assert done == [MIB]
         gate.set()
     assert done == [MIB] + [8 * MIB] * 10
+
+
+class Workshop:
+    """Works beside the loop that are held until somebody lets the next one end."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self._begun: list[trio.Event] = []
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """As ``Files.run``."""
+        may_end = trio.Event()
+        self._begun.append(may_end)
+        await may_end.wait()
+        return work()
+
+    async def end_all(self) -> None:
+        """Lets one after the other end, in the order in which they began."""
+        await trio.testing.wait_all_tasks_blocked()
+        while self._begun:
+            self._begun.pop(0).set()
+            await trio.testing.wait_all_tasks_blocked()
+
+    async def have(self, turns: Turns, party: str, size_bytes: int) -> None:
+        """Has one work done for a party."""
+        await turns.do_beside(Doing(size_bytes), Account(party))
+        self.done.append(party)
+
+
+@pytest.mark.parametrize("size_bytes", [MIB, 8 * MIB])
+async def test_parties_have_places_in_turn(autojump_clock: object, size_bytes: int) -> None:
+    """One party's 50 connections made another one's single batch wait for all of theirs."""
+    shop = Workshop()
+    turns = Turns(shop.run, no_time)
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(shop.have, turns, "many", size_bytes)
+        await trio.testing.wait_all_tasks_blocked()
+        for party in ("b", "c", "b"):
+            nursery.start_soon(shop.have, turns, party, size_bytes)
+            await trio.testing.wait_all_tasks_blocked()
+        await shop.end_all()
+    assert len(shop.done) == 53
+    held = 3 if size_bytes <= HEAVY_BYTES else 2
+    assert sorted(shop.done[held : held + 3]) == ["b", "c", "many"]
+    assert shop.done.index("b", shop.done.index("b") + 1) < held + 6
+
+
+async def test_neither_light_nor_heavy_work_starves(autojump_clock: object) -> None:
+    """A place that both may have goes to them by turns."""
+    shop = Workshop()
+    turns = Turns(shop.run, no_time)
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(shop.have, turns, "light", MIB)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(5):
+            nursery.start_soon(shop.have, turns, "heavy", 8 * MIB)
+        await shop.end_all()
+    assert shop.done.index("heavy") < 6
+    assert shop.done[12:].count("light") >= 8
+
+
+async def test_what_only_may_be_heavy_is_light_first(autojump_clock: object) -> None:
+    """By the worst ratio of its codec nearly every batch was heavy; now it is so once it was seen to be."""
+    turns = Turns(inline, no_time)
+    light, heavy = Doing(MIB, 100_000), Doing(8 * MIB, 100_000)
+    assert [await turns.do_beside(each, Account()) for each in (light, heavy)] == [MIB, 8 * MIB]
+    assert (light.limits, heavy.limits) == ([HEAVY_BYTES], [HEAVY_BYTES, MAX_DECOMPRESSED_BYTES])
+
+
+async def test_who_leaves_the_line_takes_no_place(autojump_clock: object) -> None:
+    """Waiting for a place can be cancelled, and the others get theirs."""
+    shop = Workshop()
+    turns = Turns(shop.run, no_time)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(shop.have, turns, "a", MIB)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await shop.have(turns, "b", MIB)
+        nursery.start_soon(shop.have, turns, "c", MIB)
+        await shop.end_all()
+    assert shop.done == ["a", "a", "a", "c"]
+
+
+async def test_an_account_has_all_turns_but_the_first(autojump_clock: object) -> None:
+    """A quota of the handler's time saw the first turn alone, and neither the others nor the works beside."""
+    now_ms, account = 0.0, Account()
+
+    async def slow(work: Callable[[], T]) -> T:
+        nonlocal now_ms
+        now_ms += 1000
+        return work()
+
+    def steps() -> Steps[Any]:
+        nonlocal now_ms
+        for spent_ms in (1, 10, 100):
+            now_ms += spent_ms
+            yield TURN_UNITS
+        yield Doing(MIB)
+        return None
+
+    await settled(Turns(slow, lambda: now_ms).answer(steps(), account))
+    assert account.spent_ms == 1110
+
+
+async def test_a_quota_sees_work_beside_the_loop(
+    broker: Broker,
+    talk: Talk,
+    files: GatedFiles,
+    network: MemoryNetwork,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """request_percentage: a batch that takes 5 s to unpack is charged to its client."""
+    broker.topics.create("t", 1, COMPACTED)
+    async with (await another(network)).stream as stream:
+        assert await alter(Talk(stream), {"client-id": "talk"}, request_percentage=10.0) == 0
+    files.shut()
+    await talk.send(produce_request("t", bomb(MIB)), 9)
+    await files.wait_held()
+    autojump_clock.jump(5)
+    files.let_in()
+    answer = await talk.answer()
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert answer.throttle_time_ms >= 900  # Kafka's most is a window, a second
 
 
 def test_the_loop_is_never_held_up(tmp_path: Path) -> None:

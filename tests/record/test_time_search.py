@@ -20,7 +20,6 @@ from splashdam.record.compression import (
     compress,
     decompress,
     likely_unpacked_bytes,
-    most_unpacked_bytes,
 )
 from splashdam.record.damage import DamagedError
 from splashdam.record.sealing import build_batch
@@ -103,19 +102,17 @@ def test_the_end_of_a_frame(kernel: ModuleType) -> None:
 
 @given(data=st.binary(max_size=3000), copies=st.integers(1, 50), codec=st.sampled_from(list(Codec)))
 def test_claims(data: bytes, copies: int, codec: Codec) -> None:
-    """What an honest batch says is right for gzip and zstd, and no codec makes more than its best."""
+    """What an honest batch says is right for gzip and zstd."""
     data *= copies
     packed = compress(data, Compression(codec))
     if codec in (Codec.GZIP, Codec.ZSTD) and data:
         assert likely_unpacked_bytes(codec, packed) == max(len(data), len(packed))
-    assert most_unpacked_bytes(codec, packed) >= len(data)
 
 
 @given(data=st.binary(max_size=40), codec=st.integers(0, 7))
 def test_claims_of_any_bytes(data: bytes, codec: int) -> None:
     """They are within bounds, and nothing is raised."""
     assert len(data) <= likely_unpacked_bytes(codec, data) <= MAX_DECOMPRESSED_BYTES
-    assert len(data) <= most_unpacked_bytes(codec, data) <= MAX_DECOMPRESSED_BYTES
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
