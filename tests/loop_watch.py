@@ -20,12 +20,14 @@ class LoopWatch(trio.abc.Instrument):
         longest_seconds: of CPU time of the loop's thread, between two moments at which others may run.
         longest_task: who took it.
         beside_seconds: what was done inline only because files are in memory: it is not counted.
+        uncounted_task: whose steps are not the broker's: who asks it in the same loop.
     """
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self.longest_task = ""
         self.beside_seconds = 0.0
+        self.uncounted_task: trio.lowlevel.Task | None = None
         self._began = 0.0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -35,7 +37,7 @@ class LoopWatch(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task waits for something, or gives the others their turn."""
         seconds = time.thread_time() - self.beside_seconds - self._began
-        if seconds > self.longest_seconds:
+        if seconds > self.longest_seconds and task is not self.uncounted_task:
             self.longest_seconds, self.longest_task = seconds, task.name
 
     def forget(self) -> None:
