@@ -14,7 +14,7 @@ HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int
 def usual_batch(batch: Buffer) -> tuple[HeaderFields, int, int] | None:
     """The fields of its ``BatchHeader``, the smallest timestamp, and how many records have no key.
 
-    A batch of a transaction is usual if it has a producer id; whether its producer began one is not told here.
+    A batch of a transaction is usual if it has a producer id; whether its producer began one is not told.
     None for any other batch, damaged or only unusual: ``validate_records`` and who calls it tell what it is.
     A leader asks this of each batch that a producer sends, so it is one call, and a short one.
 
