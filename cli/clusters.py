@@ -29,8 +29,10 @@ from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.admin.configs import Resource, describe_configs
 from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
@@ -38,14 +40,18 @@ from splashdam.net.connect import Connect, TcpConnect
 
 T = TypeVar("T")
 
+_AUTO_CREATE = "auto.create.topics.enable"
+
 
 class Cluster(NamedTuple):
-    """Where to begin, how to connect, what shows who we are, and how long an answer may take."""
+    """Where to begin, how to connect, what shows who we are, how long an answer may take, and whether the
+    client lets brokers create topics that are written to."""
 
     addresses: list[tuple[str, int]]
     connect: Connect
     authenticator: Authenticator | None
     timeout_ms: float
+    may_create_topics: bool = True
 
     def ask(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """What a task makes of the cluster's answers."""
@@ -66,21 +72,42 @@ class Cluster(NamedTuple):
 
         return trio.run(run)
 
-    def check(self, topics: Sequence[str] = ()) -> None:
+    def check(self, reads: Sequence[str] = (), *, writes: Sequence[str] = ()) -> None:
         """Finds out now whether the cluster answers and has these topics.
+
+        Args:
+            reads: topics that have to be there.
+            writes: topics that may be missing where brokers create them.
 
         Raises:
             KafkaError: it does not.
         """
 
-        async def find(client: ClusterClient) -> ClusterMetadata:
-            return await client.cluster(topics)
+        async def find(client: ClusterClient) -> None:
+            found = await client.cluster([*reads, *writes])
+            for name in (*reads, *writes):
+                info = found.topics.get(name)
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if info is None else info.error_code
+                is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if is_missing and name not in reads and await self._creates_topics(client, found):
+                    continue
+                if code:
+                    raise error_for(code, f"topic {name!r}")
 
-        found = self.ask(find).topics
-        for name in topics:
-            code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if code:
-                raise error_for(code, f"topic {name!r}")
+        self.ask(find)
+
+    async def _creates_topics(self, client: ClusterClient, found: ClusterMetadata) -> bool:
+        """Whether topics are made when they are written to; yes where a broker does not tell us."""
+        if not self.may_create_topics:
+            return False
+        for node in found.nodes.values():
+            try:
+                configs = await describe_configs(client, Resource.BROKER, str(node.node_id), node=node)
+            except BrokerResponseError:  # who may write need not be allowed to see configurations
+                return True
+            if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
+                return True
+        return False
 
 
 @contextmanager
@@ -104,11 +131,19 @@ def named_cluster(
     if local is None:
         addresses = parse_bootstrap_servers(settings.bootstrap_servers)
         connect = secured(settings, TcpConnect())
-        yield Cluster(addresses, connect, authenticator(settings), timeout_seconds * 1000)
+        yield Cluster(
+            addresses,
+            connect,
+            authenticator(settings),
+            timeout_seconds * 1000,
+            settings.allow_auto_create_topics,
+        )
         return
     lease = Lease(local)
     try:
-        yield Cluster([ADDRESS], lease.connect(), None, timeout_seconds * 1000)
+        yield Cluster(
+            [ADDRESS], lease.connect(), None, timeout_seconds * 1000, settings.allow_auto_create_topics
+        )
     finally:
         lease.release()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from splashdam.cli.parameters import Command
+from splashdam.cli.parameters import flag_of, is_given
 from splashdam.cli.spark import checkpoint_option
 
 if TYPE_CHECKING:
@@ -134,12 +134,27 @@ def table_or_topic(
 _READERS = "kafka.isolation.level"
 """Of those that only a reader has."""
 
+
+def _schema_files(
+    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+) -> dict[int, Path]:
+    files: dict[int, Path] = {}
+    for text in texts:
+        number, equals, file = (part.strip() for part in text.partition("="))
+        if not number.isdecimal() or not equals or not file:
+            raise click.BadParameter(f"{text!r} is not ID=FILE")
+        if files.setdefault(int(number), Path(file)) != Path(file):
+            raise click.BadParameter(f"{text!r} contradicts --schema-id {number}={files[int(number)]}")
+    return files
+
+
 _VALUES = (
     click.option(
         "--schema-id",
         "schema_ids",
         metavar="ID=FILE",
         multiple=True,
+        callback=_schema_files,
         help="Avro: the schema that has this id in the registry. Repeatable.",
     ),
     click.option(
@@ -155,37 +170,58 @@ _VALUES = (
 )
 
 
-def value_options(*, is_required: bool) -> Callable[[Command], Command]:
-    """``--schema`` and its company, for ``value_format``."""
+def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``--schema`` and its company, for ``value_format``.
 
-    def decorate(command: Command) -> Command:
+    What belongs to no schema, or to one of another kind, is refused; above ``on_spark``, before a session.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*args: Any, **arguments: Any) -> None:
+            _refuse_strays(click.get_current_context())
+            command(*args, **arguments)
+
+        made: Any = run
         for option in reversed(_VALUES):
-            command = option(command)
-        return click.option(
+            made = option(made)
+        return click.option(  # type: ignore[no-any-return]  # it gives back what it was given
             "--schema",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             required=is_required,
             metavar="FILE",
             help="What values are: Avro (.avsc), or JSON by a JSON Schema (.json) or a DDL of Spark's.",
-        )(command)
+        )(made)
 
     return decorate
 
 
-def value_format(schema: Path, schema_ids: Sequence[str], framing: str, refuse_unknown: bool) -> ValueFormat:
+def _refuse_strays(context: click.Context) -> None:
+    schema: Path | None = context.params["schema"]
+    is_avro = schema is not None and schema.suffix == ".avsc"
+    strays = ["refuse_unknown"] if is_avro else ["schema_ids", "framing"]
+    if schema is None:
+        strays.append("refuse_unknown")
+    for parameter in strays:
+        if is_given(context, parameter):
+            flag = flag_of(context, parameter)
+            if schema is None:
+                raise click.UsageError(f"{flag} says how --schema is meant, which is missing", context)
+            kind, other = ("Avro", "JSON") if is_avro else ("JSON", "Avro")
+            raise click.UsageError(
+                f"{flag} is for values in {other}, and --schema {schema} is for {kind}", context
+            )
+
+
+def value_format(
+    schema: Path, schema_ids: Mapping[int, Path], framing: str, refuse_unknown: bool
+) -> ValueFormat:
     """What the options say.
 
     Raises:
-        click.UsageError: an id is none.
         KafkaConfigurationError: a file is not what it should be.
     """
     from splashdam.pipeline.values.avro_values import Framing
     from splashdam.pipeline.values.schema_files import read_format
 
-    writers = {}
-    for text in schema_ids:
-        number, equals, file = text.partition("=")
-        if not number.strip().isdecimal() or not equals or not file:
-            raise click.UsageError(f"--schema-id {text!r} is not ID=FILE")
-        writers[int(number)] = Path(file.strip())
-    return read_format(schema, framing=Framing(framing), writers=writers, refuses_unknown=refuse_unknown)
+    return read_format(schema, framing=Framing(framing), writers=schema_ids, refuses_unknown=refuse_unknown)

@@ -212,7 +212,7 @@ def settled_properties(
     for name, parameter in options.items():
         value = context.params[parameter]
         if is_given(context, parameter) and properties.get(name, value) != value:
-            flag = "--" + parameter.replace("_", "-")
+            flag = flag_of(context, parameter)
             raise click.UsageError(f"{flag} {value} contradicts -X {name}={properties[name]}", context)
         settled.setdefault(name, value)
     return settled

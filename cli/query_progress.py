@@ -48,11 +48,12 @@ def task_progress(spark: SparkSession) -> Iterator[None]:
         return
     from rich.console import Console
 
-    over = threading.Event()
+    ends = threading.Lock()  # taken until then; of an Event, Ctrl-C on Python 3.14 could keep the lock
+    ends.acquire()
     with Console(stderr=True).status("planning") as status:
 
         def look() -> None:
-            while not over.wait(LOOK_SECONDS):
+            while not ends.acquire(timeout=LOOK_SECONDS):
                 line = tasks_line(spark)
                 if line:
                     status.update(line)
@@ -62,7 +63,7 @@ def task_progress(spark: SparkSession) -> Iterator[None]:
         try:
             yield
         finally:
-            over.set()
+            ends.release()
             thread.join()
 
 

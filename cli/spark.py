@@ -42,49 +42,60 @@ class CannotRun(click.ClickException):
     exit_code = CANNOT_RUN
 
 
-def kafka_options(command: Callable[..., None]) -> Callable[..., None]:
+def kafka_options(
+    *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """``-b``, ``--config`` and ``-X``: the command gets ``kafka``, options as sources and sinks take them.
 
     They are named as Spark names them, ``kafka.bootstrap.servers``, ``kafka.security.protocol``…. For
     ``embedded:DIR`` a broker runs as long as the command, on a free port, since workers are other processes.
+    The cluster and the topics are looked for before the command runs: a session takes many times as long.
+
+    Args:
+        reads: the parameters of the command that name topics which have to be there, with commas between.
+        writes: those that name topics which the brokers may create when they are written to.
     """
 
-    @bootstrap_servers_option
-    @config_option("client")
-    @property_option("client")
-    @timeout_option
-    @wraps(command)
-    def run(
-        *args: Any,
-        config: Path | None,
-        properties: dict[str, str],
-        timeout_seconds: float,
-        **arguments: Any,
-    ) -> None:
-        from splashdam.cli.clusters import named_cluster  # needs trio: `--help` does not
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @bootstrap_servers_option
+        @config_option("client")
+        @property_option("client")
+        @timeout_option
+        @wraps(command)
+        def run(
+            *args: Any,
+            config: Path | None,
+            properties: dict[str, str],
+            timeout_seconds: float,
+            **arguments: Any,
+        ) -> None:
+            from splashdam.cli.clusters import named_cluster  # needs trio: `--help` does not
 
-        arguments.pop("bootstrap_servers")
-        with failures_reported(), ExitStack() as opened:
-            given = {} if config is None else read_properties(config)
-            servers = opened.enter_context(_reachable(settled_servers(properties, given)))
-            of_connections = {
-                name: value
-                for name, value in {**given, **properties}.items()
-                if name.startswith(("security.", "ssl.", "sasl."))
-            }
-            with named_cluster(servers, of_connections, timeout_seconds) as cluster:
-                cluster.check(_topics_read(arguments))  # a session takes many times as long to start
-            kafka = {f"kafka.{name}": value for name, value in {**given, **properties}.items()}
-            command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
+            arguments.pop("bootstrap_servers")
+            with failures_reported(), ExitStack() as opened:
+                given = {} if config is None else read_properties(config)
+                servers = opened.enter_context(_reachable(settled_servers(properties, given)))
+                settings = {**given, **properties}
+                asked = {name: value for name, value in settings.items() if name.startswith(_OF_CLUSTERS)}
+                with named_cluster(servers, asked, timeout_seconds) as cluster:
+                    cluster.check(_topics(reads), writes=_topics(writes))
+                kafka = {f"kafka.{name}": value for name, value in settings.items()}
+                command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
 
-    return run
+        return run
+
+    return decorate
 
 
-def _topics_read(arguments: Mapping[str, Any]) -> list[str]:
-    """The topics that have to be there, by the arguments of a pipeline."""
-    stream = arguments.get("stream")
-    texts = (arguments.get("topics"), getattr(stream, "topics", None), arguments.get("topic"))
-    return [name.strip() for text in texts if text for name in text.split(",") if name.strip()]
+_OF_CLUSTERS = ("security.", "ssl.", "sasl.", "allow.auto.create.topics")
+"""How the settings begin that decide what a cluster answers; others are the sources' and sinks'."""
+
+
+def _topics(parameters: Sequence[str]) -> list[str]:
+    """The topics that parameters of the present command name; an option that was not given names none."""
+    given = click.get_current_context().params
+    texts = [given[parameter] or "" for parameter in parameters]
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 @contextmanager

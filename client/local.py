@@ -6,7 +6,7 @@ This is the one place where a producer meets the embedded broker.
 from __future__ import annotations
 
 import os
-import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import nearest_name
+from splashdam.net.guard import Guard
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -69,15 +70,15 @@ def _refusal(bootstrap_servers: object, problem: str) -> KafkaConfigurationError
 
 
 class _Shared:
-    """A running broker and how many producers use it."""
+    """A running broker and who uses it."""
 
     def __init__(self, broker: EmbeddedBroker, port: int | None) -> None:
         self.broker = broker
         self.port = port
-        self.users = 0
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()  # one that Ctrl-C lost is none
 
 
-_lock = threading.Lock()
+_guard = Guard()
 _running: dict[Path, _Shared] = {}
 
 
@@ -97,19 +98,11 @@ class Lease:
         """
         self._directory = address.directory
         self._pid = os.getpid()
-        self._released = False
-        with _lock:
-            shared = _running.get(address.directory)
-            if shared is None:
-                shared = _Shared(_start(address), address.port)
-                _running[address.directory] = shared
-            elif address.port is not None and address.port != shared.port:
-                raise KafkaConfigurationError(
-                    f"the broker on {address.directory} runs already in this process, with"
-                    f" {'no port' if shared.port is None else f'port {shared.port}'}, not {address.port}"
-                )
-            shared.users += 1
-        self.broker = shared.broker
+        try:
+            self.broker = _guard.run(self._take, address)
+        except BaseException:  # Ctrl-C, too: nobody has this lease, and nobody would release it
+            self.release()
+            raise
 
     def connect(self) -> Connect:
         """Connections to the broker, without TCP."""
@@ -117,15 +110,29 @@ class Lease:
 
     def release(self) -> None:
         """Gives the share back; once. Waits for the broker to stop if this was the last one."""
-        if self._released or self._pid != os.getpid():
+        if self._pid == os.getpid():
+            _guard.run(self._leave)
+
+    def _take(self, address: LocalAddress) -> EmbeddedBroker:
+        shared = _running.get(address.directory)
+        if shared is None:
+            shared = _running[address.directory] = _Shared(_start(address), address.port)
+        elif address.port is not None and address.port != shared.port:
+            raise KafkaConfigurationError(
+                f"the broker on {address.directory} runs already in this process, with"
+                f" {'no port' if shared.port is None else f'port {shared.port}'}, not {address.port}"
+            )
+        shared.leases.add(self)
+        return shared.broker
+
+    def _leave(self) -> None:
+        shared = _running.get(self._directory)
+        if shared is None:
             return
-        self._released = True
-        with _lock:
-            shared = _running[self._directory]
-            shared.users -= 1
-            if not shared.users:
-                del _running[self._directory]
-                shared.broker.stop()
+        shared.leases.discard(self)
+        if not shared.leases:  # also of one whom Ctrl-C struck between the start and its entry here
+            del _running[self._directory]
+            shared.broker.stop()
 
 
 def _start(address: LocalAddress) -> EmbeddedBroker:
@@ -138,8 +145,7 @@ def _start(address: LocalAddress) -> EmbeddedBroker:
 
 def _forget_in_child() -> None:
     """The brokers are the parent's, and so may be whoever held the lock."""
-    global _lock  # noqa: PLW0603 (the lock is this module's)
-    _lock = threading.Lock()
+    _guard.renew()
     _running.clear()
 
 

@@ -11,7 +11,7 @@ its context. Names and attributes are those of the semantic conventions for mess
 
 from __future__ import annotations
 
-import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.metric_table import NODE, OWN, PRODUCER, TOPIC, Kind, Metric
 from splashdam.client.watching import EXPORTED, WatchedProducers
 from splashdam.model.values import HeaderPairs, RecordMetadata
+from splashdam.net.guard import Guard
 
 try:
     from opentelemetry import metrics, propagate, trace
@@ -54,8 +55,8 @@ class TracingInterceptor(ProducerInterceptor):
     ) -> None:
         self._tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._client_id = client_id
-        self._spans: dict[bytes, Span] = {}
-        self._lock = threading.Lock()
+        self._spans: OrderedDict[bytes, Span] = OrderedDict()
+        self._guard = Guard()  # a signal handler may send, too
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record with the context of a new span in its headers, which replaces one from elsewhere."""
@@ -91,9 +92,7 @@ class TracingInterceptor(ProducerInterceptor):
 
     def close(self) -> None:
         """Ends what is left."""
-        with self._lock:
-            spans, self._spans = self._spans, {}
-        for span in spans.values():
+        for span in self._guard.run(self._take_all):
             span.end()
 
     def _attributes(self, record: ProducerRecord) -> dict[str, str | int | bool]:
@@ -116,20 +115,31 @@ class TracingInterceptor(ProducerInterceptor):
         return found
 
     def _keep(self, name: bytes, span: Span) -> None:
-        oldest = None
-        with self._lock:
-            self._spans[name] = span
-            if len(self._spans) > MOST_OPEN_SPANS:
-                oldest = self._spans.pop(next(iter(self._spans)))
+        oldest = self._guard.run(self._put, name, span)
         if oldest is not None:
             oldest.end()
 
     def _find(self, headers: HeaderPairs) -> Span | None:
-        with self._lock:
-            for name, value in headers:
-                if name == _TRACEPARENT and value in self._spans:
-                    return self._spans.pop(bytes(value))
+        return self._guard.run(self._pop, headers)
+
+    # What follows runs in the guard. A signal handler that interrupts it may come between any two steps.
+
+    def _put(self, name: bytes, span: Span) -> Span | None:
+        """The oldest, if it has to go."""
+        self._spans[name] = span
+        if len(self._spans) > MOST_OPEN_SPANS:
+            return self._spans.popitem(last=False)[1]
         return None
+
+    def _pop(self, headers: HeaderPairs) -> Span | None:
+        for name, value in headers:
+            if name == _TRACEPARENT and value is not None and value in self._spans:
+                return self._spans.pop(bytes(value), None)
+        return None
+
+    def _take_all(self) -> list[Span]:
+        spans, self._spans = self._spans, OrderedDict()
+        return list(spans.values())
 
 
 _GROUPS = {

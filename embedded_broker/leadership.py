@@ -40,7 +40,7 @@ class Leadership(Protocol):
         """The broker that answers name as controller."""
         ...
 
-    def brokers(self, reached_at: Address) -> Mapping[int, Address]:
+    def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
         """Every broker by node id, as a client is told that reached the one asked at ``reached_at``."""
         ...
 
@@ -83,8 +83,8 @@ class LeadershipMap:
     addresses: dict[int, Address] = attrs.field(factory=dict)
     leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
 
-    def brokers(self, reached_at: Address) -> Mapping[int, Address]:
-        """Every broker at its own address."""
+    def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
+        """Every broker at its own address; none is fenced."""
         return self.addresses
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:

@@ -16,6 +16,7 @@ import trio
 
 from splashdam.embedded_broker.fork_guard import check_process
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
+from splashdam.net.guard import Guard
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ class LoopThread(Generic[T]):
         self._clock = clock
         self._value: T | None = None
         self._failure: BaseException | None = None
-        self._started = threading.Event()
+        self._has_started = False
+        self._gate = threading.Lock()  # opened once; of an Event, Ctrl-C on Python 3.14 could keep the lock
+        self._gate.acquire()
         self._stop = trio.Event()
         self._is_stopping = False
         self._token: trio.lowlevel.TrioToken | None = None
@@ -67,7 +70,7 @@ class LoopThread(Generic[T]):
     def start(self) -> None:
         """Returns once it runs, or raises why it does not."""
         self._thread.start()
-        self._started.wait()
+        self._gate.acquire()
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -120,12 +123,17 @@ class LoopThread(Generic[T]):
         try:
             trio.run(self._main, clock=self._clock)
         except BaseException as error:  # whatever it is, the thread that starts it must hear of it
-            if self._started.is_set():
+            if self._has_started:
                 _log.exception("the embedded %s has failed", self._what)
             self._failure = error
         finally:
             self._value = None
-            self._started.set()
+            self._let_start_return()
+
+    def _let_start_return(self) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self._gate.release()
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -133,7 +141,7 @@ class LoopThread(Generic[T]):
             return
         async with self._opened() as value:
             self._value = value
-            self._started.set()
+            self._let_start_return()
             try:
                 await self._stop.wait()
             finally:
@@ -148,7 +156,7 @@ class RunsInThread(ABC, Generic[T]):
     def __init__(self) -> None:
         self._running: LoopThread[T] | None = None
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
-        self._lock = threading.RLock()  # a signal handler may call stop() while start() waits
+        self._guard = Guard()  # a signal handler may call stop() while start() waits
 
     @abstractmethod
     def _new_thread(self) -> LoopThread[T]:
@@ -157,17 +165,19 @@ class RunsInThread(ABC, Generic[T]):
     def _begin(self) -> None:
         if self._running is not None:  # before the lock, which a forked child may have got locked
             check_process(self._running.pid)
-        with self._lock:
-            if self._running is not None:
-                raise IllegalStateError(f"this {self._WHAT} runs already")
-            running = self._running = self._new_thread()
-            self._finalizer = weakref.finalize(self, running.stop_at_exit)
-            try:
-                running.start()
-            except BaseException:  # Ctrl-C too: what nobody knows to run must not go on running
-                self._forget(running)
-                running.stop(0)
-                raise
+        self._guard.run(self._begin_alone)
+
+    def _begin_alone(self) -> None:
+        if self._running is not None:
+            raise IllegalStateError(f"this {self._WHAT} runs already")
+        running = self._running = self._new_thread()
+        self._finalizer = weakref.finalize(self, running.stop_at_exit)
+        try:
+            running.start()
+        except BaseException:  # Ctrl-C too: what nobody knows to run must not go on running
+            self._forget(running)
+            running.stop(0)
+            raise
 
     def _end(self, timeout_s: float | None = None) -> None:
         running = self._running
@@ -179,11 +189,13 @@ class RunsInThread(ABC, Generic[T]):
         self._forget(running)
 
     def _forget(self, running: LoopThread[T]) -> None:
-        with self._lock:
-            if self._running is running:
-                self._running = None
-                if self._finalizer is not None:
-                    self._finalizer.detach()
+        self._guard.run(self._forget_alone, running)
+
+    def _forget_alone(self, running: LoopThread[T]) -> None:
+        if self._running is running:
+            self._running = None
+            if self._finalizer is not None:
+                self._finalizer.detach()
 
     def __enter__(self) -> Self:
         self._begin()

@@ -103,8 +103,10 @@ class ForeignBytesError(ProtocolError):
     Attributes:
         speaks: what the other side does, as the rest of a sentence about it.
         advice: what to do if that is a listener.
+        is_tls: whether they are a record of TLS, which only a listener with TLS sends.
     """
 
+    is_tls = False
     speaks = "does not speak Kafka's protocol"
     advice = "check the address"
 

@@ -29,11 +29,8 @@ from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.nursery import open_plain_nursery
-from splashdam.net.wrong_listener import wrong_listener
+from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-_FIRST_REQUESTS = 2
-"""Versions and one more: a broker that leaves before the answer may be a listener of another kind."""
 
 
 @asynccontextmanager
@@ -145,8 +142,8 @@ class ClusterConnections:
         return connection
 
     async def _check_listener(self, ended: Connection, node: Node) -> None:
-        """Raises if the connection has ended because the listener is another one than the settings say."""
-        if ended.requests_sent > _FIRST_REQUESTS:
+        """Raises if the connection has ended because another listener, or something before it, answers."""
+        if not may_be_wrong(ended.requests_sent, ended.responses_received):
             return
         wrong = await wrong_listener(
             ended.closed_by,

@@ -80,6 +80,7 @@ class Connection(Negotiating):
         self._lookout = Lookout(stream)
         self._on_progress = on_progress
         self._traffic = traffic or Traffic(1)
+        self._responses_before = self._traffic.responses
         self._in_flight = InFlightRequests(
             max_in_flight_requests,
             clock=clock,
@@ -104,6 +105,11 @@ class Connection(Negotiating):
     def requests_sent(self) -> int:
         """How many there were; the last one's correlation id."""
         return self._in_flight.last_correlation_id
+
+    @property
+    def responses_received(self) -> int:
+        """How many requests were answered."""
+        return self._traffic.responses - self._responses_before
 
     @property
     def is_closed(self) -> bool:

@@ -8,11 +8,17 @@ from contextlib import suppress
 
 import trio
 
-from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
+from splashdam.model.errors import (
+    AuthenticationError,
+    KafkaConnectionError,
+    KafkaError,
+    WrongListenerError,
+    message_of,
+)
 from splashdam.model.values import Buffer
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.tls_errors import explained, not_tls
-from splashdam.net.wrong_listener import speaks_without_tls
+from splashdam.net.wrong_listener import speaks_without_tls, stays_without_tls
 
 _JOINED_BYTES = 128 * 1024
 """Small parts are joined up to so much: each write makes TLS records of its own and a system call."""
@@ -115,6 +121,10 @@ class TlsConnect:
                 if await speaks_without_tls(self._connect, host, port):
                     raise not_tls(where, "a broker answers there without it") from error
                 raise
+            except WrongListenerError as error:
+                if await stays_without_tls(self._connect, host, port):
+                    raise
+                raise KafkaConnectionError(f"{message_of(error)}, which may pass") from error
             return TlsStream(tls, where)
         await trio.aclose_forcefully(stream)
         raise KafkaConnectionError(f"no TLS with {where}: no answer within {self._timeout_ms:g} ms")

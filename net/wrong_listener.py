@@ -5,17 +5,28 @@ a listener that speaks something else. The first two pass, the third does not, a
 the listener is asked once more in the other tongue: a `ClientHello` where we spoke without TLS, ApiVersions
 where we spoke TLS, SaslHandshake where we spoke without SASL. Only an answer counts; silence and another end
 prove nothing.
+
+Text, such as HTTP's, may come from a balancer that speaks for a broker which restarts. It counts where it
+comes again after a pause, and never where it says that the server is at fault (HTTP 5xx): that passes. A
+record of TLS counts at once: no balancer makes one up.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 
 import trio
 
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import ForeignBytesError, KafkaError, ProtocolError, WrongListenerError
+from splashdam.model.errors import (
+    ForeignBytesError,
+    KafkaConnectionError,
+    KafkaError,
+    ProtocolError,
+    WrongListenerError,
+)
 from splashdam.net.connect import Connect, address_text
 from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.message import Request, Response
@@ -25,10 +36,22 @@ from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 PATIENCE_SECONDS = 2.0
 """How long the listener may take for its answer to such a question."""
 
+_PAUSE_SECONDS = 0.3
+"""Between an answer of another protocol and the question whether that was all there is."""
+
+_FIRST_REQUESTS = 3
+"""Versions, metadata, producer id: a broker that leaves before more were sent may want something else."""
+
+_FIRST_RESPONSES = 1
+"""That to ApiVersions, which every listener without TLS gives to everybody."""
+
 _SIZE = struct.Struct(">i")
 _MOST_BYTES = 64 * 1024
 _TLS_ANSWERS = (b"\x16\x03", b"\x15\x03")
 """How a handshake and an alert of TLS begin."""
+_SERVER_AT_FAULT = re.compile(rb"HTTP/[\d.]+ 5\d\d")
+_TEXT_BYTES = 4
+"""So many printable characters, where a size or a record of TLS would stand, are text."""
 
 
 async def wrong_listener(
@@ -39,8 +62,8 @@ async def wrong_listener(
     *,
     requests_sent: int,
     authenticates: bool,
-) -> WrongListenerError | None:
-    """The reason why a young connection has ended, where that is the listener.
+) -> WrongListenerError | KafkaConnectionError | None:
+    """The reason why a young connection has ended, where that is the listener or what stands before it.
 
     Args:
         error: why it has ended.
@@ -51,29 +74,63 @@ async def wrong_listener(
         authenticates: whether it was to show who we are.
 
     Returns:
-        None where the listener may be the right one.
+        WrongListenerError: the listener speaks something else than the settings say.
+        KafkaConnectionError: it did so once, which may pass.
+        None: it may be the right one.
     """
     where = address_text(host, port)
     if isinstance(error, ForeignBytesError):
-        return WrongListenerError(f"the listener at {where} {error.speaks}; {error.advice}")
+        lasts = error.is_tls or await _says_text_again(connect, host, port)
+        said = f"the listener at {where} {error.speaks}"
+        return (
+            WrongListenerError(f"{said}; {error.advice}")
+            if lasts
+            else KafkaConnectionError(f"{said}, which may pass")
+        )
     if not isinstance(error, NetworkExceptionError):
         return None
     from splashdam.net.tls import TlsConnect  # with `ssl`, which those without TLS do not need
 
+    has_tls = isinstance(connect, TlsConnect)
     if requests_sent <= 1:
-        if not isinstance(connect, TlsConnect) and await _speaks_tls(connect, host, port):
-            return WrongListenerError(
-                f"the listener at {where} speaks TLS; set security_protocol to SSL or SASL_SSL"
-            )
-        return None
+        if has_tls or not await _speaks_tls(connect, host, port):
+            return None
+        return WrongListenerError(
+            f"the listener at {where} speaks TLS; set security_protocol to SSL or SASL_SSL"
+        )
     mechanisms = None if authenticates else await _sasl_mechanisms(connect, host, port)
     if mechanisms is None:
         return None
-    protocol = "SASL_SSL" if isinstance(connect, TlsConnect) else "SASL_PLAINTEXT"
+    protocol = "SASL_SSL" if has_tls else "SASL_PLAINTEXT"
     return WrongListenerError(
         f"the listener at {where} asks who we are, by SASL ({', '.join(mechanisms)}); set security_protocol"
         f" to {protocol}, sasl_mechanism and the credentials"
     )
+
+
+def may_be_wrong(requests: int, responses: int) -> bool:
+    """Whether a connection has ended so early that its listener may be another one than the settings say.
+
+    One that has answered more than ApiVersions is the right one, and is not asked.
+
+    Args:
+        requests: how many were sent.
+        responses: how many of them were answered.
+    """
+    return requests <= _FIRST_REQUESTS and responses <= _FIRST_RESPONSES
+
+
+async def stays_without_tls(connect: Connect, host: str, port: int) -> bool:
+    """Whether a listener that has answered a `ClientHello` without TLS does so again after a pause.
+
+    Args:
+        connect: makes streams without TLS.
+        host: where the listener is.
+        port: likewise.
+    """
+    await trio.sleep(_PAUSE_SECONDS)
+    answer = await _exchange(connect, host, port, _client_hello(host), _SIZE.size)
+    return bool(answer) and not answer.startswith(_TLS_ANSWERS) and not _SERVER_AT_FAULT.match(answer)
 
 
 async def speaks_without_tls(connect: Connect, host: str, port: int) -> bool:
@@ -104,12 +161,23 @@ async def _answer(
     connect: Connect, host: str, port: int, request: Request[Response], version: int
 ) -> bytes | None:
     """The frame that answers a request, without its size; None if none does."""
-    parts = encode_request(request, version=version, correlation_id=1, client_id=None)
-    data = await _exchange(connect, host, port, b"".join(parts), _SIZE.size)
+    data = await _exchange(connect, host, port, _encoded(request, version), _SIZE.size)
     if len(data) < 2 * _SIZE.size:
         return None
     size, correlation_id = _SIZE.unpack_from(data)[0], _SIZE.unpack_from(data, _SIZE.size)[0]
     return data[_SIZE.size :] if correlation_id == 1 and size == len(data) - _SIZE.size else None
+
+
+async def _says_text_again(connect: Connect, host: str, port: int) -> bool:
+    await trio.sleep(_PAUSE_SECONDS)
+    answer = await _exchange(connect, host, port, _encoded(ApiVersionsRequest(), 0), _SIZE.size)
+    begin = answer[:_TEXT_BYTES]
+    is_text = len(begin) == _TEXT_BYTES and begin.isascii() and begin.decode().isprintable()
+    return is_text and not _SERVER_AT_FAULT.match(answer)
+
+
+def _encoded(request: Request[Response], version: int) -> bytes:
+    return b"".join(encode_request(request, version=version, correlation_id=1, client_id=None))
 
 
 async def _speaks_tls(connect: Connect, host: str, port: int) -> bool:

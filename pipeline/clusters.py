@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -20,6 +19,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, open_fetch_client
 from splashdam.net.fetching import FetchedBatches
+from splashdam.net.guard import Guard
 from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.read_ahead import ReadAhead
@@ -213,7 +213,7 @@ class ClusterReader:
         return self._loop.call(ask)
 
 
-_lock = threading.Lock()
+_guard = Guard()
 _readers: dict[tuple[int, ClusterConfig, IsolationLevel], ClusterReader] = {}
 
 
@@ -226,11 +226,15 @@ def reader_for(config: ClusterConfig, isolation_level: IsolationLevel) -> Cluste
         KafkaConfigurationError: a property has no sense, or a file is missing here.
     """
     key = os.getpid(), config, isolation_level
-    with _lock:
-        reader = _readers.get(key)
-        if reader is None or reader.is_closed:
-            reader = _readers[key] = ClusterReader(config, isolation_level)
-        return reader
+    return _guard.run(_reader_for, key)
+
+
+def _reader_for(key: tuple[int, ClusterConfig, IsolationLevel]) -> ClusterReader:
+    reader = _readers.get(key)
+    if reader is None or reader.is_closed:
+        _, config, isolation_level = key
+        reader = _readers[key] = ClusterReader(config, isolation_level)
+    return reader
 
 
 @atexit.register
@@ -240,8 +244,7 @@ def _close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock  # noqa: PLW0603  # whoever held it does not exist here
-    _lock = threading.Lock()
+    _guard.renew()
     for reader in _readers.values():
         reader.close_in_child()
     _readers.clear()

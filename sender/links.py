@@ -21,7 +21,7 @@ from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection import Connection
 from splashdam.net.pending import PendingResponse
 from splashdam.net.traffic import Traffic
-from splashdam.net.wrong_listener import wrong_listener
+from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
@@ -29,10 +29,6 @@ from splashdam.wire.message import Request, Response
 R = TypeVar("R", bound=Response)
 
 logger = logging.getLogger("splashdam.sender")
-
-
-_FIRST_REQUESTS = 3
-"""Versions, metadata, producer id: a broker that leaves before more were sent may want something else."""
 
 
 class LinkState(Stage):
@@ -120,7 +116,6 @@ class BrokerLink:
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._connection: Connection | None = None
         self._retry_at_ms = -math.inf
-        self._responses_before = 0
         self._used_at_ms = -math.inf
         self._scope = trio.CancelScope()
         self._closing = False  # whether `_scope` was cancelled; to ask the scope takes four calls
@@ -286,7 +281,6 @@ class BrokerLink:
             traffic=self.traffic,
         )
         self._session = trio.CancelScope()
-        self._responses_before = self.traffic.responses
         async with trio.open_nursery() as nursery:
             await nursery.start(self._run, connection)
             try:
@@ -301,8 +295,8 @@ class BrokerLink:
     async def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
         """The reason behind an error, where that is trust or the listener; else perhaps a guess."""
         reason = distrust(error) or error
-        if connection.requests_sent > _FIRST_REQUESTS or self.traffic.responses > self._responses_before + 1:
-            return reason  # it was the right listener: it has answered more than what it speaks
+        if not may_be_wrong(connection.requests_sent, connection.responses_received):
+            return reason
         wrong = await wrong_listener(
             connection.closed_by or reason,
             self._connect,

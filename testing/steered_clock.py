@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -10,6 +9,7 @@ from datetime import datetime
 import trio
 
 from splashdam.net.clock import SystemClock
+from splashdam.net.guard import Guard
 
 _NS_PER_MS = 1_000_000
 
@@ -24,7 +24,7 @@ class SteeredClock(SystemClock):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._passed_ns = 0
         self._wall_offset_ns = 0
         self._frozen_ns: int | None = None
@@ -64,17 +64,14 @@ class SteeredClock(SystemClock):
         passed_ns = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1e9)
         if passed_ns < 0:
             raise ValueError("time does not pass backwards; step() moves the wall clock back")
-        with self._lock:
-            self._passed_ns += passed_ns
-            self._move_wall(passed_ns)
+        self._guard.run(self._pass, passed_ns)
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(_look_at_deadlines)
 
     def step(self, seconds: float) -> None:
         """Moves the wall clock alone, back where negative; deadlines stay."""
-        with self._lock:
-            self._move_wall(round(seconds * 1e9))
+        self._guard.run(self._move_wall, round(seconds * 1e9))
 
     def set(self, wall: datetime | int) -> None:
         """Sets the wall clock to a time with a time zone, or to milliseconds since the epoch.
@@ -86,26 +83,40 @@ class SteeredClock(SystemClock):
             if wall.tzinfo is None:
                 raise ValueError("a time without a time zone; give it one, such as tzinfo=UTC")
             wall = round(wall.timestamp() * 1000)
-        with self._lock:
-            self._move_wall(wall * _NS_PER_MS - self.wall_ns())
+        self._guard.run(self._set, wall * _NS_PER_MS)
 
     def freeze(self) -> None:
         """Stops the wall clock where it is: every record gets the same time. Deadlines go on."""
-        with self._lock:
-            self._frozen_ns = self.wall_ns()
+        self._guard.run(self._freeze)
 
     def resume(self) -> None:
         """Lets a frozen wall clock go on from where it stands."""
-        with self._lock:
-            if self._frozen_ns is not None:
-                self._wall_offset_ns = self._frozen_ns - time.time_ns()
-                self._frozen_ns = None
+        self._guard.run(self._resume)
 
     def reset(self) -> None:
         """Takes the wall clock back to the machine's. What has passed for deadlines has passed."""
-        with self._lock:
+        self._guard.run(self._reset)
+
+    # What follows runs in the guard.
+
+    def _pass(self, passed_ns: int) -> None:
+        self._passed_ns += passed_ns
+        self._move_wall(passed_ns)
+
+    def _set(self, wall_ns: int) -> None:
+        self._move_wall(wall_ns - self.wall_ns())
+
+    def _freeze(self) -> None:
+        self._frozen_ns = self.wall_ns()
+
+    def _resume(self) -> None:
+        if self._frozen_ns is not None:
+            self._wall_offset_ns = self._frozen_ns - time.time_ns()
             self._frozen_ns = None
-            self._wall_offset_ns = 0
+
+    def _reset(self) -> None:
+        self._frozen_ns = None
+        self._wall_offset_ns = 0
 
     def _move_wall(self, by_ns: int) -> None:
         if self._frozen_ns is None:

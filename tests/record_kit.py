@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -60,16 +58,6 @@ DAMAGED: dict[str, tuple[bytes, int]] = {
     "header bomb": (raw_record(0, 0, -1, -1, 2**16, bytes(2**16)), 1),
     "a header count that is right but for its last": (raw_record(0, 0, -1, -1, 3, b"\0\0" * 2 + b"\0"), 1),
 }
-
-
-@contextmanager
-def peak_below(limit_bytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
 
 
 NUMBERS = (0, 1, -1, -2, 63, 64, 127, 128, 8191, 2**20, HUGE, -HUGE - 1, 2**63 - 1, -(2**63))

@@ -36,6 +36,7 @@ def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
         raise ProtocolError(f"frame size {size} is too small for any message")
     if size >> 16 in _TLS_RECORDS:
         foreign = ForeignBytesError("the other side speaks TLS, and this one does not: see security_protocol")
+        foreign.is_tls = True
         foreign.speaks = "speaks TLS"
         foreign.advice = "set security_protocol to SSL or SASL_SSL"
         raise foreign

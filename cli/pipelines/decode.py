@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @topic_stream
 @one_place("table", "to_topic", "--table and --topic")
 @one_place("dead_letter_table", "dead_letter_topic", "--dead-letter-topic and --dead-letter-table")
-@kafka_options
-@on_spark
 @value_options(is_required=True)
+@kafka_options(reads=["topics"], writes=["to_topic", "dead_letter_topic"])
+@on_spark
 @click.option("--table", metavar="TABLE", help="Good rows go into this table, value as a struct.")
 @click.option("--topic", "to_topic", metavar="TOPIC", help="Good records go to this topic, as they are.")
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Bad records go to this topic; headers say why.")
@@ -42,7 +42,7 @@ def decode(
     stream: TopicStream,
     kafka: Mapping[str, str],
     schema: Path,
-    schema_ids: Sequence[str],
+    schema_ids: Mapping[int, Path],
     framing: str,
     refuse_unknown: bool,
     table: str | None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
 @click.argument("topics", metavar="TOPIC[,…]")
 @click.argument("table", metavar="TABLE")
-@kafka_options
+@kafka_options(reads=["topics"])
 @on_spark
 @table_options
 @checkpoint_option

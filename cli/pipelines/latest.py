@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(short_help="The newest value of each key in a Delta table, as compaction leaves it.")
 @topic_stream
 @click.argument("table", metavar="TABLE")
-@kafka_options
+@kafka_options(reads=["topics"])
 @on_spark
 def latest(spark: SparkSession, *, stream: TopicStream, kafka: Mapping[str, str], table: str) -> None:
     """Keep TABLE at the newest value of each key of topics; a null value deletes its key.

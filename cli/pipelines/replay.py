@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="A table back into topics, with the original partitions.")
 @click.argument("table", metavar="TABLE")
-@kafka_options
+@kafka_options(writes=["topic"])
 @on_spark
 @table_options
 @checkpoint_option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -72,7 +72,8 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(short_help="Event-time windows with a watermark; late rows to a table of their own.")
 @topic_stream
 @_window_query
-@kafka_options
+@value_options(is_required=False)
+@kafka_options(reads=["topics"])
 @on_spark
 @click.option(
     "--size",
@@ -123,7 +124,6 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--close-all", is_flag=True, help="At the end, close the windows that are open: no younger row will."
 )
-@value_options(is_required=False)
 @table_options
 def window(
     spark: SparkSession,
@@ -135,7 +135,7 @@ def window(
     late_table: str,
     close_all: bool,
     schema: Path | None,
-    schema_ids: Sequence[str],
+    schema_ids: Mapping[int, Path],
     framing: str,
     refuse_unknown: bool,
     table_format: str,

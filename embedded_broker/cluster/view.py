@@ -40,15 +40,17 @@ class ClusterView:
         """The broker that answers name as controller."""
         return self._controller.node_id
 
-    def brokers(self, reached_at: Address) -> Mapping[int, Address]:
-        """Every broker that is alive; the one asked is where the client reached it."""
+    def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
+        """Every broker that is alive, or each that has registered, by the client's listener; the one asked is
+        where the client reached it."""
         state = self._controller.state
         own = state.brokers.get(self._node_id)
         listener = "" if own is None else _listener(own, reached_at)
         found = {
             node_id: address
             for node_id, each in state.brokers.items()
-            if not each.is_fenced and (address := _address(each, listener, reached_at)) is not None
+            if (with_fenced or not each.is_fenced)
+            and (address := _address(each, listener, reached_at)) is not None
         }
         return dict(sorted({**found, self._node_id: reached_at}.items()))
 

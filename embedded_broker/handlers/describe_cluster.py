@@ -25,23 +25,23 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoints of type {request.endpoint_type} are not known"
         )
     broker, state = context.broker, context.broker.controller.state
-    addresses = broker.leadership.brokers(context.address)
+    with_fenced = request.include_fenced_brokers
+    addresses = broker.leadership.brokers(context.address, with_fenced=with_fenced)
+    fenced = {node_id for node_id, each in state.brokers.items() if each.is_fenced} if with_fenced else set()
     answer = DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.leadership.controller_id,
         brokers=[
             DescribeClusterBroker(
-                broker_id=node_id, host=address.host, port=address.port, rack=state.rack_of(node_id)
+                broker_id=node_id,
+                host=address.host,
+                port=address.port,
+                rack=state.rack_of(node_id),
+                is_fenced=node_id in fenced,
             )
             for node_id, address in addresses.items()
         ],
     )
-    if request.include_fenced_brokers:
-        answer.brokers += [
-            DescribeClusterBroker(broker_id=node_id, is_fenced=True, rack=known.rack)
-            for node_id, known in sorted(state.brokers.items())
-            if known.is_fenced and node_id not in addresses
-        ]
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     return answer

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from contextlib import suppress
 
 from splashdam.embedded_broker.storage.log_file import storage_error
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
+from splashdam.net.guard import Guard
 
 LOCK_NAME = ".lock"
 
-_taking = threading.RLock()  # held between the look into _held and the entry in it
+_taking = Guard()  # held between the look into _held and the entry in it
 _held: dict[str, DirectoryLock] = {}
 """Locks of this process by real path. A second descriptor on a lock file must never be closed in the
 process that holds the first: that would drop the record lock."""
@@ -46,8 +46,7 @@ def lock_directory(path: str) -> DirectoryLock:
         IllegalStateError: a broker has it; the text names path and process.
         KafkaStorageError: the lock file cannot be used.
     """
-    with _taking:
-        return _lock(os.path.realpath(path), path)
+    return _taking.run(_lock, os.path.realpath(path), path)
 
 
 def _lock(real_path: str, path: str) -> DirectoryLock:
@@ -62,10 +61,11 @@ def _lock(real_path: str, path: str) -> DirectoryLock:
         raise storage_error("open", f"{path}/{LOCK_NAME}", error) from error
     try:
         _take(descriptor, path)
-    except BaseException:
+        return DirectoryLock(real_path, descriptor)
+    except BaseException:  # Ctrl-C too: what nobody would release must not stay locked
+        _held.pop(real_path, None)
         os.close(descriptor)
         raise
-    return DirectoryLock(real_path, descriptor)
 
 
 def _take(descriptor: int, path: str) -> None:

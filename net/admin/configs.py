@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from splashdam.model.broker_errors import error_for
+from splashdam.model.cluster import Node
 from splashdam.net.cluster_client import ClusterClient
 from splashdam.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -47,8 +48,16 @@ class ConfigValue(NamedTuple):
     read_only: bool
 
 
-async def describe_configs(client: ClusterClient, resource: Resource, name: str) -> dict[str, ConfigValue]:
+async def describe_configs(
+    client: ClusterClient, resource: Resource, name: str, *, node: Node | None = None
+) -> dict[str, ConfigValue]:
     """All configurations of a resource by their names.
+
+    Args:
+        client: asks.
+        resource: what kind of resource it is.
+        name: its name.
+        node: who is asked, as only a broker itself knows its own; None: any broker.
 
     Raises:
         BrokerResponseError: there is no such resource.
@@ -65,7 +74,8 @@ async def describe_configs(client: ClusterClient, resource: Resource, name: str)
             for each in found.configs
         }
 
-    return await client.any(DescribeConfigsRequest(resources=[asked]), values)
+    request = DescribeConfigsRequest(resources=[asked])
+    return await (client.any(request, values) if node is None else client.broker(node, request, values))
 
 
 async def alter_configs(

@@ -32,6 +32,7 @@ class ApiNames:
     describe_groups: ApiFaults
     describe_log_dirs: ApiFaults
     describe_producers: ApiFaults
+    describe_quorum: ApiFaults
     describe_topic_partitions: ApiFaults
     describe_transactions: ApiFaults
     describe_user_scram_credentials: ApiFaults

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
-import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from random import Random
@@ -15,6 +13,7 @@ import attrs
 
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
+from splashdam.testing.faults.gates import Gates
 from splashdam.testing.faults.places import Names, Place, leaves
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class Fault:
         self._from_brokers = from_brokers
         self._remove = remove
         self._calls = 0
-        self._hit = threading.Condition()
+        self._gates = Gates()
 
     def take(self, arrived: Arrived, api: str, names: Names) -> bool:
         """Whether it happens to this request, which it then counts."""
@@ -183,9 +182,8 @@ class Fault:
             return False
         if self._left is not None:
             self._left -= 1
-        with self._hit:
-            self.hits += 1
-            self._hit.notify_all()
+        self.hits += 1  # brokers of one cluster share a loop: nobody else counts here
+        self._gates.open()
         return True
 
     def concerns(self, arrived: Arrived) -> bool:
@@ -203,11 +201,8 @@ class Fault:
         Raises:
             KafkaTimeoutError: it has not, within ``timeout_s``.
         """
-        deadline = time.monotonic() + timeout_s
-        with self._hit:
-            while self.hits < hits:
-                if not self._hit.wait(deadline - time.monotonic()) and self.hits < hits:
-                    raise KafkaTimeoutError(f"{self}: not {hits} within {timeout_s} s")
+        if not self._gates.wait_until(lambda: self.hits >= hits, timeout_s):
+            raise KafkaTimeoutError(f"{self}: not {hits} within {timeout_s} s")
 
     def remove(self) -> None:
         """Ends the fault: later requests go unharmed. Removing it twice does nothing."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -14,6 +12,7 @@ import attrs
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.testing.faults.fault import Which
+from splashdam.testing.faults.gates import Gates
 from splashdam.testing.faults.places import Place
 from splashdam.wire.message import Request
 
@@ -73,8 +72,8 @@ class RequestLog:
         self.is_on = False
         self.has_brokers = False
         self._changed = changed
-        self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)
-        self._grown = threading.Condition()
+        self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)  # each use of it is one atomic step
+        self._gates = Gates()
 
     def start(self, *, from_brokers: bool = False) -> Self:
         """Begins to log; ``with broker.requests.start():`` stops at the end of the block.
@@ -94,14 +93,12 @@ class RequestLog:
 
     def clear(self) -> None:
         """Forgets what was logged so far."""
-        with self._grown:
-            self._requests.clear()
+        self._requests.clear()
 
     def add(self, request: LoggedRequest) -> None:
         """Logs one."""
-        with self._grown:
-            self._requests.append(request)
-            self._grown.notify_all()
+        self._requests.append(request)
+        self._gates.open()
 
     def of(
         self,
@@ -114,8 +111,7 @@ class RequestLog:
     ) -> list[LoggedRequest]:
         """Those of one kind, oldest first; what is not given may be any, as with faults."""
         which = Which(api, topic, partition, client_id, broker)
-        with self._grown:
-            return [each for each in self._requests if _is_meant(which, each)]
+        return self._meant(which)
 
     def wait_for(
         self,
@@ -134,27 +130,30 @@ class RequestLog:
             KafkaTimeoutError: there are fewer after ``timeout_s``; the text says what came instead.
         """
         which = Which(api, topic, partition, client_id, broker)
-        deadline = time.monotonic() + timeout_s
-        with self._grown:
-            while True:
-                found = [each for each in self._requests if _is_meant(which, each)]
-                if len(found) >= count:
-                    return found
-                if not self._grown.wait(deadline - time.monotonic()):
-                    raise KafkaTimeoutError(
-                        f"{len(found)} of {count} requests {which} within {timeout_s} s; "
-                        f"there were {self._summary() or 'none at all, is the log on?'}"
-                    )
+        found: list[LoggedRequest] = []
+
+        def are_enough() -> bool:
+            found[:] = self._meant(which)
+            return len(found) >= count
+
+        if not self._gates.wait_until(are_enough, timeout_s):
+            raise KafkaTimeoutError(
+                f"{len(found)} of {count} requests {which} within {timeout_s} s; "
+                f"there were {self._summary() or 'none at all, is the log on?'}"
+            )
+        return found
+
+    def _meant(self, which: Which) -> list[LoggedRequest]:
+        return [each for each in self._requests.copy() if _is_meant(which, each)]
 
     def _summary(self) -> str:
         counts: dict[str, int] = {}
-        for each in self._requests:
+        for each in self._requests.copy():
             counts[each.api] = counts.get(each.api, 0) + 1
         return ", ".join(f"{count} of {api}" for api, count in counts.items())
 
     def __iter__(self) -> Iterator[LoggedRequest]:
-        with self._grown:
-            return iter(list(self._requests))
+        return iter(self._requests.copy())
 
     def __len__(self) -> int:
         return len(self._requests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import trio
 
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interception, SilencedError
 from splashdam.embedded_broker.registry import CloseConnectionError
+from splashdam.net.guard import Guard
 from splashdam.testing.faults.fault import Fault, Which, is_from_broker
 from splashdam.testing.faults.fetch_sessions import ends_session, refused, without_session
 from splashdam.testing.faults.places import Names, Place, copied, leaves, split
@@ -44,7 +44,7 @@ class Switchboard:
 
     def __init__(self, interception: Interception) -> None:
         self._interception = interception
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._faults: tuple[Fault, ...] = ()
         self._refusals: tuple[Refusals, ...] = ()
         self._missed: list[Fault | Refusals] = []
@@ -52,42 +52,54 @@ class Switchboard:
 
     def add(self, fault: Fault) -> None:
         """Sets a fault."""
-        with self._lock:
-            self._faults = (*self._faults, fault)
+        self._guard.run(self._add, fault)
         self._switch()
+
+    def _add(self, fault: Fault) -> None:
+        self._faults = (*self._faults, fault)
 
     def remove(self, fault: Fault) -> None:
         """Ends a fault; one that is not set is left alone."""
-        with self._lock:
-            self._note_missed(each for each in self._faults if each is fault)
-            self._faults = tuple(each for each in self._faults if each is not fault)
+        self._guard.run(self._remove, fault)
         self._switch()
+
+    def _remove(self, fault: Fault) -> None:
+        self._note_missed(each for each in self._faults if each is fault)
+        self._faults = tuple(each for each in self._faults if each is not fault)
 
     def add_refusals(self, refusals: Refusals) -> None:
         """Refuses connections from now on."""
-        with self._lock:
-            self._refusals = (*self._refusals, refusals)
+        self._guard.run(self._add_refusals, refusals)
         self._switch()
+
+    def _add_refusals(self, refusals: Refusals) -> None:
+        self._refusals = (*self._refusals, refusals)
 
     def remove_refusals(self, refusals: Refusals) -> None:
         """Takes connections again."""
-        with self._lock:
-            self._note_missed(each for each in self._refusals if each is refusals)
-            self._refusals = tuple(each for each in self._refusals if each is not refusals)
+        self._guard.run(self._remove_refusals, refusals)
         self._switch()
+
+    def _remove_refusals(self, refusals: Refusals) -> None:
+        self._note_missed(each for each in self._refusals if each is refusals)
+        self._refusals = tuple(each for each in self._refusals if each is not refusals)
 
     def clear(self) -> None:
         """Ends every fault."""
-        with self._lock:
-            self._note_missed((*self._faults, *self._refusals))
-            self._faults, self._refusals = (), ()
+        self._guard.run(self._clear)
         self._switch()
+
+    def _clear(self) -> None:
+        self._note_missed((*self._faults, *self._refusals))
+        self._faults, self._refusals = (), ()
 
     def unhit(self) -> list[Fault | Refusals]:
         """What was set and has happened to nobody, removed or not."""
-        with self._lock:
-            present: tuple[Fault | Refusals, ...] = (*self._faults, *self._refusals)
-            return [*self._missed, *(each for each in present if not each.hits)]
+        return self._guard.run(self._unhit)
+
+    def _unhit(self) -> list[Fault | Refusals]:
+        present: tuple[Fault | Refusals, ...] = (*self._faults, *self._refusals)
+        return [*self._missed, *(each for each in present if not each.hits)]
 
     def _note_missed(self, removed: Iterable[Fault | Refusals]) -> None:
         self._missed += [each for each in removed if not each.hits]

@@ -25,7 +25,7 @@ from splashdam.pipeline.jobs.progress import BatchProgress
 
 
 @click.command()
-@kafka_options
+@kafka_options()
 @checkpoint_option
 def shown(*, kafka: dict[str, str], checkpoint: str) -> None:
     """What a pipeline is given."""
@@ -71,8 +71,8 @@ def test_cluster_options_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch
     class Cluster:
         """In place of one that is there: no server answers at h:1."""
 
-        def check(self, topics: list[str]) -> None:
-            assert topics == []
+        def check(self, reads: list[str], *, writes: list[str]) -> None:
+            assert (reads, writes) == ([], [])
 
     def named_cluster(
         servers: str, properties: Mapping[str, str], _: float

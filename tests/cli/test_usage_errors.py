@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from cli_processes import run
+from click.testing import CliRunner
 
+from splashdam.cli.parameters import settled_properties
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -40,6 +43,20 @@ def test_option_against_property(options: tuple[str, str], property_: str) -> No
     done = run("produce", "t", *options, "-X", property_)
     assert done.returncode == 2
     assert f"{options[1]} contradicts -X {property_}" in done.stderr.decode()
+
+
+def test_a_flag_that_is_not_named_as_its_parameter_was_told_wrong() -> None:
+    """The text named ``--compression``, which this command does not have."""
+
+    @click.command()
+    @click.option("--codec", "compression", default="none")
+    @click.pass_context
+    def command(context: click.Context, compression: str) -> None:
+        settled_properties(context, {"compression.type": "gzip"}, {"compression.type": "compression"})
+
+    done = CliRunner().invoke(command, ["--codec", "lz4"])
+    assert done.exit_code == 2
+    assert "--codec lz4 contradicts -X compression.type=gzip" in done.output
 
 
 def test_property_without_its_option(tmp_path: Path) -> None:

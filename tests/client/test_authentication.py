@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import pytest
@@ -239,6 +238,5 @@ def test_what_a_producer_pays_for_a_plaintext_broker() -> None:
         "print([m for m in sys.modules if m.startswith('splashdam') and any(w in m for w in"
         " ('tls', 'net.sasl', 'security_prop', 'security.users', 'security.gate', 'security.session'))])"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, started > 0) == ("[]\n", True)
+    assert done.stdout == "[]\n"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import socket
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import trio
+from alone import alone, descriptor_count
+from local_cluster import LocalCluster
+from trio.testing import MockClock
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import KafkaTimeoutError
@@ -59,7 +60,12 @@ def test_a_collected_producer_gives_up(tcp_cluster: Any, caplog: pytest.LogCaptu
 
 def test_sending_leaves_no_cycles(tcp_cluster: Any) -> None:
     """Futures, batches and callbacks go without the cycle collector once they are done."""
-    with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+    assert alone(cycles_of_sending, tcp_cluster.address) == []
+
+
+def cycles_of_sending(address: str) -> list[str]:
+    """Types of ours that only the collector could free."""
+    with KafkaProducer(bootstrap_servers=address) as producer:
         producer.send("one", b"v").get(timeout=30)
         gc.collect()
         gc.disable()
@@ -75,53 +81,66 @@ def test_sending_leaves_no_cycles(tcp_cluster: Any) -> None:
             del kept
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
-            ours = [each for each in gc.garbage if type(each).__module__.startswith("splashdam.client")]
+            return [
+                str(type(each)) for each in gc.garbage if type(each).__module__.startswith("splashdam.client")
+            ]
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
-    assert ours == []
-
-
-@contextmanager
-def _nothing_left_open() -> Iterator[None]:
-    """No more descriptors afterwards than before, without a collection of cycles."""
-
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    gc.collect()
-    before = descriptors()
-    gc.disable()
-    try:
-        yield
-        assert descriptors() <= before
-    finally:
-        gc.enable()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
 def test_closed_producers_leave_no_descriptors_to_the_collector() -> None:
     """Each left two or three eventfds open until a cyclic collection."""
-    with socket.socket() as nobody:  # bound and not listened to, so that no server's descriptors are counted
+    with socket.socket() as nobody:  # bound and not listened to
         nobody.bind(("127.0.0.1", 0))
-        address = "{}:{}".format(*nobody.getsockname())
-        KafkaProducer(bootstrap_servers=address).close()
-        with _nothing_left_open():
-            for _ in range(50):
-                producer = KafkaProducer(bootstrap_servers=address)
-                producer.flush()
-                assert producer._core._errands._wakeup._ends.reader >= 0  # there is something to be closed
-                producer.close()
+        assert alone(descriptors_of_producers, "{}:{}".format(*nobody.getsockname())) <= 0
+
+
+def descriptors_of_producers(address: str) -> int:
+    """How many are left of fifty that came and went, without a collection of cycles."""
+    KafkaProducer(bootstrap_servers=address).close()
+    gc.collect()
+    before = descriptor_count()
+    gc.disable()
+    try:
+        for _ in range(50):
+            producer = KafkaProducer(bootstrap_servers=address)
+            producer.flush()
+            assert producer._core._errands._wakeup._ends.reader >= 0  # there is something to be closed
+            producer.close()
+        return descriptor_count() - before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
-async def test_closed_async_producers_leave_no_descriptors_to_the_collector(
-    cluster: Any, autojump_clock: Any
-) -> None:
+def test_closed_async_producers_leave_no_descriptors_to_the_collector() -> None:
     """The same in a loop that goes on, which has forgotten them before they are closed."""
-    with _nothing_left_open():
-        for _ in range(50):
-            async with cluster.producer() as producer:
-                await (await producer.send("one", b"v"))
-    assert len(cluster.values("one")) == 50
+    assert alone(descriptors_of_async_producers) <= 0
+
+
+def descriptors_of_async_producers() -> int:
+    """Likewise."""
+
+    async def main() -> int:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.scripted.run)
+            gc.collect()
+            before = descriptor_count()
+            gc.disable()
+            try:
+                for _ in range(50):
+                    async with cluster.producer() as producer:
+                        await (await producer.send("one", b"v"))
+                left = descriptor_count() - before
+            finally:
+                gc.enable()
+            assert len(cluster.values("one")) == 50
+            nursery.cancel_scope.cancel()
+        return left
+
+    clock = MockClock(autojump_threshold=0)
+    cluster = LocalCluster(clock)
+    return trio.run(main, clock=clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -67,7 +68,8 @@ def test_what_was_sent_is_delivered(tcp_cluster: Any, end: str) -> None:
     assert done.stdout == ""
     lines = done.stderr.strip().splitlines()
     assert (lines[-1].strip() if lines else "") == words
-    assert "splashdam" not in done.stderr or "Ctrl-C" in end
+    of_ours = done.stderr.replace(sys.base_prefix, "")  # Python itself may live in a folder of our name
+    assert "splashdam" not in of_ours or "Ctrl-C" in end
     assert set(tcp_cluster.values("one")) == {b"last"}
 
 

@@ -68,8 +68,10 @@ def test_producers_of_one_directory_share_a_broker(tmp_path: Path) -> None:
     assert first.send("t", b"1").get(timeout=30).offset == 0
     first.close()
     assert second.send("t", b"2").get(timeout=30).offset == 1
+    assert f"splashdam broker {tmp_path}/data" in [each.name for each in threading.enumerate()]
     second.close()
-    assert not [thread.name for thread in threading.enumerate() if "splashdam broker" in thread.name]
+    threads = [each.name for each in threading.enumerate()]
+    assert f"splashdam broker {tmp_path}/data" not in threads
     with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data") as third:
         assert third.embedded_broker is not second.embedded_broker
         assert third.send("t", b"3").get(timeout=30).offset == 2

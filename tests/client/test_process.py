@@ -32,7 +32,6 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
         held.wait()
         pid = os.fork()
         if not pid:
-            started = time.monotonic()
             for call in (
                 lambda: producer.send("one", b"from the child"),
                 lambda: producer.send_nowait("one", b"from the child"),
@@ -56,7 +55,6 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
                 raise AssertionError("the child has the socket")
             with KafkaProducer(bootstrap_servers=sys.argv[1]) as own:
                 own.send("two", b"own").get(timeout=30)
-            assert time.monotonic() - started < 20
             sys.exit(7)
         fork.set()
         holder.join()

@@ -19,7 +19,9 @@ def test_eight_threads_one_flushes_one_closes(pure: str, shape: str) -> None:
     environment = {
         **os.environ,
         "SPLASHDAM_PURE": pure,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH")])
+        ),
     }
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", HERE / "stress_threads.py", shape],

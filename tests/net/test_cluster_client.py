@@ -115,6 +115,28 @@ async def test_a_broker_that_was_there_is_waited_for(broker: EmbeddedBroker) -> 
             await list_topics(client)
 
 
+async def test_a_connection_that_has_worked_was_questioned_when_it_ended(broker: EmbeddedBroker) -> None:
+    """Two requests, two answers, then the broker hung up: there are two connections, no third one asks."""
+    made: list[trio.abc.Stream] = []
+    tcp = TcpConnect()
+
+    async def connect(host: str, port: int) -> trio.abc.Stream:
+        made.append(await tcp(host, port))
+        return made[-1]
+
+    addresses = parse_bootstrap_servers(broker.bootstrap_servers)
+    async with open_cluster_client(addresses, connect=connect, clock=SystemClock(), settings=FAST) as client:
+        assert await list_topics(client) == []
+        assert isinstance(made[0], trio.SocketStream)
+        await made[0].send_eof()  # the broker hangs up in turn
+        connection = next(iter(client._connections._open.values()))
+        assert connection.requests_sent == 2
+        while not connection.is_closed:
+            await trio.lowlevel.checkpoint()
+        assert await list_topics(client) == []
+    assert len(made) == 2
+
+
 async def test_time_runs_out(broker: EmbeddedBroker) -> None:
     """Then the last error is in the message."""
     broker.faults.list_groups(error="COORDINATOR_NOT_AVAILABLE")

@@ -56,13 +56,13 @@ class Meeting:
 
     async def take_place(self, host: str = "localhost") -> None:
         """Both shake hands, or fail to."""
-        ours, theirs = memory_stream_pair()
-
-        async def connect(_host: str, _port: int) -> MemoryStream:
-            return ours
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._accept, theirs)
+
+            async def connect(_host: str, _port: int) -> MemoryStream:
+                ours, theirs = memory_stream_pair()
+                nursery.start_soon(self._accept, theirs)
+                return ours
+
             try:
                 self.client = await TlsConnect(connect, self._client_tls)(host, 9093)
             except KafkaError as error:
@@ -175,12 +175,46 @@ async def test_an_address_in_the_certificate(pki: Pki) -> None:
     assert meeting.client_error is None
 
 
-async def test_a_plaintext_broker(pki: Pki) -> None:
+async def test_a_plaintext_broker(pki: Pki, autojump_clock: Any) -> None:
     """It answers something that is not TLS."""
     meeting = Meeting(client(cafile=pki.cafile), None)
     await meeting.take_place("localhost")
     assert isinstance(meeting.client_error, WrongListenerError)
     assert "does not speak TLS; check the port" in str(meeting.client_error)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ([b"HTTP/1.1 400 Bad Request\r\n", b"HTTP/1.1 400 Bad Request\r\n"], WrongListenerError),
+        ([b"HTTP/1.1 503 Service Unavailable\r\n"] * 2, KafkaConnectionError),
+        ([b"HTTP/1.1 400 Bad Request\r\n", b"\x16\x03\x03\x00\x7a"], KafkaConnectionError),
+        ([b"HTTP/1.1 400 Bad Request\r\n", b""], KafkaConnectionError),
+    ],
+)
+async def test_text_once_instead_of_tls_was_final(
+    pki: Pki, autojump_clock: Any, answers: list[bytes], kind: type[KafkaError]
+) -> None:
+    """A balancer may have said it while its broker restarts: what comes after a pause counts."""
+    left = list(answers)
+
+    async def answer(stream: MemoryStream) -> None:
+        await stream.receive_some()
+        if text := left.pop(0):
+            await stream.send_all(text)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+
+        async def connect(_host: str, _port: int) -> MemoryStream:
+            ours, theirs = memory_stream_pair()
+            nursery.start_soon(answer, theirs)
+            return ours
+
+        with pytest.raises(kind, match=r"no TLS with localhost:9093: it does not speak TLS") as caught:
+            await TlsConnect(connect, client(cafile=pki.cafile))("localhost", 9093)
+        assert caught.type is kind
+    assert left == []
 
 
 async def test_a_broker_that_leaves_during_the_handshake(pki: Pki) -> None:

@@ -1,4 +1,4 @@
-"""A listener that speaks something else is named at once; one that is away for a moment is waited for."""
+"""A listener that speaks something else is named soon; one that is away for a moment is waited for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from splashdam.cli.commands import splashdam
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import KafkaTimeoutError, WrongListenerError
@@ -36,6 +39,38 @@ def listening(serve: Callable[[socket.socket], None], port: int = 0) -> Iterator
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+@contextmanager
+def behind_a_balancer(folder: Path, says: bytes, left: int) -> Iterator[str]:
+    """The address of one that answers so many connections itself, and passes on those that follow."""
+
+    def serve(connection: socket.socket) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            relay(connection, port)
+        elif says:
+            connection.recv(4096)
+            connection.sendall(says)
+
+    with EmbeddedBroker(folder, port=0) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        with listening(serve) as address:
+            yield address
+    assert left < 0
+
+
+def relay(connection: socket.socket, port: int) -> None:
+    """Passes bytes on in both directions until one side ends."""
+    with socket.create_connection(("127.0.0.1", port)) as behind:
+        ends = {connection: behind, behind: connection}
+        while ready := select.select(list(ends), [], [])[0]:
+            for end in ready:
+                data = end.recv(65536)
+                if not data:
+                    return
+                ends[end].sendall(data)
 
 
 def http(connection: socket.socket) -> None:
@@ -72,28 +107,55 @@ def test_a_listener_that_only_hangs_up_is_tried_again(protocol: str) -> None:
         producer.send("t", b"v")
 
 
-def test_a_broker_behind_a_proxy_that_hung_up_is_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_broker_behind_a_proxy_that_hung_up_is_found(tmp_path: Path) -> None:
     """The record is delivered once the broker is there, however often the proxy has hung up before."""
-    left = 6
+    with (
+        behind_a_balancer(tmp_path, b"", left=6) as address,
+        KafkaProducer(bootstrap_servers=address) as producer,
+    ):
+        assert producer.send("t", b"v").get(20).offset == 0
 
-    def relay(connection: socket.socket) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            with socket.create_connection(("127.0.0.1", port)) as behind:
-                ends = {connection: behind, behind: connection}
-                while ready := select.select(list(ends), [], [])[0]:
-                    for end in ready:
-                        data = end.recv(65536)
-                        if not data:
-                            return
-                        ends[end].sendall(data)
 
-    with EmbeddedBroker(tmp_path_factory.mktemp("data"), port=0) as broker:
-        port = int(broker.bootstrap_servers.rpartition(":")[2])
-        with listening(relay) as address, KafkaProducer(bootstrap_servers=address) as producer:
-            assert producer.send("t", b"v").get(20).offset == 0
-    assert left < 0
+AWAY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
+NO_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(("says", "left"), [(AWAY, 6), (NO_REQUEST, 1)], ids=["503", "400"])
+def test_a_balancer_that_answered_for_its_broker_was_final(tmp_path: Path, says: bytes, left: int) -> None:
+    """Text proves nothing where the server is at fault, or at the first time; the record is delivered."""
+    with (
+        behind_a_balancer(tmp_path, says, left) as address,
+        KafkaProducer(bootstrap_servers=address) as producer,
+    ):
+        assert producer.send("t", b"v").get(20).offset == 0
+
+
+@pytest.mark.parametrize(("says", "left"), [(AWAY, 6), (NO_REQUEST, 1)], ids=["503", "400"])
+def test_a_balancer_that_answered_for_its_broker_ended_commands(
+    tmp_path: Path, says: bytes, left: int
+) -> None:
+    """They have their time, too."""
+    with behind_a_balancer(tmp_path, says, left) as address:
+        done = CliRunner().invoke(splashdam, ["topics", "list", "-b", address, "--timeout", "20"])
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_a_balancer_without_its_broker_is_named_when_the_time_is_up() -> None:
+    """503 for ever is no other listener, and the text says who answered."""
+
+    def away(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(AWAY)
+
+    with (
+        listening(away) as address,
+        KafkaProducer(bootstrap_servers=address, max_block_ms=1_500) as producer,
+        pytest.raises(
+            KafkaTimeoutError, match="does not speak Kafka's protocol: it answers 'HTTP'"
+        ) as caught,
+    ):
+        producer.send("t", b"v")
+    assert address in str(caught.value)
 
 
 def test_one_bootstrap_server_that_is_wrong_does_not_end_the_wait_for_another() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
+from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,12 +57,11 @@ def test_a_negative_size() -> None:
 
 def test_a_claim_allocates_nothing() -> None:
     """A size of 100 MB costs nothing until bytes arrive."""
-    decoder = FrameDecoder(100_000_000)
-    tracemalloc.start()
-    assert decoder.feed((100_000_000).to_bytes(4, "big") + b"few") == []
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10_000
+    assert traced(feed_a_few_bytes).peak_bytes < 10_000
+
+
+def feed_a_few_bytes() -> None:
+    assert FrameDecoder(100_000_000).feed((100_000_000).to_bytes(4, "big") + b"few") == []
 
 
 def test_how_much_to_read() -> None:

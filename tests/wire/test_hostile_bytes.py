@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
-import tracemalloc
 
 import pytest
+from alone import traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patches import Patches
 from wire_values import CASE_IDS, CASES, MESSAGES, full_example
 
 from splashdam.model.errors import ProtocolError, message_of
@@ -113,14 +113,12 @@ def test_random_responses(data: bytes, version: int) -> None:
 )
 def test_claims_allocate_nothing(cls: type[Message], version: int, body: bytes) -> None:
     """A length of two gigabytes in a kilobyte of input costs kilobytes."""
-    with pytest.raises(ProtocolError):  # compiles both twins
-        decode(cls, body, version)
-    tracemalloc.start()
+    assert traced(refuse, cls, body, version).peak_bytes < 100_000
+
+
+def refuse(cls: type[Message], body: bytes, version: int) -> None:
     with pytest.raises(ProtocolError):
         decode(cls, body, version)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 100_000
 
 
 def hostile(message: Message, version: int, old: bytes, new: bytes) -> str:
@@ -218,18 +216,20 @@ def many_topics(count: int) -> bytes:
     return head + bytes([*size, number]) + b"\1\1\0" * count + b"\1\0"
 
 
-def traced(data: bytes) -> tuple[float, float, str]:
+def problem_of(data: bytes, explained_bytes: int) -> ProtocolError | None:
+    """The error, with its traceback, of a request that is broken; None: it is not."""
+    with Patches.context() as patches:
+        patches.setattr(codec, "_EXPLAINED_BYTES", explained_bytes)
+        try:
+            decode(FetchRequest, data, 12)
+        except ProtocolError as error:
+            return error
+    return None
+
+
+def cost(data: bytes, explained_bytes: int = codec._EXPLAINED_BYTES) -> tuple[float, float, str]:
     """Peak of memory and what is held afterwards, both per byte; and the error, which is still alive."""
-    problem: ProtocolError | None = None
-    gc.collect()
-    tracemalloc.start()
-    try:
-        decode(FetchRequest, data, 12)
-    except ProtocolError as error:
-        problem = error
-    gc.collect()
-    held, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak, held, problem = traced(problem_of, data, explained_bytes)
     return peak / len(data), held / len(data), "" if problem is None else message_of(problem)
 
 
@@ -237,19 +237,17 @@ def test_the_smallest_structures() -> None:
     """Objects take many times their bytes, but a bounded number; a broken message leaves nothing behind."""
     whole = many_topics(2_000)
     assert len(decode(FetchRequest, whole, 12).forgotten_topics_data) == 2_000
-    traced(whole[:-1])  # compiles the twin
-    peak, _, _ = traced(whole)
+    peak, _, _ = cost(whole)
     assert peak < 60
-    peak, held, problem = traced(whole[:-1])
+    peak, held, problem = cost(whole[:-1])
     assert peak < 60  # the second decoding begins when the first is forgotten
     assert held < 1
     assert problem.endswith(f"tagged fields at byte {len(whole) - 1}: the bytes end here")
 
 
-def test_large_messages_are_not_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_messages_are_not_decoded_twice() -> None:
     """Above 1 MiB (here less, as tracing is slow) the error names the message alone."""
-    monkeypatch.setattr(codec, "_EXPLAINED_BYTES", 5_000)
-    peak, held, problem = traced(many_topics(2_000)[:-1])
+    peak, held, problem = cost(many_topics(2_000)[:-1], explained_bytes=5_000)
     assert peak < 60
     assert held < 1
     assert problem == "FetchRequest v12: the bytes end here"
@@ -260,7 +258,7 @@ def test_too_many_elements() -> None:
 
     A request has to do with 50,000 of all kinds, in all of its arrays.
     """
-    peak, _, problem = traced(many_topics(50_001))
+    peak, _, problem = cost(many_topics(50_001))
     assert problem.endswith("more than 50000 elements are asked about at once; ask in parts")
     assert peak < 1
     groups = [DescribedGroup()] * 1_000_001

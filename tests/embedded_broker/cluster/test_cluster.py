@@ -24,6 +24,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork, memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 
 T0 = TopicPartition("t", 0)
@@ -211,6 +212,22 @@ async def test_metadata_names_who_is_alive(kit: Kit) -> None:
         answer = await Talk(ours).ask(MetadataRequest(topics=[]), 9)
         assert [each.node_id for each in answer.brokers] == [1, 2]
         assert cluster.bootstrap_servers == "127.0.0.1:9000,127.0.0.1:9001,127.0.0.1:9002"
+
+
+async def test_fenced_brokers_had_neither_host_nor_port(kit: Kit) -> None:
+    """Kafka tells where each has registered, under the client's listener, and whether it is fenced."""
+    async with kit.opened() as cluster:
+        await cluster.kill(3)
+        ours, theirs = memory_stream_pair()
+        cluster.broker(1).adopt(theirs)
+        talk = Talk(ours)
+        answer = await talk.ask(DescribeClusterRequest(include_fenced_brokers=True), 2)
+        told = [(each.broker_id, each.port, each.is_fenced) for each in answer.brokers]
+        assert told[1:] == [(2, 9001, False), (3, 9002, True)]
+        assert told[0][::2] == (1, False)
+        assert {each.host for each in answer.brokers[1:]} == {"127.0.0.1"}
+        answer = await talk.ask(DescribeClusterRequest(), 2)
+        assert [each.broker_id for each in answer.brokers] == [1, 2]
 
 
 async def test_a_directory_of_another_cluster_is_refused(kit: Kit) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import files_open_below
 from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 from patches import perhaps
 
@@ -158,10 +158,9 @@ def test_an_idle_partition_keeps_no_file_open_after_a_restart(tmp_path: Path) ->
     log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)
     log.close()
     log = open_log(DiskFiles(), directory, clean=True)
-    numbers = os.listdir("/proc/self/fd")
-    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in numbers]
+    opened = files_open_below(directory)
     log.close()
-    assert not [path for path in opened if path.startswith(directory)]
+    assert opened == []
 
 
 def test_a_start_after_a_kill_waits_for_no_sync_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,6 +230,6 @@ def test_a_partition_found_after_a_kill_keeps_no_file_open(tmp_path: Path) -> No
     log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)
     log.abandon()
     log = open_log(DiskFiles(), directory)
-    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    opened = files_open_below(directory)
     log.close()
-    assert not [path for path in opened if path.startswith(directory)]
+    assert opened == []

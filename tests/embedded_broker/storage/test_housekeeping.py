@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alone import files_open_below
 from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
@@ -85,15 +85,14 @@ async def test_housekeeping_goes_on_after_a_failure(caplog: pytest.LogCaptureFix
 
 def test_an_idle_partition_keeps_no_file_open(tmp_path: Path) -> None:
     """Twenty partitions cost the lock, and at most two files for each that has records."""
-    before = len(os.listdir("/proc/self/fd"))
     for opened in range(3):
         manager = LogManager.open(DiskFiles(), str(tmp_path / "data"), now_ms=NOW_MS)
         if not opened:
             manager.create_topic("a", 20, now_ms=NOW_MS)
-        assert len(os.listdir("/proc/self/fd")) <= before + 2 + 2 * opened  # the lock and the registry
+        assert len(files_open_below(tmp_path)) <= 2 + 2 * opened  # the lock and the registry
         append(manager, TopicPartition("a", opened), b"x")
         manager.close()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert files_open_below(tmp_path) == []
 
 
 def test_a_whole_life_on_a_real_disk(tmp_path: Path) -> None:

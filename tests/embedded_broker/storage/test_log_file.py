@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from alone import files_open_below
 
 from splashdam.embedded_broker.storage.files import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files, LogFile
 from splashdam.model.broker_errors import KafkaStorageError
@@ -119,10 +120,10 @@ def test_a_slice_nobody_closed_gives_its_descriptor_back(tmp_path: Path) -> None
     """A connection that dies must not cost a descriptor."""
     file = DiskFiles().open_log(str(tmp_path / "a.log"), create=True)
     file.append([bytes(SENDFILE_MIN_BYTES)])
-    before = len(os.listdir("/proc/self/fd"))
+    assert files_open_below(tmp_path) == ["a.log"]
     for _ in range(20):
         file.slice(0, SENDFILE_MIN_BYTES)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert files_open_below(tmp_path) == ["a.log"]
     file.close()
 
 

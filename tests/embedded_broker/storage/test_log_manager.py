@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
+from alone import files_open_below
 from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
@@ -311,10 +311,9 @@ def test_a_failed_start_gives_every_file_back(tmp_path: Path) -> None:
     manager.create_topic("a", 3, now_ms=NOW_MS)
     manager.close()
     (root / "a-2" / "x.log").touch()
-    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(KafkaStorageError, match=r"x\.log is no file of a log"):
         LogManager.open(DiskFiles(), str(root), now_ms=NOW_MS)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert files_open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize(

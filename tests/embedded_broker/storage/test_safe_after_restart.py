@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from alone import files_open_below
 from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
@@ -67,10 +67,9 @@ def test_a_new_data_directory_survives_a_power_cut_with_its_parents() -> None:
 def test_small_segments_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
     """Without any housekeeping: what is closed is flushed when too much of it waits."""
     log = open_log(DiskFiles(), str(tmp_path / "t-0"), settings=SMALL)
-    before = len(os.listdir("/proc/self/fd"))
     for number in range(400):
         log.append_as_leader(batch(b"%02d" % (number % 100)), now_ms=NOW_MS)
-        assert len(os.listdir("/proc/self/fd")) <= before + 3 * 27
+        assert len(files_open_below(tmp_path)) <= 3 * 28
     assert len(log.segments) == 100
     assert log.recovery_point > 300
     log.close()
@@ -116,7 +115,6 @@ def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
     log = open_log(DiskFiles(), str(tmp_path / "t-0"), settings=SMALL)
     log.append_as_leader(batch(b"1", producer_id=1), now_ms=NOW_MS)
     log.abandon()
-    before = len(os.listdir("/proc/self/fd"))
 
     def refuse(*_: object, **__: object) -> None:
         raise KafkaStorageError("no")
@@ -124,7 +122,7 @@ def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
     monkeypatch.setattr(DiskFiles, "write_atomic", refuse)
     with pytest.raises(KafkaStorageError, match="no"):
         open_log(DiskFiles(), str(tmp_path / "t-0"), settings=SMALL)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert files_open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["meta.properties", "splashdam-topics.json", "a-0/partition.metadata"])

@@ -16,7 +16,7 @@ def parts(count: int, seen: list[Any], error: Exception | None = None) -> Genera
     """So many, then an error or the end; notes what is taken, by which thread, and that it was closed."""
     try:
         for number in range(count):
-            seen.append((number, threading.current_thread().name))
+            seen.append((number, threading.current_thread()))
             yield cast("Part", number)
         if error is not None:
             raise error
@@ -28,7 +28,7 @@ def test_parts_come_in_order_from_another_thread() -> None:
     """The next is taken before it is asked for."""
     seen: list[Any] = []
     assert list(ahead(parts(4, seen))) == [0, 1, 2, 3]
-    assert all(name.startswith("kafka-log-ahead") for _, name in seen[:-1])
+    assert all(thread.name.startswith("kafka-log-ahead") for _, thread in seen[:-1])
     assert seen[-1] == "closed"
 
 
@@ -48,4 +48,4 @@ def test_who_stops_early_ends_the_thread() -> None:
     reading.close()
     assert seen[-1] == "closed"
     assert len(seen) <= 4
-    assert not [each for each in threading.enumerate() if each.name.startswith("kafka-log-ahead")]
+    assert not any(thread.is_alive() for _, thread in seen[:-1])
