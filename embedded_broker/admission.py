@@ -22,7 +22,14 @@ from splashdam.embedded_broker.topic_configs import TopicSettings
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer
-from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, BatchHeader, parse_header
+from splashdam.record.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    parse_header,
+)
 from splashdam.record.compression import (
     MAX_DECOMPRESSED_BYTES,
     Codec,
@@ -140,7 +147,9 @@ def _compression_of(settings: TopicSettings) -> Compression:
 def _repacked(batch: Buffer, header: BatchHeader, valid: ValidRecords, compression: Compression) -> bytes:
     """The same records under another codec; they are decoded only where they are numbered anew."""
     if valid.scan.misplaced < 0:
-        header = header._replace(max_timestamp=valid.max_timestamp_ms)
+        header = header._replace(
+            attributes=header.attributes & ~LOG_APPEND_TIME_BIT, max_timestamp=valid.max_timestamp_ms
+        )
         return seal_records(valid.records, header, compression)
     return build_batch(
         [(record.timestamp_ms, record.key, record.value, record.headers) for record in read_records(batch)],

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer
-from splashdam.record.damage import Field
+from splashdam.record.damage import Damage, Field, damaged
 from splashdam.record.walk import Walk, wrapped
 
 MAX_COLUMN_BYTES = 0x7FFFFFFF
@@ -158,7 +158,11 @@ class ColumnBuffers:
         for _ in range(header_count):
             header_key, header_value = walk.header()
             if self._wants_headers:
-                self._header_keys.put(header_key, len(header_key), 0)
+                text = header_key.decode(errors="replace").encode()  # what reads columns relies on UTF-8
+                if text != header_key:
+                    self._header_keys.check_room(walk, len(header_key))
+                    cost += len(text) - len(header_key)
+                self._header_keys.put(text, len(text), 0)
                 self._header_values.put(walk.body, *header_value)
         walk.finish()
         self._offsets.append(offset)
@@ -224,6 +228,13 @@ class _ByteColumn:
         else:
             self.data += source[start : start + size]
         self.ends.append(len(self.data))
+
+    def check_room(self, walk: Walk, size: int) -> None:
+        """Refuses a text that grows as it is made sound, where the rest of its record might have no room."""
+        if len(self.data) + 3 * size + walk.bytes_left > MAX_COLUMN_BYTES:
+            raise damaged(
+                Damage.HEADER_KEY_TEXT, Field.HEADER_KEY, walk.number, walk.position, said=0, left=0
+            )
 
     def cut(self, count: int) -> None:
         del self.ends[count + 1 :]

@@ -60,7 +60,7 @@ _TEXTS = {
     Damage.NO_ATTRIBUTES: "it ends at {position} before its attributes",
     Damage.HEADER_COUNT: "{said} headers at {position}, {left} bytes are left",
     Damage.NULL_HEADER_KEY: "a null header key at {position}",
-    Damage.HEADER_KEY_TEXT: "the header key at {position} is not UTF-8",
+    Damage.HEADER_KEY_TEXT: "a header key before {position} is not UTF-8, and too long to be made so",
     Damage.LEFT_OVER: "{left} bytes at {position} belong to no field",
     Damage.OFFSET: "offset delta {said} at {position} leads out of 64 bits",
     Damage.BEHIND_LAST: "{left} bytes at {position}, behind the last of {record} records",

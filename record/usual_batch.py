@@ -1,4 +1,4 @@
-"""One look at a whole batch that is as most are: not compressed, of no transaction, and without a fault."""
+"""One look at a whole batch that is as most are: not compressed, and without a fault."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int
 def usual_batch(batch: Buffer) -> tuple[HeaderFields, int, int] | None:
     """The fields of its ``BatchHeader``, the smallest timestamp, and how many records have no key.
 
+    A batch of a transaction is usual if it has a producer id; whether its producer began one is not told.
     None for any other batch, damaged or only unusual: ``validate_records`` and who calls it tell what it is.
     A leader asks this of each batch that a producer sends, so it is one call, and a short one.
 
     Args:
         batch: as a producer sent it, from its first byte to its last.
     """
-    from splashdam.record.batch import CRC_FROM, HEADER, HEADER_BYTES, LENGTH_END, MAGIC  # it imports this
+    from splashdam.record.batch import (  # it imports this
+        CRC_FROM,
+        HEADER,
+        HEADER_BYTES,
+        LENGTH_END,
+        MAGIC,
+        TRANSACTIONAL_BIT,
+    )
     from splashdam.record.checksum import crc32c
 
     if len(batch) < HEADER_BYTES:
@@ -32,7 +40,8 @@ def usual_batch(batch: Buffer) -> tuple[HeaderFields, int, int] | None:
     is_usual = (
         length == len(view) - LENGTH_END
         and magic == MAGIC
-        and base_offset == attributes == 0
+        and base_offset == 0
+        and (attributes == 0 or (attributes == TRANSACTIONAL_BIT and producer_id >= 0))
         and 0 < count == last_delta + 1
         and not producer_id >= 0 > sequence
     )

@@ -10,7 +10,6 @@ is refused here, because consumers fail on it, lose records by it, or skip some:
 * offset deltas that jump, repeat or go back, in a batch that is not compressed (it answers -1 where one is);
 * a length below -1, which Java takes for null, a 32-bit number with bits beyond its type, and attributes
   above 127, which kafka-python takes for a longer number;
-* a header key that is not UTF-8;
 * fields that do not fit their record, and bytes behind the gzip or LZ4 data, in a compressed batch.
 
 Nothing here knows a topic, a clock or a loop: it is safe in a thread, and lets other threads run while it

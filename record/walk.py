@@ -20,7 +20,7 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 def scan_records(records: Buffer, record_count: int, base_timestamp: int, exact: bool = False) -> RecordScan:
     """Looks at the structure of all records and makes no object of any.
 
-    Lengths, numbers, header counts and header keys are sound, and the records are exactly the bytes given.
+    Lengths, numbers and header counts are sound, and the records are exactly the bytes given.
     Gaps in the offsets are told, not refused: compaction leaves some.
 
     Args:
@@ -142,7 +142,7 @@ def _record(walk: Walk, base_offset: int, base_timestamp: int, append_time: int 
 
 def _header(walk: Walk) -> tuple[str, bytes | None]:
     key, (size, start) = walk.header()
-    return key.decode(), None if size < 0 else walk.body[start : start + size]
+    return key.decode(errors="replace"), None if size < 0 else walk.body[start : start + size]
 
 
 class Walk:
@@ -169,6 +169,11 @@ class Walk:
         self.number = 0  # of the record at hand
         self._end = 0  # of the record at hand
         self.timestamp_delta = self.offset_delta = self.offset_delta_at = self.record_bytes = 0
+
+    @property
+    def bytes_left(self) -> int:
+        """Of the record at hand."""
+        return self._end - self.position
 
     def begin(self) -> None:
         """Reads the next record as far as its key."""
@@ -233,17 +238,12 @@ class Walk:
         return count
 
     def header(self) -> tuple[bytes, tuple[int, int]]:
-        """The next header: its key, and size and position of its value."""
+        """The next header: its key, which may be no UTF-8, and size and position of its value."""
         at = self.position
         size, start = self.blob(Field.HEADER_KEY)
         if size < 0:
             raise self._damage(Damage.NULL_HEADER_KEY, Field.HEADER_KEY, at)
-        key = self.body[start : start + size]
-        try:
-            key.decode()
-        except UnicodeDecodeError:
-            raise self._damage(Damage.HEADER_KEY_TEXT, Field.HEADER_KEY, at) from None
-        return key, self.blob(Field.HEADER_VALUE)
+        return self.body[start : start + size], self.blob(Field.HEADER_VALUE)
 
     def finish(self) -> None:
         """Ends the record at hand: no byte of it may be left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -37,7 +37,7 @@ class Node:
 
     def __init__(self, node_id: int, cluster: Cluster) -> None:
         self.node_id = node_id
-        self.files = MemoryFiles()
+        self.files = cluster.make_files()
         self.streams: list[tuple[int, MemoryStream]] = []
         self.life = trio.CancelScope()
         self.ended = trio.Event()
@@ -121,9 +121,11 @@ class Cluster:
         clock: VirtualClock,
         nursery: trio.Nursery,
         racks: Mapping[int, str] | None = None,
+        make_files: Callable[[], MemoryFiles] = MemoryFiles,
         **settings: Any,
     ) -> None:
         self.clock = clock
+        self.make_files = make_files
         self.racks = racks or {}
         self.settings = settings
         self.controller = Controller(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import logging
 import random
 import resource
@@ -15,19 +16,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import trio
 from broker_talk import Talk, batch, create_request, fetch_request, produce_request
 from cluster_kit import NODES, open_cluster
 from hostile_requests import RequestMaker
+from loop_watch import LoopWatch, UncountedFiles
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
@@ -39,12 +41,16 @@ KINDS = ("alone", "with ACLs", "cluster")
 
 MOST_CPU_SECONDS = 2.0
 """For one request, of the whole loop: answers take milliseconds."""
+MOST_HOLD_SECONDS = 0.05
+"""Of CPU for one step of a broker's tasks: nobody else is served meanwhile."""
 MOST_BYTES = 200 << 20
 """By which the process may grow with one request."""
 _PATIENCE_SECONDS = 4.0
 """Virtual: who is not answered then waits for others, or has sent too few bytes."""
 _HONEST_SECONDS = 3600.0
 _LINES = 3
+_REPLAYS = 2
+"""A step that took long once may have met the collector of garbage, an import, or a busy machine."""
 _ACLS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow_everyone_if_no_acl_found": True,
@@ -56,11 +62,26 @@ class FindingError(AssertionError):
     """A broker that does what it must not."""
 
 
+class Hold(NamedTuple):
+    """A step of the loop in which nobody else was served, after one of the requests."""
+
+    seconds: float
+    task: str
+    asked: str
+
+
 class Watch(logging.Handler):
-    """Hears what brokers log."""
+    """Hears what brokers log, and sees how long they keep the loop.
+
+    Attributes:
+        loop: is an instrument of the loop.
+        holds: those that were too long, by the number of the request.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
+        self.loop = LoopWatch()
+        self.holds: dict[int, Hold] = {}
         self.failures: list[str] = []
         self.closings: list[str] = []
 
@@ -89,9 +110,12 @@ def watched() -> Iterator[Watch]:
     log, watch = logging.getLogger("splashdam"), Watch()
     propagates, log.propagate = log.propagate, False
     log.addHandler(watch)
+    watch.loop.uncounted_task = trio.lowlevel.current_task()
+    trio.lowlevel.add_instrument(watch.loop)
     try:
         yield watch
     finally:
+        trio.lowlevel.remove_instrument(watch.loop)
         log.removeHandler(watch)
         log.propagate = propagates
 
@@ -123,12 +147,18 @@ class Session:
             self._lines.append(Talk(ours))
         return self._noise.choice(self._lines)
 
+    @property
+    def holds(self) -> dict[int, Hold]:
+        """Of the loop, that took too long."""
+        return self._watch.holds
+
     async def ask(self) -> None:
         """One request, and what comes of it."""
         line = self._line()
         request, version = self._maker.request()
         frame, is_whole = self._maker.frame(request, version, self.asked)
         self.asked += 1
+        self._watch.loop.forget()
         before = time.thread_time(), _most_memory()
         try:
             answer = await self._exchange(line, frame, request)
@@ -141,7 +171,14 @@ class Session:
                     await self._drop(line, close=self._noise.random() < 0.5)
             else:
                 self._hear(answer, request, version)
+        self._note_hold(request, version)
         self._watch.check((request, version), is_whole=is_whole)
+
+    def _note_hold(self, request: Request[Any], version: int) -> None:
+        loop = self._watch.loop
+        if loop.longest_seconds > MOST_HOLD_SECONDS * len(self._brokers):  # a step may be all of theirs
+            hold = Hold(loop.longest_seconds, loop.longest_task, f"{request!r:.3000} v{version}")
+            self._watch.holds[self.asked] = hold
 
     async def _exchange(self, line: Talk, frame: bytes, request: Request[Any]) -> bytes | None:
         with trio.move_on_after(0.01 if _is_silent(request) else _PATIENCE_SECONDS):
@@ -185,7 +222,7 @@ async def play(kind: str, seed: int, requests: int, clock: MockClock) -> Session
     noise = random.Random(f"{kind}-{seed}")
     with watched() as watch:
         if kind == "cluster":
-            async with open_cluster(clock) as cluster:
+            async with open_cluster(clock, make_files=partial(UncountedFiles, watch.loop)) as cluster:
                 brokers = [cluster.nodes[each].broker for each in NODES]
                 session = await _plague(brokers, noise, watch, requests)
         else:
@@ -196,7 +233,7 @@ async def play(kind: str, seed: int, requests: int, clock: MockClock) -> Session
 async def _play_alone(
     kind: str, noise: random.Random, watch: Watch, requests: int, clock: VirtualClock
 ) -> Session:
-    files = MemoryFiles()
+    files = UncountedFiles(watch.loop)
     settings: dict[str, Any] = _ACLS if kind == "with ACLs" else {}
     async with open_broker("/data", port=None, clock=clock, files=files, **settings) as broker:
         session = await _plague([broker], noise, watch, requests)
@@ -266,6 +303,35 @@ def run(kind: str, seed: int, requests: int) -> Session:
     return trio.run(play, kind, seed, requests, clock, clock=clock)
 
 
+def hunt(kind: str, seed: int, requests: int) -> Session:
+    """``run``; raises also for a request that keeps the loop too long, each time that the round is played.
+
+    The collector of garbage rests meanwhile: it comes at the same request each time, mostly for the tests.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        return _hunt(kind, seed, requests)
+    finally:
+        gc.enable()
+
+
+def _hunt(kind: str, seed: int, requests: int) -> Session:
+    session = run(kind, seed, requests)
+    holds = session.holds
+    for _ in range(_REPLAYS):
+        if not holds:
+            break
+        again = run(kind, seed, requests).holds
+        holds = {number: min(hold, again[number]) for number, hold in holds.items() if number in again}
+    if holds:
+        number, hold = max(holds.items(), key=lambda each: each[1])
+        raise FindingError(
+            f"request {number} keeps the loop for {hold.seconds:.3f} s of CPU, in {hold.task}:\n{hold.asked}"
+        )
+    return session
+
+
 def main() -> int:
     """Rounds of all kinds until the time is over; 1 at the first finding."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -276,14 +342,14 @@ def main() -> int:
     asked = parser.parse_args()
     faulthandler.dump_traceback_later(60 * asked.minutes + 300, exit=True)  # a request without end
     if asked.seed is not None:
-        run(asked.kind or KINDS[0], asked.seed, asked.requests)
+        hunt(asked.kind or KINDS[0], asked.seed, asked.requests)
         return 0
     seed = random.randrange(10**9)
     counts, slowest, end = [0, 0, 0], (0.0, ""), time.monotonic() + 60 * asked.minutes
     while time.monotonic() < end:
         kind = KINDS[seed % len(KINDS)]
         print(f"\r--kind '{kind}' --seed {seed} ", end="", file=sys.stderr, flush=True)
-        session = run(kind, seed, asked.requests)
+        session = hunt(kind, seed, asked.requests)
         counts = [counts[0] + 1, counts[1] + session.asked, counts[2] + session.answered]
         slowest = max(slowest, session.slowest)
         seed += 1

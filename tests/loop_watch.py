@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import trio
@@ -20,12 +21,14 @@ class LoopWatch(trio.abc.Instrument):
         longest_seconds: of CPU time of the loop's thread, between two moments at which others may run.
         longest_task: who took it.
         beside_seconds: what was done inline only because files are in memory: it is not counted.
+        uncounted_task: whose steps are not the broker's: who asks it in the same loop.
     """
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self.longest_task = ""
         self.beside_seconds = 0.0
+        self.uncounted_task: trio.lowlevel.Task | None = None
         self._began = 0.0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -35,7 +38,7 @@ class LoopWatch(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task waits for something, or gives the others their turn."""
         seconds = time.thread_time() - self.beside_seconds - self._began
-        if seconds > self.longest_seconds:
+        if seconds > self.longest_seconds and task is not self.uncounted_task:
             self.longest_seconds, self.longest_task = seconds, task.name
 
     def forget(self) -> None:
@@ -54,11 +57,21 @@ class UncountedFiles(MemoryFiles):
         super().__init__()
         self._watch = watch
 
+    def list_directory(self, path: str) -> list[str]:
+        """As ``Files.list_directory``; in memory it looks at every file there is."""
+        with self._uncounted():
+            return super().list_directory(path)
+
     async def run(self, work: Callable[[], T]) -> T:
         """As ``Files.run``."""
         await trio.lowlevel.checkpoint()
-        began = time.thread_time()
-        try:
+        with self._uncounted():
             return work()
-        finally:
-            self._watch.beside_seconds += time.thread_time() - began
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        began = time.thread_time(), self._watch.beside_seconds
+        try:
+            yield
+        finally:  # what is called within has counted itself
+            self._watch.beside_seconds = began[1] + time.thread_time() - began[0]

@@ -43,7 +43,6 @@ DAMAGED: dict[str, tuple[bytes, int]] = {
     "more headers than bytes": (raw_record(0, 0, -1, -1, HUGE), 1),
     "negative header count": (raw_record(0, 0, -1, -1, -1, b"xx"), 1),
     "null header key": (raw_record(0, 0, -1, -1, 1, -1, -1), 1),
-    "header key that is not UTF-8": (raw_record(0, 0, -1, -1, 1, 1, b"\xff", -1), 1),
     "header value longer than the record": (raw_record(0, 0, -1, -1, 1, 1, b"k", HUGE), 1),
     "length of more than 32 bits": (b"\xff" * 9 + b"\x01" + bytes(9), 1),
     "timestamp of more than 64 bits": (raw_record(b"\xff" * 10 + b"\x01", 0, -1, -1, 0), 1),
@@ -58,8 +57,6 @@ DAMAGED: dict[str, tuple[bytes, int]] = {
     "value length of more than 32 bits": (raw_record(0, 0, -1, b"\xff" * 6), 1),
     "header bomb": (raw_record(0, 0, -1, -1, 2**16, bytes(2**16)), 1),
     "a header count that is right but for its last": (raw_record(0, 0, -1, -1, 3, b"\0\0" * 2 + b"\0"), 1),
-    "header key that is a surrogate": (raw_record(0, 0, -1, -1, 1, 3, b"\xed\xa0\x80", -1), 1),
-    "header key that is cut off": (raw_record(0, 0, -1, -1, 1, 2, b"\xe2\x82", -1), 1),
 }
 
 
@@ -140,12 +137,14 @@ def read_by_both(
 
 
 def check_readable(kernel: ModuleType, records: bytes, count: int, exact: Any) -> None:
-    """What an exact scan calls sound and well numbered, our reader and kafka-python's read whole."""
+    """What an exact scan calls sound and well numbered, we read whole; and kafka-python, if keys are text."""
     if isinstance(exact, str) or exact[3] >= 0 or count <= 0:  # damaged; misplaced; none
         return
     header = {"record_count": count, "base_offset": 0, "base_timestamp": 0, "append_time": None}
     read, end = kernel.decode_records(records, 0, 0, count, **header)
     assert ([each.offset for each in read], end) == (list(range(count)), len(records)), records.hex()
+    if any("\ufffd" in key for each in read for key, _ in each.headers):
+        return  # kafka-python stops at a header key that is not UTF-8, here as at Kafka, which takes them
     theirs = list(DefaultRecordBatch(raw_batch(records, count, base_timestamp=0)))
     assert [(each.offset, each.key, each.value, tuple(each.headers)) for each in theirs] == [
         (each.offset, each.key, each.value, each.headers) for each in read

@@ -14,7 +14,6 @@ from splashdam.embedded_broker.internal_topics import answer_when_all_safe
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS
-from splashdam.model.broker_errors import TransactionAbortableError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -89,7 +88,7 @@ def _results(
     leader_of = context.broker.leadership.leader_of
     missing = {each for each in partitions if leader_of(each) is None}
     if asked.verify_only:
-        codes = {each: _verified(asked, each, context) for each in partitions}
+        codes = _verified(asked, partitions, context)
     elif missing:
         codes = dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
         codes.update(dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
@@ -120,18 +119,18 @@ def _added(
 
 
 def _verified(
-    asked: AddPartitionsToTxnTransaction, topic_partition: TopicPartition, context: RequestContext
-) -> int:
+    asked: AddPartitionsToTxnTransaction, partitions: Set[TopicPartition], context: RequestContext
+) -> dict[TopicPartition, int]:
+    """By partition; the transaction is looked up once, whatever the length of its id and of the list."""
     try:
-        context.broker.transactions.verify_partition(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, topic_partition
+        joined = context.broker.transactions.partitions_of(
+            asked.transactional_id, asked.producer_id, asked.producer_epoch
         )
-    except TransactionAbortableError as error:
-        is_known = context.version >= _FIRST_ABORTABLE_VERSION
-        return error.code if is_known else ErrorCode.INVALID_TXN_STATE
     except BrokerResponseError as error:
-        return error.code
-    return 0
+        return dict.fromkeys(partitions, error.code)
+    is_known = context.version >= _FIRST_ABORTABLE_VERSION
+    absent = int(ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE)
+    return {each: 0 if each in joined else absent for each in partitions}
 
 
 def _partitions(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartition]:

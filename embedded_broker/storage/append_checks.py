@@ -23,11 +23,14 @@ from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import Buffer
 from splashdam.record.batch import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     HEADER,
     HEADER_BYTES,
+    INT16,
     INT64,
     LENGTH_END,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
@@ -81,7 +84,8 @@ def check_batch(
 
     Returns:
         The batch as it may be written, with its header. It is the one that came, unless the header told
-        another maximum timestamp than the records: that is put right in a copy, as Kafka does. A batch whose
+        another maximum timestamp than the records, or LogAppendTime, which the topic decides: that is put
+        right in a copy, as Kafka does. A batch whose
         codec cannot be unpacked here is taken on trust, unless the topic has rules for its records.
 
     Raises:
@@ -94,14 +98,17 @@ def check_batch(
         return batch, header
     header = check_header(batch, settings)
     try:
-        valid = check_records(batch, header, settings, now_ms, max_bytes=max_bytes)
+        max_timestamp_ms = check_records(
+            batch, header, settings, now_ms, max_bytes=max_bytes
+        ).max_timestamp_ms
     except UnsupportedCodecError as error:
         if settings.looks_at_records:
             raise UnsupportedCompressionTypeError(str(error)) from error
+        max_timestamp_ms = header.max_timestamp
+    is_right = header.max_timestamp == max_timestamp_ms or settings.uses_log_append_time
+    if is_right and not header.is_log_append_time:
         return batch, header
-    if header.max_timestamp == valid.max_timestamp_ms or settings.uses_log_append_time:
-        return batch, header
-    return _with_max_timestamp(batch, header, valid.max_timestamp_ms)
+    return _put_right(batch, header, max_timestamp_ms)
 
 
 def _usual_header(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHeader | None:
@@ -131,7 +138,6 @@ def check_header(batch: Buffer, settings: LogSettings) -> BatchHeader:
         CorruptMessageError: it is not whole, or its checksum is wrong.
         MessageTooLargeError: it is larger than ``max.message.bytes``.
         RecordListTooLargeError: it is larger than a segment.
-        InvalidTimestampError: it says that the broker has stamped it.
         UnsupportedCompressionTypeError: the codec does not exist.
     """
     if len(batch) >= HEADER_BYTES and batch[MAGIC_AT] != MAGIC:
@@ -240,8 +246,6 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidRecordError("a transactional batch needs a producer id")
     if header.attributes & CODEC_MASK > _LAST_CODEC:
         raise UnsupportedCompressionTypeError(f"there is no codec {header.attributes & CODEC_MASK}")
-    if header.is_log_append_time:
-        raise InvalidTimestampError("LogAppendTime is set by the broker, not by its clients")
 
 
 def _check_rules(valid: ValidRecords, header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
@@ -278,11 +282,10 @@ def _check_rules(valid: ValidRecords, header: BatchHeader, settings: LogSettings
     raise kind(first + more, texts)
 
 
-def _with_max_timestamp(
-    batch: Buffer, header: BatchHeader, max_timestamp_ms: int
-) -> tuple[Buffer, BatchHeader]:
-    """A copy that says so; retention and look-ups by time believe the header."""
+def _put_right(batch: Buffer, header: BatchHeader, max_timestamp_ms: int) -> tuple[Buffer, BatchHeader]:
+    """A copy with this maximum, which retention and look-ups by time believe, and the records' own times."""
     changed = bytearray(batch)
+    INT16.pack_into(changed, ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME_BIT)
     INT64.pack_into(changed, MAX_TIMESTAMP_AT, max_timestamp_ms)
     stamp_crc(changed, 0, len(changed))
     return changed, parse_header(changed)

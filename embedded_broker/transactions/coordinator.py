@@ -187,17 +187,27 @@ class TransactionCoordinator:
             return
         self.put(metadata.with_partitions(wanted, self._broker.clock.wall_ms(), client_version))
 
+    def partitions_of(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> frozenset[TopicPartition]:
+        """Those that are in the producer's transaction.
+
+        Raises:
+            BrokerResponseError: as ``add_partitions``.
+        """
+        metadata = self._known(transactional_id)
+        metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
+        return metadata.partitions
+
     def verify_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> None:
         """Asks whether a partition is in the producer's transaction.
 
         Raises:
-            BrokerResponseError: as ``add_partitions``, or TRANSACTION_ABORTABLE (120): it is not.
+            BrokerResponseError: as ``partitions_of``, or TRANSACTION_ABORTABLE (120): it is not.
         """
-        metadata = self._known(transactional_id)
-        metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
-        if topic_partition not in metadata.partitions:
+        if topic_partition not in self.partitions_of(transactional_id, producer_id, producer_epoch):
             raise TransactionAbortableError(
                 f"{quoted(str(topic_partition))} is not in the transaction of {quoted(transactional_id)}"
             )

@@ -42,10 +42,21 @@ cdef class ByteColumn:
             bits[0] = <uint8_t>below
         else:
             bits[0] = <uint8_t>(below | 1 << bit)
-            memcpy(PyByteArray_AS_STRING(self.data) + self.used, blob.data, blob.size)
+            memmove(PyByteArray_AS_STRING(self.data) + self.used, blob.data, blob.size)
             self.used += blob.size
         self.count += 1
         (<int32_t *>PyByteArray_AS_STRING(self.offsets))[self.count] = <int32_t>self.used
+
+    cdef int put_text(self, Blob *blob, int64_t more) except -1:
+        """One more, whose text is made sound, with room for more bytes behind it; 1 where it has no room."""
+        cdef Blob sound
+        if self.used + 3 * blob.size + more > MAX_COLUMN_BYTES:
+            return 1
+        self.reserve_bytes(3 * blob.size + more)
+        sound.data = <const uint8_t *>PyByteArray_AS_STRING(self.data) + self.used
+        sound.size = put_sound_text(blob.data, blob.size, <uint8_t *>sound.data)
+        self.put(&sound)
+        return 0
 
     cdef void mark(self) noexcept:
         self.marked = [self.count, self.null_count, self.used]
@@ -184,7 +195,7 @@ cdef class ColumnBuffers:
                 self.values.reserve_bytes(value.size)
             self.values.put(&value)
         if self.wants_headers:
-            if header_count and self.take_headers(walk, header_count) < 0:
+            if header_count and self.take_headers(walk, header_count, &cost) < 0:
                 return -1
         elif pass_headers(walk, header_count) < 0:
             return -1
@@ -204,9 +215,9 @@ cdef class ColumnBuffers:
         self.last_taken = offset
         return 0
 
-    cdef int take_headers(self, Walk *walk, int64_t header_count) except -2:
+    cdef int take_headers(self, Walk *walk, int64_t header_count, int64_t *cost) except -2:
         cdef Blob key, value
-        cdef int64_t room = walk.end - walk.at
+        cdef int64_t room = walk.end - walk.at, before
         self.header_keys.reserve_rows(header_count)
         self.header_keys.reserve_bytes(room)
         self.header_values.reserve_rows(header_count)
@@ -214,7 +225,13 @@ cdef class ColumnBuffers:
         while header_count:
             if take_header(walk, &key, &value) < 0:
                 return -1
-            self.header_keys.put(&key)
+            if is_utf8(key.data, key.size):
+                self.header_keys.put(&key)
+            else:
+                before = self.header_keys.used
+                if self.header_keys.put_text(&key, walk.end - walk.at):
+                    return fail(walk, HEADER_KEY_TEXT, FIELD_HEADER_KEY, walk.at - walk.start, 0, 0)
+                cost[0] += self.header_keys.used - before - key.size
             self.header_values.put(&value)
             header_count -= 1
         return 0

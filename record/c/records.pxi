@@ -4,6 +4,7 @@
 cdef enum:
     # Below it a walk takes less time than a busy program may take to give the GIL back.
     SCANNED_WITH_GIL_BYTES = 1 << 20
+    TRANSACTIONAL_BIT = 0x10
 
 cdef struct Scan:
     int64_t smallest
@@ -46,6 +47,7 @@ def usual_batch(batch):
     cdef Scan scan
     cdef const uint8_t *at
     cdef int64_t length, base_timestamp, max_timestamp, producer_id, count
+    cdef uint64_t attributes
     cdef int32_t last_delta, sequence
     cdef uint32_t checksum, found
     cdef bint is_usual = False
@@ -57,6 +59,7 @@ def usual_batch(batch):
             return None
         length = <int32_t>big_endian(at + 8, 4)
         checksum = <uint32_t>big_endian(at + 17, 4)
+        attributes = big_endian(at + 21, 2)
         last_delta = <int32_t>big_endian(at + 23, 4)
         base_timestamp = <int64_t>big_endian(at + 27, 8)
         max_timestamp = <int64_t>big_endian(at + 35, 8)
@@ -67,15 +70,15 @@ def usual_batch(batch):
             length != view.len - 12
             or at[16] != 2  # magic
             or big_endian(at, 8)  # base offset
-            or big_endian(at + 21, 2)  # attributes
+            or attributes and (attributes != TRANSACTIONAL_BIT or producer_id < 0)
             or count <= 0
             or count != <int64_t>last_delta + 1
             or producer_id >= 0 > sequence
         ):
             return None
         fields = (
-            0, length, <int32_t>big_endian(at + 12, 4), 2, checksum, 0, last_delta, base_timestamp, max_timestamp,
-            producer_id, <int16_t>big_endian(at + 51, 2), sequence, count,
+            0, length, <int32_t>big_endian(at + 12, 4), 2, checksum, attributes, last_delta, base_timestamp,
+            max_timestamp, producer_id, <int16_t>big_endian(at + 51, 2), sequence, count,
         )
         if not can_sum:
             found = crc32c(memoryview(batch)[CRC_FROM:])
@@ -366,7 +369,7 @@ cdef object next_headers(Walk *walk, int64_t header_count):
     while header_count:
         if take_header(walk, &key, &value) < 0:
             return None
-        headers.append((PyUnicode_DecodeUTF8(<const char *>key.data, key.size, NULL), bytes_of(&value)))
+        headers.append((PyUnicode_DecodeUTF8(<const char *>key.data, key.size, "replace"), bytes_of(&value)))
         header_count -= 1
     return tuple(headers)
 

@@ -182,8 +182,6 @@ cdef int take_header(Walk *walk, Blob *key, Blob *value) noexcept nogil:
         return -1
     if key.size < 0:
         return fail(walk, NULL_HEADER_KEY, FIELD_HEADER_KEY, position, 0, 0)
-    if not is_utf8(key.data, key.size):
-        return fail(walk, HEADER_KEY_TEXT, FIELD_HEADER_KEY, position, 0, 0)
     return take_blob(walk, FIELD_HEADER_VALUE, value)
 
 
@@ -211,35 +209,63 @@ cdef int check_end(Walk *walk) noexcept nogil:
     return 0
 
 
-cdef bint is_utf8(const uint8_t *at, int64_t size) noexcept nogil:
+cdef inline bint is_utf8(const uint8_t *at, int64_t size) noexcept nogil:
     """Whether Python's own decoder takes it: the shortest form, no surrogates, nothing above U+10FFFF."""
     cdef const uint8_t *end = at + size
-    cdef uint8_t lead, low, high
-    cdef int more
     while at < end:
-        lead = at[0]
-        at += 1
-        if lead < 0x80:
-            continue
+        if at[0] < 0x80:
+            at += 1
+        elif not pass_character(&at, end):
+            return False
+    return True
+
+
+cdef int64_t put_sound_text(const uint8_t *at, int64_t size, uint8_t *out) noexcept nogil:
+    """Writes U+FFFD for each malformed piece, as Python's decoder does; the size, three times ``size`` at most."""
+    cdef const uint8_t *end = at + size
+    cdef const uint8_t *start
+    cdef uint8_t *began = out
+    while at < end:
+        start = at
+        if pass_character(&at, end):
+            memcpy(out, start, at - start)
+            out += at - start
+        else:
+            out[0] = 0xEF
+            out[1] = 0xBF
+            out[2] = 0xBD
+            out += 3
+    return out - began
+
+
+cdef bint pass_character(const uint8_t **place, const uint8_t *end) noexcept nogil:
+    """Goes behind the character that begins here; if it is malformed, behind what could have begun one, and 0."""
+    cdef const uint8_t *at = place[0]
+    cdef uint8_t lead = at[0], low = 0x80, high = 0xBF
+    cdef int more
+    at += 1
+    if lead < 0x80:
+        more = 0
+    elif 0xC2 <= lead <= 0xDF:
+        more = 1
+    elif 0xE0 <= lead <= 0xEF:
+        more = 2
+        low = 0xA0 if lead == 0xE0 else 0x80
+        high = 0x9F if lead == 0xED else 0xBF
+    elif 0xF0 <= lead <= 0xF4:
+        more = 3
+        low = 0x90 if lead == 0xF0 else 0x80
+        high = 0x8F if lead == 0xF4 else 0xBF
+    else:
+        place[0] = at
+        return False
+    while more:
+        if at >= end or not low <= at[0] <= high:
+            place[0] = at
+            return False
         low = 0x80
         high = 0xBF
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            low = 0xA0 if lead == 0xE0 else 0x80
-            high = 0x9F if lead == 0xED else 0xBF
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            low = 0x90 if lead == 0xF0 else 0x80
-            high = 0x8F if lead == 0xF4 else 0xBF
-        else:
-            return False
-        while more:
-            if at >= end or not low <= at[0] <= high:
-                return False
-            low = 0x80
-            high = 0xBF
-            at += 1
-            more -= 1
+        at += 1
+        more -= 1
+    place[0] = at
     return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+import fuzz_broker
 import pytest
-from fuzz_broker import KINDS, run
+from fuzz_broker import KINDS, FindingError, hunt, run
 from hostile_requests import RequestMaker
 
 from splashdam.embedded_broker.registry import registered_apis
@@ -18,6 +19,16 @@ def test_brokers_stay_sane(kind: str, seed: int) -> None:
     """Requests are answered or refused at a bounded cost; honest clients are served, also after a restart."""
     session = run(kind, seed, 120)
     assert session.answered > session.asked / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_that_keeps_the_loop_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is the request, and the task whose step took so long each time."""
+    monkeypatch.setattr(fuzz_broker, "MOST_HOLD_SECONDS", 0.0)
+    with pytest.raises(
+        FindingError, match=r"request \d+ keeps the loop for [\d.]+ s of CPU, in .+:\n\w+Request"
+    ):
+        hunt(kind, 0, 5)
 
 
 def test_every_api_is_asked_in_every_version() -> None:

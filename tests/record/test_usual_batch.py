@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
-from splashdam.record.batch import HEADER_BYTES, BatchHeader, crc_ok, parse_header, stamp_crc
+from splashdam.record.batch import (
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    crc_ok,
+    parse_header,
+    stamp_crc,
+)
 from splashdam.record.compression import Compression
 from splashdam.record.sealing import build_batch
 from splashdam.record.validation import validate_records
@@ -34,6 +41,9 @@ SAMPLES = {
     "of a producer": build_batch(
         [(1, None, b"v", None)] * 3, producer_id=4, producer_epoch=1, base_sequence=7
     ),
+    "of a transaction": build_batch(
+        [(1, b"k", b"v", None)] * 3, producer_id=4, producer_epoch=1, base_sequence=7, transactional=True
+    ),
     "in three steps of a checksum": build_batch([(1, None, b"v" * 19_000, None)]),
 }
 
@@ -42,7 +52,9 @@ def told_the_long_way(batch: bytes) -> tuple[BatchHeader, int, int] | None:
     """The same from the functions that tell what is wrong."""
     try:
         header = parse_header(batch)
-        if header.attributes or header.base_offset or header.size_bytes != len(batch):
+        if header.attributes and (header.attributes != TRANSACTIONAL_BIT or header.producer_id < 0):
+            return None
+        if header.base_offset or header.size_bytes != len(batch):
             return None
         if header.producer_id >= 0 > header.base_sequence or not crc_ok(batch, 0, header):
             return None
@@ -69,12 +81,22 @@ def test_sound_batches_are_usual(kernel: ModuleType, batch: bytes) -> None:
 
 
 def test_others_are_not(kernel: ModuleType) -> None:
-    """Packed, of a transaction, at another offset, cut off, with a wrong checksum or a wrong maximum."""
+    """Packed, of half a transaction, at another offset, cut off, with a wrong checksum or a wrong maximum."""
     batch = SAMPLES["many"]
     others = {
         "packed": build_batch([(1, None, b"v", None)], Compression.parse("gzip", None)),
-        "of a transaction": build_batch(
-            [(1, None, b"v", None)], producer_id=4, base_sequence=0, transactional=True
+        "of a transaction without a producer": with_checksum(
+            SAMPLES["of a transaction"][:43] + b"\xff" * 8 + SAMPLES["of a transaction"][51:]
+        ),
+        "of a transaction's end": with_checksum(
+            SAMPLES["of a transaction"][:22] + b"\x30" + SAMPLES["of a transaction"][23:]
+        ),
+        "of a transaction and packed": build_batch(
+            [(1, None, b"v", None)],
+            Compression.parse("gzip", None),
+            producer_id=4,
+            base_sequence=0,
+            transactional=True,
         ),
         "not at 0": struct.pack(">q", 1) + batch[8:],
         "cut off": batch[:-1],
@@ -104,7 +126,9 @@ def test_damaged_records_are_not(kernel: ModuleType, body: bytes, count: int) ->
 def test_both_twins_say_what_the_long_way_says(twins: tuple[ModuleType, ModuleType], seed: int) -> None:
     """On records and headers that were changed somewhere, under a right checksum."""
     noise = random.Random(seed)
-    batch = SAMPLES[noise.choice(("one", "many", "keys, headers and nulls", "far apart in time"))]
+    batch = SAMPLES[
+        noise.choice(("one", "many", "keys, headers and nulls", "far apart in time", "of a transaction"))
+    ]
     if noise.random() < 0.5:
         body = mutated(noise, batch[HEADER_BYTES:])
         batch = batch[:8] + struct.pack(">i", len(body) + HEADER_BYTES - 12) + batch[12:HEADER_BYTES] + body

@@ -379,6 +379,37 @@ def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
 
 
 @behaviour(SPEAK)
+def header_keys_are_any_bytes(run: Run) -> None:
+    """A record with a header key that is not UTF-8 is stored as it came, and read."""
+    topic = run.topic()
+    record = record_of(0, 0, 1, b"k", 1, b"v", 1, 2, b"\xff\xfe", 1, b"h")
+    with leader_of(run, topic) as talk:
+        for number, codec in enumerate(Codec):
+            sent = batch_around(record, 1, codec)
+            expect(produced(talk, topic, sent), (0, number), f"error code and offset, {codec.name}")
+            stored = stored_header(talk, topic, number)
+            expect(stored.crc, parse_header(sent).crc, f"checksum, {codec.name}")
+    read = run.helper.fetch(topic, count=len(Codec))
+    expect([each.value for each in read], [b"v"] * len(Codec), "what is read")
+
+
+@behaviour(SPEAK)
+def the_topic_says_whose_time_it_is(run: Run) -> None:
+    """A producer's LogAppendTime is no error: where the topic has CreateTime, the bit is cleared."""
+    topic = run.topic()
+    records = numbered(0) + numbered(1, time_delta=500)
+    with leader_of(run, topic) as talk:
+        for codec in Codec:
+            sent = batch_around(records, 2, codec, attributes=codec | 8, max_timestamp=NOON_MS + 700)
+            answer = produced(talk, topic, sent)
+            expect(answer.error, 0, f"error code, {codec.name}")
+            header = stored_header(talk, topic, answer.base_offset)
+            expect(header.attributes, int(codec), f"attributes, {codec.name}")
+            # Kafka keeps the producer's word here; the records' own maximum is as good.
+            expect_one_of(header.max_timestamp - NOON_MS, (500, 700), f"maximum timestamp, {codec.name}")
+
+
+@behaviour(SPEAK)
 def records_at_fault_are_named(run: Run) -> None:
     """By number: those without a key on a compacted topic, and those too old. One spoils the batch."""
     topic = run.topic(cleanup_policy="compact", message_timestamp_before_max_ms=str(10**9))

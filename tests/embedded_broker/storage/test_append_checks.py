@@ -9,7 +9,7 @@ from types import ModuleType
 import attrs
 import patches
 import pytest
-from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
+from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.embedded_broker.storage import append_checks
 from splashdam.embedded_broker.storage.append_checks import RecordErrors, check_batch
@@ -36,7 +36,7 @@ from splashdam.record.batch import (
     parse_header,
     stamp_crc,
 )
-from splashdam.record.compression import Codec, Compression, OverLimitError
+from splashdam.record.compression import Codec, Compression, OverLimitError, compress
 from splashdam.record.sealing import build_batch
 from splashdam.testing.memory_files import MemoryFiles
 
@@ -98,7 +98,6 @@ REFUSED = {
     "no sequence": (altered(lambda data: None, producer_id=1, sequence=-1), InvalidRecordError),
     "codec 5": (with_attributes(5), UnsupportedCompressionTypeError),
     "codec 7": (with_attributes(7), UnsupportedCompressionTypeError),
-    "the broker's timestamps": (with_attributes(0x08), InvalidTimestampError),
 }  # fmt: skip
 
 
@@ -319,8 +318,37 @@ def test_a_header_that_lies_about_its_count_is_refused() -> None:
         check_batch(with_count(2, 1), SETTINGS, NOW_MS)
 
 
-def test_log_append_time_set_by_a_client_is_refused_on_every_topic() -> None:
-    """Also on one that uses it."""
-    settings = attrs.evolve(SETTINGS, message_timestamp_type="LogAppendTime")
-    with pytest.raises(InvalidTimestampError, match="LogAppendTime"):
-        check_batch(with_attributes(8), settings, NOW_MS)
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("topics", ["CreateTime", "LogAppendTime"])
+def test_log_append_time_said_by_a_producer_does_not_count(codec: Codec, topics: str) -> None:
+    """The topic decides: the records have their own times, or the broker's; Kafka takes such a batch, too."""
+    said = bytearray(build_batch([(NOW_MS + i, b"k", b"v", None) for i in (0, 5, 1)], Compression(codec)))
+    INT16.pack_into(said, ATTRIBUTES_AT, codec | 0x08)
+    INT64.pack_into(said, MAX_TIMESTAMP_AT, NOW_MS + 99)
+    stamp_crc(said, 0, len(said))
+    log = open_log(MemoryFiles(), settings=LogSettings(message_timestamp_type=topics))
+    log.append_as_leader(bytes(said), now_ms=NOW_MS + 7)
+    (header,) = read_headers(log)
+    assert header.codec is codec
+    is_ours = topics == "LogAppendTime"
+    assert header.is_log_append_time is is_ours
+    assert [each.timestamp_ms - NOW_MS for each in read_all(log)] == ([7, 7, 7] if is_ours else [0, 5, 1])
+    assert header.max_timestamp - NOW_MS == (7 if is_ours else 5)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_header_key_that_is_not_utf8_is_stored(codec: Codec) -> None:
+    """As it came: neither copied nor refused, as in Kafka."""
+    data = bytearray(build_batch([(NOW_MS, b"k", b"v", [("hh", b"1")])]))
+    at = data.index(b"hh")
+    data[at : at + 2] = b"\xff\xfe"
+    records = compress(memoryview(data)[HEADER_BYTES:], Compression(codec))
+    data[HEADER_BYTES:] = records
+    INT32.pack_into(data, 8, len(data) - 12)
+    INT16.pack_into(data, ATTRIBUTES_AT, codec)
+    stamp_crc(data, 0, len(data))
+    sent = bytes(data)
+    assert check_batch(sent, SETTINGS, NOW_MS)[0] is sent
+    log = open_log(MemoryFiles())
+    log.append_as_leader(sent, now_ms=NOW_MS)
+    assert [each.headers for each in read_all(log)] == [(("\ufffd\ufffd", b"1"),)]
