@@ -186,8 +186,10 @@ def test_what_is_accepted_is_read_whole(records: list[Any], codec: Codec, seed: 
     except (InvalidRecordError, CorruptMessageError):
         return
     ours = read_records(batch)
-    theirs = list(DefaultRecordBatch(batch))
     assert [record.offset for record in ours] == list(range(count))
+    if any("\ufffd" in key for each in ours for key, _ in each.headers):
+        return  # stored as Kafka stores it; kafka-python stops at header keys that are not UTF-8
+    theirs = list(DefaultRecordBatch(batch))
     assert [(each.offset, each.key, each.value, tuple(each.headers)) for each in theirs] == [
         (each.offset, each.key, each.value, each.headers) for each in ours
     ]
