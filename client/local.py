@@ -75,7 +75,8 @@ class _Shared:
     def __init__(self, broker: EmbeddedBroker, port: int | None) -> None:
         self.broker = broker
         self.port = port
-        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()  # one that Ctrl-C lost is none
+        # Weak: a lease that Ctrl-C lost on its way to its holder keeps no broker running.
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 _guard = Guard()

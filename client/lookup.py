@@ -24,8 +24,8 @@ DOUBT_MS = 10_000
 class TopicLookup:
     """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
 
-    A partition that the topic does not have may have been added since we have asked. So the cluster is asked
-    once more; if its answer does not show the partition either, there is none.
+    A partition that our metadata do not show may have been added since they were fetched. So the lookup asks
+    the cluster once more, and refuses the partition if the new answer does not show it either.
 
     Attributes:
         accepted: True: it is for a record that was taken before the producer was closed, so it goes on.
@@ -61,7 +61,7 @@ class TopicLookup:
             topic: what is looked for.
             partition: as well, unless it is None.
             deadline_ms: when waiting ends.
-            patient: False for a caller that does not wait: who asks next gets the answer to its question.
+            patient: False for a caller that does not wait. The answer to its question goes to its next call.
 
         Raises:
             TypeError: the topic is not a str, or the partition not an int.

@@ -266,7 +266,7 @@ class Broker:
             self._nursery.start_soon(self._let_others_lead, self._membership.controller, partitions)
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """A log begins later than before: who waits for it and who replicates it is told."""
+        """Wakes the fetches that wait for a log and tells its replicas: the log begins later than before."""
         self.parking.changed(topic_partition)
         self.replicas.log_start_moved(topic_partition)
 

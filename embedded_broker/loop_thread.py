@@ -174,7 +174,7 @@ class RunsInThread(ABC, Generic[T]):
         self._finalizer = weakref.finalize(self, running.stop_at_exit)
         try:
             running.start()
-        except BaseException:  # Ctrl-C too: what nobody knows to run must not go on running
+        except BaseException:  # Ctrl-C too: a thread whose start failed here must not stay behind
             self._forget(running)
             running.stop(0)
             raise

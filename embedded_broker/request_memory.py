@@ -10,10 +10,10 @@ does:
 
 * Each request that holds memory has to receive 16 KiB a second, with a credit of 5 s at most. One that has
   been silent for longer is given up at once.
-* Memory is shared equally among the parties that hold it or wait for it: a network, and who has logged in
-  from there, however many connections they have. Nobody's share grows beyond that.
-* Who has waited for 5 s gets it from its own party's larger requests, and within its share from parties that
-  hold more than theirs. The largest are given up first, but never the one that began first.
+* Parties that hold memory or wait for it have equal shares. A party is a principal from one network, however
+  many connections it has.
+* A request that has waited for 5 s gets memory from larger requests of its own party, and within its share
+  from parties that hold more than theirs. The largest are given up first, but never the one that began first.
 
 A request that has arrived holds its memory until it is answered, and is not looked at: it waits for the
 broker. Somebody looks as soon as somebody waits, then once a second, and ten times a second where a request

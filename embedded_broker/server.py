@@ -120,7 +120,7 @@ class ClientConnection:
         return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory, self._party)
 
     def _party(self) -> Hashable:
-        """Among whom memory for requests is shared: who has logged in, and from which network."""
+        """The party that this connection shares request memory with: its principal, in its network."""
         requester = self._client.requester
         return requester._replace(host=network_of(requester.host))
 

@@ -242,7 +242,7 @@ class Controller(Committing):
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
     ) -> dict[TopicPartition, IsrAnswer]:
-        """A leader says who is in sync; a reassignment that waited for that is completed.
+        """Takes the ISRs that a leader proposes, and completes reassignments that waited for them.
 
         All that it may say happens at once, as one change that is made durable once.
 

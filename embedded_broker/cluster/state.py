@@ -52,7 +52,7 @@ class IsrProposal(NamedTuple):
     """What a leader says of one of its partitions, for the controller to agree to.
 
     Attributes:
-        isr: who is in sync now.
+        isr: node ids of the replicas that are in sync now.
         leader_epoch: in which it leads.
         partition_epoch: of the state that it goes by.
     """

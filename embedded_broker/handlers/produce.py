@@ -313,7 +313,7 @@ def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buf
 
 
 def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
-    """The log that the state of the batch's transaction was added to; None where it was not, or is none."""
+    """The transaction state log to which this batch's partition was added; None where nothing was added."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
     request, context, consent = asked
