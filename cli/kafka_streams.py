@@ -182,10 +182,10 @@ def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Calla
             _refuse_strays(click.get_current_context())
             command(*args, **arguments)
 
-        made: Any = run
+        made: Callable[..., None] = run
         for option in reversed(_VALUES):
             made = option(made)
-        return click.option(  # type: ignore[no-any-return]  # it gives back what it was given
+        return click.option(
             "--schema",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             required=is_required,

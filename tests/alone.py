@@ -39,7 +39,8 @@ def alone(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises:
         AssertionError: it has raised; the child's traceback is the text.
     """
-    return _asked(function, args, kwargs, is_traced=False)  # type: ignore[no-any-return]
+    result: T = _asked(function, args, kwargs, is_traced=False)
+    return result
 
 
 class Traced(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import trio
 from broker_talk import Talk, produce_request
@@ -57,7 +58,7 @@ async def main(directory: Path) -> dict[str, float]:
     return longest
 
 
-async def ask(talk: Talk, requests: list[Request], version: int) -> None:  # type: ignore[type-arg]  # any
+async def ask(talk: Talk, requests: list[Request[Any]], version: int) -> None:
     """Sends requests together and waits for their answers."""
     await talk.send_together(*requests, version=version)
     for _ in requests:

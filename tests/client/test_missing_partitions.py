@@ -114,7 +114,9 @@ async def test_send_many_and_send_arrow_refuse_the_record(cluster: Any, autojump
         assert isinstance(caught.value.__cause__, IllegalArgumentError)
         with pytest.raises(BulkSendError, match="record 2: topic 'two' has no partition 9") as caught:
             await producer.send_many("two", [b"a", b"b", b"c"], partition=[0, 1, 9])
-        assert len(caught.value.delivery) == 2  # type: ignore[arg-type]
+        delivery = caught.value.delivery
+        assert delivery is not None
+        assert len(delivery) == 2
         table = pa.table({"value": [b"a", b"b"], "partition": pa.array([0, 9], pa.int32())})
         with pytest.raises(BulkSendError, match="record 1: topic 'two' has no partition 9"):
             await producer.send_arrow("two", table, partition="partition")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -44,7 +44,7 @@ RACKS = {1: "a", 2: "b", 3: "c"}
 # --- where new replicas go ----------------------------------------------------------------------------------
 
 
-def brokers(racks: list[str | None], down: set[int] = frozenset()) -> ClusterState:  # type: ignore[assignment]
+def brokers(racks: list[str | None], down: Collection[int] = ()) -> ClusterState:
     """Brokers 1, 2, … in these racks."""
     return ClusterState(
         {

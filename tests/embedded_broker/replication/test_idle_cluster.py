@@ -16,6 +16,7 @@ from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.fetch_reading import FetchReading
 from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
 from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
 from splashdam.embedded_broker.storage import checkpoints
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.error_codes import ErrorCode
@@ -29,6 +30,13 @@ from splashdam.wire.messages.fetch import (
 
 NONE = 0
 PARTITIONS = 30
+
+
+def led(cluster: Cluster) -> Partition:
+    """t-0 as its leader has it."""
+    replicas = cluster.leader.broker.replicas
+    assert isinstance(replicas, ReplicaManager)
+    return replicas.partitions[T0]
 
 
 @pytest.fixture
@@ -96,7 +104,7 @@ async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock:
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         await trio.sleep(3_600)
-        partition = cluster.leader.broker.replicas.partitions[T0]  # type: ignore[attr-defined]
+        partition = led(cluster)
         data = batch(b"a")
         cluster.leader.log.append_as_leader(data, now_ms=0)
         cluster.leader.broker.parking.appended(T0, len(data), is_visible=False)
@@ -148,7 +156,7 @@ async def test_a_start_that_moves_is_told_in_the_rest(autojump_clock: MockClock)
         cluster.leader.broker.log_start_moved(T0)
         await cluster.settle()
         assert [node.log.log_start_offset for node in cluster.nodes.values()] == [2, 2, 2]
-        leader = cluster.leader.broker.replicas.partitions[T0].leader  # type: ignore[attr-defined]
+        leader = led(cluster).leader
         assert leader.low_watermark(2) == 2
 
 
