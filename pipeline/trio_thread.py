@@ -27,14 +27,21 @@ class TrioThread:
         self._pid = os.getpid()
         self._name = name
         started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Nursery]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=trio.run, args=(_main, started), name=name, daemon=True)
+        self._has_ended = False  # and not `is_alive`, which says no for ever once Ctrl-C has interrupted it
+        self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
         self._thread.start()
         self._token, self.nursery = started.get()
 
     @property
     def is_closed(self) -> bool:
         """Whether it has ended, or lives in another process."""
-        return self._pid != os.getpid() or not self._thread.is_alive()
+        return self._pid != os.getpid() or self._has_ended
+
+    def _run(self, started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Nursery]]) -> None:
+        try:
+            trio.run(_main, started)
+        finally:
+            self._has_ended = True
 
     def call(self, task: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Runs a task in the loop and waits for what it returns, or raises what it raises.
