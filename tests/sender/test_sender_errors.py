@@ -11,7 +11,6 @@ from splashdam.model.broker_errors import (
     KafkaStorageError,
     MessageTooLargeError,
     OutOfOrderSequenceNumberError,
-    OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
     error_class,
 )
