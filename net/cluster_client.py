@@ -17,7 +17,6 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     CannotConnectError,
-    KafkaError,
     RetriableError,
 )
 from splashdam.model.values import TopicPartition
@@ -85,7 +84,7 @@ async def open_cluster_client(
         request_timeout_ms=settings.request_timeout_ms,
         authenticator=authenticator,
     ) as connections:
-        yield ClusterClient(connections, bootstrap, clock, settings)
+        yield ClusterClient(connections, clock, settings)
 
 
 class ClusterClient:
@@ -101,12 +100,10 @@ class ClusterClient:
     def __init__(
         self,
         connections: ClusterConnections,
-        bootstrap: Sequence[tuple[str, int]],
         clock: Clock,
         settings: ClusterClientSettings,
     ) -> None:
         self._connections = connections
-        self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
         self._clock = clock
         self._settings = settings
 
@@ -226,15 +223,10 @@ class ClusterClient:
         raise self._connections.too_late(whom, self._settings.timeout_ms, last) from last
 
     async def _reachable(self) -> Connection:
-        failures: list[KafkaError] = []
-        for seed in self._seeds:
-            try:
-                connection = await self._connections.to(seed)
-            except KafkaError as error:
-                failures.append(error)
-            else:
-                return connection
-        raise self._connections.unreachable(failures, is_patient=self._connections.has_reached)
+        async def itself(connection: Connection) -> Connection:
+            return connection
+
+        return await self._connections.any(itself, is_patient=self._connections.has_reached)
 
     async def _controller(self) -> Connection:
         cluster = await self._cluster_now([])
