@@ -133,7 +133,10 @@ class InternalTopic:
             if self._broker.topics.get(self.name) is None:
                 self._broker.topics.create(self.name)
         except BrokerResponseError as error:
+            self._broker.disk_troubles.kept_from(f"create topic {self.name}", error)
+            self._broker.refused_topics.add(self.name)
             raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+        self._broker.refused_topics.discard(self.name)
 
     def log(self, partition: int) -> Log:
         """The log of a partition; makes the topic where it is missing.

@@ -12,7 +12,12 @@ from typing import TypeVar
 import attrs
 import trio
 
-from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
@@ -112,8 +117,11 @@ class ClusterClient:
         return await self._ask("the cluster", self._reachable, request, read)
 
     async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
-        """What the controller says."""
-        return await self._ask("the controller", self._controller, request, read)
+        """What the controller says. A disk that refuses a change refuses it again: that is raised at once."""
+        try:
+            return await self._ask("the controller", self._controller, request, _finally_refused(read))
+        except _DiskRefusal as refusal:
+            raise refusal.error from refusal.error.__cause__
 
     async def leader(
         self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
@@ -254,8 +262,27 @@ class ClusterClient:
         answer = await connection.request(request)
         found = answer.coordinators[0] if has_keys and answer.coordinators else answer
         if found.error_code:
-            raise error_for(found.error_code, f"the coordinator of {key!r}")
+            why = f": {found.error_message}" if found.error_message else ""
+            raise error_for(found.error_code, f"the coordinator of {key!r}{why}")
         return await self._connections.to(Node(found.node_id, found.host, found.port))
+
+
+class _DiskRefusal(Exception):
+    """Takes a ``KafkaStorageError``, which is retriable elsewhere, past the attempts."""
+
+    def __init__(self, error: KafkaStorageError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
+    def checked(answer: R) -> T:
+        try:
+            return read(answer)
+        except KafkaStorageError as error:
+            raise _DiskRefusal(error) from error
+
+    return checked
 
 
 def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:

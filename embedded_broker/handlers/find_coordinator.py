@@ -69,7 +69,8 @@ def _leader(key: str, name: str, context: RequestContext) -> int:
     """
     broker = context.broker
     topic = InternalTopic(name, broker)
-    if not broker.controller.is_alone:
+    # Of the answers that a coordinator gives, only this one has a text: it says why the topic is missing.
+    if not broker.controller.is_alone or name in broker.refused_topics:
         topic.make()
     leader = broker.leadership.leader_of(TopicPartition(name, topic.partition_for(key)))
     if leader is None:
