@@ -13,7 +13,6 @@ from splashdam.record.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.headers import encode_headers
 from splashdam.record.kernel import HeaderLists, header_block
 
-
 _HIGH_BYTE = 7 if sys.byteorder == "little" else 0
 """Of a number of 64 bits in an array: the byte with its sign."""
 
