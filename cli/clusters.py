@@ -13,14 +13,7 @@ import click
 import trio
 
 from splashdam.cli.failures import failures_reported
-from splashdam.cli.parameters import (
-    bootstrap_servers_option,
-    config_option,
-    property_option,
-    read_properties,
-    settled_servers,
-    timeout_option,
-)
+from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
@@ -154,26 +147,21 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     What the cluster refuses is reported as a message and a status.
     """
 
-    @bootstrap_servers_option
-    @config_option("client")
-    @property_option("client")
-    @timeout_option
+    @cluster_options()
     @wraps(command)
     def run(
         *,
-        bootstrap_servers: str,
         config: Path | None,
         properties: dict[str, str],
         timeout_seconds: float,
         **arguments: Any,
     ) -> None:
+        arguments.pop("bootstrap_servers")
         if "configs" in arguments:
             _refuse_topic_configs(properties)
         with failures_reported():
-            given = {} if config is None else read_properties(config)
-            bootstrap_servers = settled_servers(properties, given)
-            settings = {**given, **properties}
-            with named_cluster(bootstrap_servers, settings, timeout_seconds) as cluster:
+            servers, settings = settled_cluster(config, properties)
+            with named_cluster(servers, settings, timeout_seconds) as cluster:
                 command(cluster, **arguments)
 
     return run
