@@ -343,16 +343,20 @@ class LogManager:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
     def finish_deletions(self) -> None:
-        """Removes what is left of deleted topics; KafkaStorageError: the disk refuses."""
+        """Removes what is left of deleted topics, and frees their names.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the names stay taken.
+        """
         if self.registry.deleting:
             self.checkpoints.forget(self.registry.deleting)
         remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
 
     def settle_topics(self) -> None:
-        """Finishes what a disk refused of a change of topics.
+        """Does what the disk refused before: writes the registry, then removes files of deleted topics.
 
         Raises:
-            KafkaStorageError: it still does.
+            KafkaStorageError: the disk refuses again; the rest waits for the next turn.
         """
         self.registry.settle()
         if self.registry.deleting:

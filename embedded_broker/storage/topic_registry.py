@@ -157,14 +157,16 @@ class TopicRegistry:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether the disk has refused something that is still to be written, or to be removed."""
+        """Whether a refused write left the file in doubt, or files of deleted topics are still there."""
         return bool(self.deleting) or self._changes.is_doubtful
 
     def settle(self) -> None:
-        """Writes what the disk refused.
+        """Writes the whole anew where a refused write left it unknown which changes are in the file.
+
+        The names in ``deleting`` stay there: ``end_deletions`` frees them when the files are gone.
 
         Raises:
-            KafkaStorageError: it still does.
+            KafkaStorageError: the disk refuses again.
         """
         if self._changes.is_doubtful:
             self._replace()
