@@ -37,8 +37,15 @@ _AUTO_CREATE = "auto.create.topics.enable"
 
 
 class Cluster(NamedTuple):
-    """Where to begin, how to connect, what shows who we are, how long an answer may take, and whether the
-    client lets brokers create topics that are written to."""
+    """How a command reaches its cluster.
+
+    Attributes:
+        addresses: brokers to begin with.
+        connect: makes connections, with TLS where the settings say so.
+        authenticator: shows the brokers who we are; None where they do not ask.
+        timeout_ms: how long an answer may take.
+        may_create_topics: whether brokers may create topics that are missing when they are written to.
+    """
 
     addresses: list[tuple[str, int]]
     connect: Connect
