@@ -256,6 +256,10 @@ class Completion:
 
     def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
+        if batch.part_in_doubt:
+            self._fail(batch, _in_doubt(batch, answer))
+            self._give_up_sequence(batch)
+            return
         breaks = self._transactions is not None and self._idempotence.is_lowest(batch)
         if breaks or not self._may_retry(batch, now_ms):
             reason = self._idempotence.reason_of_gap(batch)
@@ -283,6 +287,8 @@ class Completion:
         """Whether retention took all that a transaction's producer has written there."""
         idempotence = self._idempotence
         if self._transactions is None or idempotence is None or not idempotence.is_lowest(batch):
+            return False
+        if batch.part_in_doubt:
             return False
         return answer.log_start_offset > idempotence.acked_offset(batch)
 
@@ -333,12 +339,7 @@ class Completion:
         )
 
     def _may_split(self, batch: ProducerBatch) -> bool:
-        """Not if it may be in the log: a broker recognises a repeated batch, but not the halves of one."""
-        return (
-            batch.record_count > 1
-            and batch.state is BatchState.IN_FLIGHT
-            and not (self._idempotence is not None and batch.maybe_written)
-        )
+        return batch.record_count > 1 and batch.state is BatchState.IN_FLIGHT
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
         return now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
@@ -382,6 +383,16 @@ def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
     error = KafkaTimeoutError(text)
     error.__cause__ = reason
     return error
+
+
+def _in_doubt(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
+    """The error of a part that the broker does not take, perhaps since it has the whole batch."""
+    return _error(
+        batch,
+        answer.error_code,
+        "the records may have been written already: the connection broke, then the broker called their batch"
+        " too large, and does not take it in parts",
+    )
 
 
 def _purged(batch: ProducerBatch) -> PurgedError:
