@@ -156,9 +156,14 @@ class TopicRegistry:
                 self.topics[name] = topic
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether a refused write left the file in doubt."""
+        return self._changes.is_doubtful
+
+    @property
     def is_unsettled(self) -> bool:
         """Whether a refused write left the file in doubt, or files of deleted topics are still there."""
-        return bool(self.deleting) or self._changes.is_doubtful
+        return bool(self.deleting) or self.is_doubtful
 
     def settle(self) -> None:
         """Writes the whole anew where a refused write left it unknown which changes are in the file.
@@ -255,8 +260,9 @@ class TopicRegistry:
             for change in changes:
                 self._apply(change)
             self._check_ids()
-        if changes:
-            self._replace()
+        # The end of the changes may be torn: nothing is appended there. A full disk has no room for the whole
+        # before deleted topics are gone, so this waits for `settle`.
+        self._changes.is_doubtful = bool(changes)
 
     def _check_ids(self) -> None:
         if len({topic.topic_id for topic in self.topics.values()}) < len(self.topics):
