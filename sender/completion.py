@@ -23,6 +23,7 @@ from splashdam.model.errors import (
     message_of,
 )
 from splashdam.model.log_fields import fields
+from splashdam.model.quoting import naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
@@ -346,9 +347,13 @@ class Completion:
     def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
         cause = batch.last_error or self.last_failure
         error = KafkaTimeoutError(
-            f"{batch.record_count} records for {batch.topic_partition} were not acknowledged within"
-            f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts failed;"
-            f" {self._present_trouble(batch)}last failure: {cause or self._metadata.last_failure or 'none'}"
+            naming(
+                batch.topic_partition,
+                f"{batch.record_count} records were not acknowledged within"
+                f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
+                f" failed; {self._present_trouble(batch)}"
+                f"last failure: {cause or self._metadata.last_failure or 'none'}",
+            )
         )
         error.__cause__ = cause
         return error
@@ -372,7 +377,7 @@ def _said_by(error: BaseException) -> str:
 
 def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
     """The error of a batch that the broker cannot take, since one before it failed: the same."""
-    text = f"{batch.topic_partition}: this batch was sent behind one that failed: {_said_by(reason)}"
+    text = naming(batch.topic_partition, f"this batch was sent behind one that failed: {_said_by(reason)}")
     if isinstance(reason, BrokerResponseError):
         return error_for(reason.code, text)
     error = KafkaTimeoutError(text)
@@ -398,7 +403,7 @@ def _purged(batch: ProducerBatch) -> PurgedError:
 
 def _error(batch: ProducerBatch, error_code: int, text: str | None) -> KafkaError:
     text = text or (error_class(error_code).__doc__ or "").strip()
-    return error_for(error_code, f"{batch.topic_partition}: {text}")
+    return error_for(error_code, naming(batch.topic_partition, text))
 
 
 def _answered(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:

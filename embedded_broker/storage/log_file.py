@@ -53,6 +53,12 @@ def told_as_the_end() -> Iterator[None]:
         raise told from told.__cause__
 
 
+def lacks_room(error: KafkaStorageError) -> bool:
+    """Whether the disk is full, or a quota reached: what is deleted helps."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def linked(path: str) -> KafkaStorageError:
     """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
     return KafkaStorageError(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker_talk import Talk
+from memory_cluster_kit import Kit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -24,6 +25,12 @@ def network() -> MemoryNetwork:
 def files() -> MemoryFiles:
     """The broker's file system."""
     return MemoryFiles()
+
+
+@pytest.fixture
+def kit(autojump_clock: MockClock) -> Kit:
+    """Whole clusters, on an empty disk."""
+    return Kit(autojump_clock)
 
 
 @pytest.fixture
