@@ -137,18 +137,14 @@ class Sorted:
         found: list[tuple[str, list[Answered]]] = []
         for topic in self._topics:
             yield 1
-            code_of = partial(self._code_of, topic.name)
-            answers = yield from in_steps(
-                topic.partitions,
-                lambda asked, code_of=code_of: answer_with(
-                    partition_index=asked.partition_index, error_code=code_of(asked.partition_index)
-                ),
-            )
-            found.append((topic.name, answers))
+            answer = partial(self._answer, answer_with, topic.name)
+            found.append((topic.name, (yield from in_steps(topic.partitions, answer))))
         return found
 
-    def _code_of(self, topic: str, partition: int) -> int:
-        return self.codes.get(TopicPartition(topic, partition), ErrorCode.NONE)
+    def _answer(self, answer_with: Callable[..., Answered], topic: str, asked: AskedPartition) -> Answered:
+        number = asked.partition_index
+        code = self.codes.get(TopicPartition(topic, number), ErrorCode.NONE)
+        return answer_with(partition_index=number, error_code=code)
 
 
 def not_committed(answer: CommitAnswer, code: int) -> None:
