@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splashdam.embedded_broker.interception import Arrived, Interceptor, parked_with
@@ -16,7 +18,7 @@ from splashdam.embedded_broker.registry import (
 )
 from splashdam.embedded_broker.turns import Account
 from splashdam.model.values import Buffer
-from splashdam.wire.codec import decode
+from splashdam.wire.codec import ManyElementsError, decode
 from splashdam.wire.header import decode_request_header
 from splashdam.wire.message import Request
 
@@ -25,6 +27,29 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.security.session import SaslSession
 
 _SOMEBODY = Client()
+
+TURN_ELEMENTS = 4096
+"""Elements of a request that a turn of the loop decodes: 2 to 3 µs each."""
+
+TURN_BYTES = 4 << 20
+"""Above it a request is not decoded in a turn: its texts alone may take milliseconds."""
+
+
+class LargeRequestError(Exception):
+    """A request is more than a turn of the loop decodes: ``do`` decodes it, beside the loop (a ``Work``).
+
+    Attributes:
+        size_bytes: of the frame, whose memory has to stay meanwhile.
+    """
+
+    def __init__(self, unpack: Callable[[], Request[Any]], size_bytes: int) -> None:
+        super().__init__("a request is too large for one turn")
+        self._unpack = unpack
+        self.size_bytes = size_bytes
+
+    def do(self, _max_bytes: int) -> Request[Any]:
+        """The request; ProtocolError if the bytes are none."""
+        return self._unpack()
 
 
 class Dispatched(NamedTuple):
@@ -55,6 +80,7 @@ def dispatch(
     *,
     interceptor: Interceptor | None = None,
     is_heavy: bool = False,
+    decoded: tuple[Request[Any], Account] | None = None,
 ) -> Dispatched:
     """Decodes a request and lets its handler answer.
 
@@ -66,8 +92,10 @@ def dispatch(
         client: at the other end of the connection.
         interceptor: stands before the handler, and keeps the frame as long as it likes.
         is_heavy: its work has been tried in this turn, and is too much for it.
+        decoded: what a ``LargeRequestError`` has come to, and what that took.
 
     Raises:
+        LargeRequestError: it is not decoded yet, and too large for a turn.
         ProtocolError: the bytes are not a legal request.
         CloseConnectionError: this broker does not serve the key or version, or the handler refuses to answer.
     """
@@ -80,9 +108,13 @@ def dispatch(
             raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
         return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
     # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
-    request = decode(api.request, frame, header.api_version, position=position, allow_trailing=True)
+    unpack = partial(decode, api.request, frame, header.api_version, position=position, allow_trailing=True)
     client = client or _SOMEBODY
-    account = Account(client.requester, is_heavy=is_heavy)
+    if decoded is not None:
+        request, account = decoded
+    else:
+        account = Account(client.requester, is_heavy=is_heavy)
+        request = unpack() if interceptor is not None else _decoded(unpack, len(frame))
     context = RequestContext(broker, header.api_version, header.client_id, address, account, session, client)
     handler = api.handler
     if broker.authorizer is not None:
@@ -105,6 +137,13 @@ def dispatch(
         len(frame),
         account,
     )
+
+
+def _decoded(unpack: Callable[..., Request[Any]], size_bytes: int) -> Request[Any]:
+    if size_bytes <= TURN_BYTES:
+        with suppress(ManyElementsError):
+            return unpack(most_elements=TURN_ELEMENTS)
+    raise LargeRequestError(unpack, size_bytes)
 
 
 def _guarded(handler: Callable[[Any, RequestContext], Answer]) -> Callable[[Any, RequestContext], Answer]:

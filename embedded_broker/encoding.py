@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.fields import Part
@@ -10,6 +10,19 @@ from splashdam.wire.header import encode_response
 from splashdam.wire.message import Response, Struct
 
 _LONGEST_TEXT = 1000
+
+
+class Encoding(NamedTuple):
+    """A large answer to be encoded beside the loop (a ``Work``); its size is taken for the request's."""
+
+    answer: Response
+    version: int
+    correlation_id: int
+    size_bytes: int
+
+    def do(self, _max_bytes: int) -> list[Part]:
+        """A whole frame; ProtocolError as ``encode_answer``."""
+        return encode_answer(self.answer, version=self.version, correlation_id=self.correlation_id)
 
 
 def encode_answer(answer: Response, *, version: int, correlation_id: int) -> list[Part]:

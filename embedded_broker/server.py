@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from splashdam.embedded_broker.dispatch import Dispatched, dispatch
-from splashdam.embedded_broker.encoding import encode_answer
+from splashdam.embedded_broker.dispatch import Dispatched, LargeRequestError, dispatch
+from splashdam.embedded_broker.encoding import Encoding, encode_answer
 from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interceptor, SilencedError
 from splashdam.embedded_broker.receiving import FrameReceiver
 from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
 from splashdam.embedded_broker.request_memory import network_of
 from splashdam.embedded_broker.sending import Outbox
 from splashdam.embedded_broker.straight_produce import StraightProduce
+from splashdam.embedded_broker.turns import Account
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire.fields import Part
 from splashdam.wire.header import api_key_of
@@ -157,14 +158,18 @@ class ClientConnection:
             return
         parts = self._straight.answer(frame)
         if parts is None:
-            dispatched = dispatch(
-                frame,
-                self._broker,
-                self._address,
-                self._session,
-                self._client,
-                is_heavy=self._straight.is_heavy,
-            )
+            try:
+                dispatched = dispatch(
+                    frame,
+                    self._broker,
+                    self._address,
+                    self._session,
+                    self._client,
+                    is_heavy=self._straight.is_heavy,
+                )
+            except LargeRequestError as large:
+                await self._answer_large(frame, large)
+                return
             self._straight.learn(frame, dispatched)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
@@ -182,6 +187,25 @@ class ClientConnection:
         self._outbox.add(parts)
         if self._outbox.is_full:
             await self._outbox.flush()
+
+    async def _answer_large(self, frame: memoryview, large: LargeRequestError) -> None:
+        """Has the request decoded and its answer encoded beside the loop."""
+        await self._settle()
+        turns, account = self._broker.turns, Account(self._client.requester)
+        request = await turns.do_beside(large, account)
+        turns.begin()
+        to = dispatch(
+            frame, self._broker, self._address, self._session, self._client, decoded=(request, account)
+        )
+        answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
+        if answer is None or self._client.meter is not None:
+            self._begun.append(self._made(answer, to))
+        else:
+            encoding = Encoding(answer, to.version, to.correlation_id, to.size_bytes)
+            self._begun.append(await turns.do_beside(encoding, account))
+            turns.begin()
+        self._progressed()
+        await self._settle()
 
     async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
         await self._settle()

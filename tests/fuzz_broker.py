@@ -287,12 +287,18 @@ async def _honest(broker: Broker, topic: str) -> None:
     ours, theirs = memory_stream_pair()
     broker.adopt(theirs)
     talk = Talk(ours)
+    asked: list[tuple[Request[Any], int]] = [
+        (ApiVersionsRequest(), 0),
+        (MetadataRequest(topics=None), 1),
+        (create_request(topic, partitions=1), 5),
+        (produce_request(topic, batch(b"value")), 9),
+        (fetch_request(topic, 0), 12),
+    ]
     with trio.move_on_after(_HONEST_SECONDS) as scope:
-        await talk.ask(ApiVersionsRequest(), 0)
-        await talk.ask(MetadataRequest(topics=None), 1)
-        await talk.ask(create_request(topic, partitions=1), 5)
-        await talk.ask(produce_request(topic, batch(b"value")), 9)
-        await talk.ask(fetch_request(topic, 0), 12)
+        for request, version in asked:
+            answer = await talk.ask(request, version)
+            if getattr(answer, "throttle_time_ms", 0) > _HONEST_SECONDS * 1000:
+                break  # a quota that a stranger has set keeps it away for longer
     if scope.cancelled_caught:
         raise FindingError(f"an honest client was not answered in {_HONEST_SECONDS:.0f} virtual seconds")
     await ours.aclose()

@@ -18,7 +18,7 @@ from splashdam.wire.decoder import Decoder, compile_decoder
 from splashdam.wire.encoder import Encoder, compile_encoder
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Message
-from splashdam.wire.primitives import IllegalBytes
+from splashdam.wire.primitives import TAGGED_FIELDS_PER_ELEMENT, IllegalBytes, TooManyElements
 
 M = TypeVar("M", bound=Message)
 
@@ -52,7 +52,19 @@ def encode(message: Message, version: int) -> list[Part]:
     return parts
 
 
-def decode(cls: type[M], data: Buffer, version: int, *, position: int = 0, allow_trailing: bool = False) -> M:
+class ManyElementsError(Exception):
+    """A request names more elements than ``decode`` was told to take, but perhaps none too many."""
+
+
+def decode(
+    cls: type[M],
+    data: Buffer,
+    version: int,
+    *,
+    position: int = 0,
+    allow_trailing: bool = False,
+    most_elements: int | None = None,
+) -> M:
     """Decodes a body that starts at ``position`` and fills the rest of ``data``.
 
     ``records`` fields are slices of ``data``, not copies. Lengths are checked before anything is allocated.
@@ -64,16 +76,23 @@ def decode(cls: type[M], data: Buffer, version: int, *, position: int = 0, allow
         position: where the body starts.
         allow_trailing: accept bytes behind the message, as in a version 0 answer to an ApiVersions request
             that the broker does not know.
+        most_elements: of a request, in all its arrays, so that this takes no longer; None: as many as a
+            request may have.
 
     Raises:
+        ManyElementsError: there are more.
         ProtocolError: the bytes are not such a message; the text names message, field and position (of a
             message above 1 MiB the message alone).
     """
     decoder = _DECODERS.get((cls, version)) or _decoder(cls, version)
     view = memoryview(data)
+    limits = () if most_elements is None else (most_elements, most_elements * TAGGED_FIELDS_PER_ELEMENT)
     try:
-        message, end = decoder(view, position, len(view))
+        message, end = decoder(view, position, len(view), *limits)
     except _BROKEN as error:
+        if limits and isinstance(error, TooManyElements):
+            traceback.clear_frames(error.__traceback__)
+            raise ManyElementsError from None
         _explain_decoding(cls, version, view, position, error)
     if end != len(view) and not allow_trailing:
         raise ProtocolError(f"{cls.NAME} v{version}: {len(view) - end} bytes are left behind byte {end}")

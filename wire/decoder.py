@@ -17,19 +17,19 @@ from splashdam.wire.message import Request, Struct
 from splashdam.wire.source import Source, smallest_size, tagged, untagged
 
 Decoder: TypeAlias = Callable[..., tuple[Any, int]]
-"""``(buf, pos, end[, trace]) -> (message, position behind it)``"""
+"""``(buf, pos, end[, trace]) -> (message, position behind it)``; a request's takes also how many elements and
+tagged fields there may be in all."""
 
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: bool = False) -> Decoder:
     """The decoder of ``cls`` in ``version``, or its tracing twin."""
     writer = _DecoderWriter(version, flexible, traced, issubclass(cls, Request))
-    if writer.is_request:
-        writer.line(f"left = {primitives.MAX_REQUEST_ELEMENTS}")
-        if flexible:
-            writer.line(f"left_tags = {primitives.MAX_REQUEST_TAGGED_FIELDS}")
     writer.struct(cls, 0)
     writer.line("return o0, pos")
     parameters = "buf, pos, end, trace" if traced else "buf, pos, end"
+    if writer.is_request:
+        parameters += f", left={primitives.MAX_REQUEST_ELEMENTS}"
+        parameters += f", left_tags={primitives.MAX_REQUEST_TAGGED_FIELDS}"
     return writer.compile("decode", parameters, cls.__name__)
 
 

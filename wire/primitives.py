@@ -27,7 +27,8 @@ MAX_REQUEST_ELEMENTS = 50_000
 """Elements in all arrays of one request together: what a broker does for each takes some microseconds, in a
 loop that all clients share. Kafka itself takes no more than 10,000 new partitions at once."""
 
-MAX_REQUEST_TAGGED_FIELDS = 4 * MAX_REQUEST_ELEMENTS
+TAGGED_FIELDS_PER_ELEMENT = 4
+MAX_REQUEST_TAGGED_FIELDS = TAGGED_FIELDS_PER_ELEMENT * MAX_REQUEST_ELEMENTS
 """Tagged fields in all places of one request together: known or not, each costs the loop a step, and two
 bytes for its sender."""
 
@@ -38,6 +39,10 @@ SMALL = [bytes([value]) for value in range(128)]
 
 class IllegalBytes(Exception):
     """A value that the schema does not allow; `wire.codec` turns it into a ProtocolError."""
+
+
+class TooManyElements(IllegalBytes):
+    """A request names more than it may, or has more tagged fields."""
 
 
 def uvarint(value: int) -> bytes:
@@ -119,12 +124,12 @@ def refuse_tagged_fields(count: int) -> NoReturn:
 
 def refuse_request() -> NoReturn:
     """A request asks about more than a broker answers at a time."""
-    raise IllegalBytes(f"more than {MAX_REQUEST_ELEMENTS} elements are asked about at once; ask in parts")
+    raise TooManyElements(f"more than {MAX_REQUEST_ELEMENTS} elements are asked about at once; ask in parts")
 
 
 def refuse_request_tags() -> NoReturn:
     """A request has more tagged fields than its elements need."""
-    raise IllegalBytes(f"more than {MAX_REQUEST_TAGGED_FIELDS} tagged fields stand in one request")
+    raise TooManyElements(f"more than {MAX_REQUEST_TAGGED_FIELDS} tagged fields stand in one request")
 
 
 def refuse_string(size: int) -> NoReturn:

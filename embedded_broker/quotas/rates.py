@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from splashdam.model.options import MAX_INT
+
 
 class Windows(NamedTuple):
     """``quota.window.num`` windows of ``quota.window.size.seconds``."""
@@ -59,7 +61,7 @@ class Rate:
         With O the rate, T the bound and W the windows' time: O · W / (W + X) = T, solved for X.
         """
         rate = self.per_second(now_ms)
-        return round((rate - bound) / bound * self._span_ms(now_ms)) if rate > bound else 0
+        return _answerable((rate - bound) / bound * self._span_ms(now_ms)) if rate > bound else 0
 
     def _span_ms(self, now_ms: float) -> float:
         size_ms, count = self._windows.size_ms, self._windows.number
@@ -90,4 +92,9 @@ class TokenBucket:
     def throttle_ms(self, rate: float, now_ms: float) -> int:
         """How long until nothing is owed."""
         left = self.left(rate, now_ms)
-        return round(-left / rate * 1000) if left < 0 else 0
+        return _answerable(-left / rate * 1000) if left < 0 else 0
+
+
+def _answerable(throttle_ms: float) -> int:
+    """At most what an answer can say, 24 days: a quota may be as small as one likes."""
+    return round(min(throttle_ms, MAX_INT))

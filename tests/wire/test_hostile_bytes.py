@@ -14,7 +14,7 @@ from wire_values import CASE_IDS, CASES, MESSAGES, full_example
 
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire import codec, primitives
-from splashdam.wire.codec import decode, encode
+from splashdam.wire.codec import ManyElementsError, decode, encode
 from splashdam.wire.header import decode_request, decode_response, encode_request
 from splashdam.wire.message import Message
 from splashdam.wire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
@@ -267,6 +267,17 @@ def test_too_many_elements() -> None:
     nodes = MetadataResponsePartition(isr_nodes=list(range(1_000_001)))
     response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[nodes])])
     assert decode(MetadataResponse, b"".join(encode(response, 9)), 9) == response
+
+
+def test_a_request_is_decoded_up_to_a_number_of_elements() -> None:
+    """Whoever decodes in a loop of many clients stops there; the same bytes may be right."""
+    frame = many_topics(1000)
+    whole = decode(FetchRequest, frame, 12)
+    assert decode(FetchRequest, frame, 12, most_elements=2000) == whole
+    with pytest.raises(ManyElementsError):
+        decode(FetchRequest, frame, 12, most_elements=999)
+    with pytest.raises(ProtocolError, match="the bytes end here"):
+        decode(FetchRequest, frame[:-1], 12, most_elements=2000)
 
 
 def uvarint(value: int) -> bytes:

@@ -89,6 +89,15 @@ def test_a_bucket() -> None:
     assert bucket.left(10, 1_000_000) == 30
 
 
+def test_a_tiny_quota_asked_for_more_time_than_an_answer_can_say() -> None:
+    """Bounds of a millionth of a byte are legal; the client was hung up on."""
+    rate, bucket = Rate(Windows()), TokenBucket(Windows())
+    rate.record(1e6, 0)
+    bucket.take(1e6, 1e-6, 0)
+    assert rate.throttle_ms(1e-6, 0) == bucket.throttle_ms(1e-6, 0) == 2**31 - 1
+    assert rate.throttle_ms(5e-324, 0) == 2**31 - 1
+
+
 def test_precedence() -> None:
     """Kafka's order: user and client id, user, client id, each by name before its default."""
     orders = [
