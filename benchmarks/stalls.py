@@ -1,9 +1,9 @@
 """How long a client waits while a stranger asks for what is dear: small requests beside each kind of it.
 
-One client sends a record, waits for the answer (acks=all), and sends the next. On another connection a stranger
-keeps sending what takes a broker long: few bytes that unpack to many, or requests that name many things.
-Printed are the longest wait and the 99th percentile, and how many of its requests the stranger got answered
-in a second. Where a wait is long there are few of them: then the percentile is the longest, too.
+One client sends a record, waits for the answer (acks=all), and sends the next. On another connection a
+stranger keeps sending what takes a broker long: few bytes that unpack to many, or requests that name many
+things. Printed are the longest wait and the 99th percentile, and how many of its requests the stranger got
+answered in a second. Where a wait is long there are few of them: then the percentile is the longest, too.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _counted(topics: Sequence[Any], field: str) -> bool:
 
 
 def ask_on(connection: socket.socket, stranger: Stranger, is_first_done: Event, is_over: Event) -> float:
-    """Goes on until it is over; answers per second, without the first."""
+    """Goes on until it is over, and asks once again at least; answers per second, without the first."""
     frames = itertools.cycle(stranger.frames())
     connection.sendall(next(frames))
     try:
@@ -184,7 +184,7 @@ def ask_on(connection: socket.socket, stranger: Stranger, is_first_done: Event, 
     finally:
         is_first_done.set()
     began, answered = time.perf_counter(), 0
-    while not is_over.is_set():
+    while not (answered and is_over.is_set()):
         for _ in range(stranger.in_flight):
             connection.sendall(next(frames))
         for _ in range(stranger.in_flight):
@@ -195,17 +195,17 @@ def ask_on(connection: socket.socket, stranger: Stranger, is_first_done: Event, 
 
 def waits_ms(connection: socket.socket, seconds: float) -> list[float]:
     """What each of the client's requests waited, for so long."""
-    frame, waited = produce_frame(batch_of(1, RECORD_BYTES)), []
+    frame, waits = produce_frame(batch_of(1, RECORD_BYTES)), []
     first, _ = produce_one(connection, frame)
     until = time.perf_counter() + seconds
     while (sent := time.perf_counter()) < until:
         connection.sendall(frame)
         read_frame(connection)
-        waited.append((time.perf_counter() - sent) * 1000)
+        waits.append((time.perf_counter() - sent) * 1000)
     last, _ = produce_one(connection, frame)
-    if last - first != len(waited) + 1:
-        raise SystemExit(f"{last - first:,} records arrived, {len(waited) + 1:,} were sent")
-    return waited
+    if last - first != len(waits) + 1:
+        raise SystemExit(f"{last - first:,} records arrived, {len(waits) + 1:,} were sent")
+    return waits
 
 
 def measure(address: Address, stranger: Stranger | None, seconds: float) -> Waited:
@@ -213,21 +213,22 @@ def measure(address: Address, stranger: Stranger | None, seconds: float) -> Wait
     with socket.create_connection(address) as ours, socket.create_connection(address) as theirs:
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if stranger is None:
-            return _of(waits_ms(ours, seconds), 0.0)
+            return waited(waits_ms(ours, seconds), 0.0)
         # A thread: it waits in the socket nearly all the time.
         with ThreadPoolExecutor(1) as pool:
             is_first_done, is_over = Event(), Event()
             asking = pool.submit(ask_on, theirs, stranger, is_first_done, is_over)
             try:
                 is_first_done.wait()
-                waited = waits_ms(ours, seconds)
+                waits = waits_ms(ours, seconds)
             finally:
                 is_over.set()
-            return _of(waited, asking.result())
+            return waited(waits, asking.result())
 
 
-def _of(waited: Sequence[float], strange_per_s: float) -> Waited:
-    return Waited(sorted(waited)[len(waited) * 99 // 100], max(waited), strange_per_s)
+def waited(waits: Sequence[float], strange_per_s: float) -> Waited:
+    """The figures of so many waits in ms, of which there is one at least."""
+    return Waited(sorted(waits)[len(waits) * 99 // 100], max(waits), strange_per_s)
 
 
 def run(starts: Mapping[str, Start], rounds: int, seconds: float) -> None:
