@@ -20,7 +20,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,7 +197,7 @@ def hands(options: argparse.Namespace) -> None:
         print(f"{field:20}" + "".join(f"{each:18,.2f}" for each in medians))
 
 
-PARTS = {
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "hands": hands,
     "ingest": lambda options: ingest.run(options.rounds, options.requests),
     "stalls": lambda options: stalls.run(contestants(options.jars), options.rounds, options.seconds),
