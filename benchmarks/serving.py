@@ -1,35 +1,46 @@
-"""A broker under many hands: 200 connections on 1,000 partitions, ours and, where its jars are, a real Kafka.
+"""What a broker does for its clients, ours and, where its jars are, a real Kafka.
 
-``python benchmarks/serving.py`` starts each broker as a process, in turns, and prints how long each took to
-answer its first request and to create the topics, what 200 producers that wait for every answer got done
-together, how long they waited, how long the broker took to answer after it was stopped in order and started
-again, what it does while nobody asks, and the memory of the process. ``make kafka`` fetches Kafka's jars.
+``python benchmarks/serving.py`` starts each broker as a process, in turns, and measures three parts:
+
+* ``hands``: 200 connections on 1,000 partitions. How long the broker took to answer its first request and to
+  create the topics, what 200 producers that wait for every answer got done together, how long they waited,
+  how long the broker took to answer after it was stopped in order and started again, what it does while
+  nobody asks, and the memory of the process.
+* ``ingest``: batches of 1 MiB by codec, by the broker's CPU time (``ingest.py``; ours alone).
+* ``stalls``: how long a client waits while a stranger asks for what is dear (``stalls.py``).
+
+``make kafka`` fetches Kafka's jars; ``KAFKA_JARS`` says where others are.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import selectors
 import socket
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import trio
+import ingest
+import stalls
+from brokers import (
+    SETTLING_SECONDS,
+    Address,
+    Start,
+    Topic,
+    await_answer,
+    contestants,
+    cpu_seconds,
+    create_topics,
+    default_jars,
+    memory_mib,
+)
 from talk import batch_of, read_frame
 
-from splashdam.net.admin.topics import create_topic
-from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, open_cluster_client
-from splashdam.net.connect import TcpConnect
 from splashdam.wire.header import decode_response, encode_request
-from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -39,22 +50,8 @@ from splashdam.wire.messages.produce import (
 
 PARTITIONS_PER_TOPIC = 10
 RECORD_BYTES = 100
-SETTLING_SECONDS = 1.0
 IDLE_SECONDS = 4.0
 PRODUCE_VERSION = 9
-_PATIENCE_SECONDS = 60.0
-
-Address = tuple[str, int]
-
-
-class Running(NamedTuple):
-    """A broker's process."""
-
-    address: Address
-    pid: int
-
-
-Start = Callable[[Path], AbstractContextManager[Running]]
 
 
 class Served(NamedTuple):
@@ -71,78 +68,9 @@ class Served(NamedTuple):
     idle_cpu_percent: float
 
 
-@contextmanager
-def our_broker(home: Path) -> Iterator[Running]:
-    """``splashdam broker``."""
-    import subprocess
-
-    command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
-    # Without bytecode it would compile itself at each start.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
-        yield Running((host, int(port)), process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
-    """Apache Kafka, one node; its directory is formatted before it is started."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from kafka_jars import KafkaBroker
-
-    broker = KafkaBroker(version, home)
-    broker.format()
-    return _running(broker)
-
-
-@contextmanager
-def _running(broker: Any) -> Iterator[Running]:
-    broker.start()
-    try:
-        host, _, port = broker.bootstrap_servers.rpartition(":")
-        yield Running((host, int(port)), broker.pid)
-    finally:
-        broker.stop()
-
-
-def await_answer(address: Address) -> None:
-    """Returns when the broker has answered ApiVersions."""
-    frame = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="bench"))
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until:
-        try:
-            with socket.create_connection(address) as connection:
-                connection.sendall(frame)
-                read_frame(connection)
-                return
-        except (ConnectionError, SystemExit):
-            time.sleep(0.005)
-    raise SystemExit(f"nobody answers at {address}")
-
-
-def create_topics(address: Address, partitions: int) -> None:
-    """Topics of ten partitions, asked for one after the other; returns when all have their leaders."""
-
-    async def create(client: ClusterClient) -> None:
-        names = [f"t{number}" for number in range(partitions // PARTITIONS_PER_TOPIC)]
-        for name in names:
-            await create_topic(client, name, partitions=PARTITIONS_PER_TOPIC, replication_factor=1)
-        while True:
-            topics = (await client.cluster(names)).topics
-            if sum(each.leader >= 0 for topic in topics.values() for each in topic.partitions) >= partitions:
-                return
-            await trio.sleep(0.05)
-
-    async def run() -> None:
-        async with open_cluster_client([address], connect=TcpConnect(), clock=SystemClock()) as client:
-            await create(client)
-
-    trio.run(run)
-    time.sleep(SETTLING_SECONDS)  # a real broker's metadata may be ahead of its logs
+def topics_of(partitions: int) -> list[Topic]:
+    """Topics of ten partitions, so many in all."""
+    return [Topic(f"t{number}", PARTITIONS_PER_TOPIC) for number in range(partitions // PARTITIONS_PER_TOPIC)]
 
 
 def produce_frames(partitions: int) -> list[bytes]:
@@ -215,18 +143,6 @@ def check(frame: bytes) -> None:
         raise SystemExit(f"a produce request was refused with error {code}")
 
 
-def memory_mib(pid: int) -> float:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure(start: Start, home: Path, connections: int, partitions: int, seconds: float) -> Served:
     """One round with one broker."""
     starting = start(home)
@@ -235,7 +151,7 @@ def measure(start: Start, home: Path, connections: int, partitions: int, seconds
         await_answer(running.address)
         ready = time.perf_counter()
         idle_mib = memory_mib(running.pid)
-        create_topics(running.address, partitions)
+        create_topics(running.address, topics_of(partitions))
         created = time.perf_counter() - SETTLING_SECONDS
         crowd = Crowd(running.address, connections, produce_frames(partitions))
         try:
@@ -266,29 +182,8 @@ def measure(start: Start, home: Path, connections: int, partitions: int, seconds
     )
 
 
-def contestants(jars: Path) -> dict[str, Start]:
-    """Ours, and the newest Kafka whose jars are there."""
-    found: dict[str, Start] = {"splashdam": our_broker}
-    versions = sorted(each.name for each in jars.glob("[0-9]*")) if jars.is_dir() else []
-    if versions:
-        os.environ.setdefault("KAFKA_JARS", str(jars))
-        found[f"Kafka {versions[-1]}"] = lambda home: real_broker(versions[-1], home)
-    else:
-        print(
-            f"without a real Kafka: there are no jars in {jars}, `make kafka` fetches them", file=sys.stderr
-        )
-    return found
-
-
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--connections", type=int, default=200)
-    parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of producing, each round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jars", type=Path, default=Path.home() / ".cache" / "splashdam" / "kafka")
-    options = parser.parse_args()
+def hands(options: argparse.Namespace) -> None:
+    """Measures and prints what a broker does for many clients."""
     rounds: dict[str, list[Served]] = {}
     for _ in range(options.rounds):
         for name, start in contestants(options.jars).items():
@@ -300,6 +195,28 @@ def main() -> None:
     for field in Served._fields:
         medians = (statistics.median(getattr(each, field) for each in done) for done in rounds.values())
         print(f"{field:20}" + "".join(f"{each:18,.2f}" for each in medians))
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "hands": hands,
+    "ingest": lambda options: ingest.run(options.rounds, options.requests),
+    "stalls": lambda options: stalls.run(contestants(options.jars), options.rounds, options.seconds),
+}
+
+
+def main() -> None:
+    """Measures and prints the parts that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--connections", type=int, default=200)
+    parser.add_argument("--partitions", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of producing, and beside each stranger")
+    parser.add_argument("--requests", type=int, default=100, help="of ingest, each way of packing")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jars", type=Path, default=default_jars())
+    options = parser.parse_args()
+    for name in options.parts:
+        PARTS[name](options)
 
 
 if __name__ == "__main__":
