@@ -95,11 +95,14 @@ def descriptor_count() -> int:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(
-        [sys.executable, "-W", "error", *_KAFKA_PYTHON, __file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    import leftovers  # not at the top: the child runs this file, and needs neither pytest nor trio
+
+    with leftovers.kept():
+        child = subprocess.Popen(
+            [sys.executable, "-W", "error", *_KAFKA_PYTHON, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
     assert child.stdin is not None
     pickle.dump(sys.path, child.stdin)
     return child
