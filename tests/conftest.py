@@ -25,6 +25,7 @@ settings.load_profile("no deadline")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers share no Spark session: with ``--dist loadgroup`` one of them runs all that need it."""
     for item in items:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import select
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,20 +35,23 @@ class Belongings(NamedTuple):
 
     def without(self, other: Belongings) -> Belongings:
         """What the other did not have."""
-        return Belongings(self.threads - other.threads, self.children - other.children, self.files - other.files)
+        return Belongings(
+            self.threads - other.threads, self.children - other.children, self.files - other.files
+        )
 
     def with_all_of(self, other: Belongings) -> Belongings:
         """The two together."""
-        return Belongings(self.threads | other.threads, self.children | other.children, self.files | other.files)
-
-    def __str__(self) -> str:
-        return ", ".join(
-            [
-                *sorted(f"thread {thread.name}" for thread in self.threads),
-                *sorted(f"child process {child}: {_command(child)}" for child in self.children),
-                *sorted(f"descriptor {number}: {target}" for number, target in self.files),
-            ]
+        return Belongings(
+            self.threads | other.threads, self.children | other.children, self.files | other.files
         )
+
+    def described(self) -> list[str]:
+        """One text for each."""
+        return [
+            *sorted(f"thread {thread.name}" for thread in self.threads),
+            *sorted(f"child process {child}: {_command(child)}" for child in self.children),
+            *sorted(f"descriptor {number}: {target}" for number, target in self.files),
+        ]
 
 
 _NOTHING = Belongings(frozenset(), frozenset(), frozenset())
@@ -56,7 +60,7 @@ _kept = _NOTHING
 
 def belongings() -> Belongings:
     """What this process has now, but for what is kept."""
-    # A thread that trio has no work for waits some seconds for more; one that a foreign library began is its own.
+    # A thread that trio has no work for waits some seconds for more; a dummy is a foreign library's.
     idle = {worker._thread for worker in list(_thread_cache.THREAD_CACHE._idle_workers)}
     threads = {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
     return Belongings(frozenset(threads - idle), frozenset(_children()), frozenset(_files())).without(_kept)
@@ -87,20 +91,35 @@ def _files() -> Iterator[tuple[str, str]]:
 
 def _command(child: int) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip() or "has ended, unwaited for"
+        return (
+            Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ").strip() or "has ended, unwaited for"
+        )
     return "has ended"
 
 
-def left_since(before: Belongings) -> Belongings:
-    """What is new and does not end by itself."""
+def complaints(before: Belongings) -> list[str]:
+    """What is new and does not end by itself, and what warns when it is collected."""
     left = belongings().without(before)
-    gc.collect()  # what only a cycle holds warns here, in the test that made it
+    warned = _collected()
     for thread in left.threads:
         thread.join(_ENDING_SECONDS)
     for child in left.children:
         with suppress(OSError):
             _wait_for(child)
-    return belongings().without(before)
+    left = belongings().without(before)
+    return [*left.described(), *warned]
+
+
+def _collected() -> list[str]:
+    """Collects garbage, and says what cannot be raised there: else it would fail a later test."""
+    found: list[str] = []
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda error: found.append(f"{error.exc_type.__name__}: {error.exc_value}")
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    return found
 
 
 def _wait_for(child: int) -> None:
@@ -148,10 +167,13 @@ class Leftovers:
         if self._holding or self._before is None:
             return
         now = belongings()
-        left = left_since(self._before) if now.without(self._before) != _NOTHING else _NOTHING
-        self._before = now if left == _NOTHING else belongings()
-        if left != _NOTHING:
-            pytest.fail(f"left behind: {left}", pytrace=False)
+        if now.without(self._before) == _NOTHING:
+            self._before = now
+            return
+        left = complaints(self._before)
+        self._before = belongings()
+        if left:
+            pytest.fail(f"left behind: {', '.join(left)}", pytrace=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
