@@ -31,6 +31,9 @@ KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
+# Where nothing may be kept compiled, every worker and every child process compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo pipeline test test-rest test-all kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
