@@ -94,6 +94,8 @@ class ProducerBatch:
         last_error: why the last attempt failed.
         maybe_written: an attempt under its present numbers ended without an answer that rules out that the
             broker wrote it.
+        part_in_doubt: it is a part of a batch that may have been written under these numbers. A broker knows
+            a whole batch again, but not a part of it.
         transactional: it belongs to a transaction; set when it is numbered.
     """
 
@@ -114,6 +116,7 @@ class ProducerBatch:
         "max_timestamp_ms",
         "maybe_written",
         "outcome",
+        "part_in_doubt",
         "place",
         "producer_epoch",
         "producer_id",
@@ -153,7 +156,7 @@ class ProducerBatch:
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self.last_error: BaseException | None = None
-        self.maybe_written = False
+        self.maybe_written = self.part_in_doubt = False
         self.transactional = False
         self._memory: BatchBuffer | None = buffer
         self._recycle = recycle

@@ -66,6 +66,7 @@ def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> Produ
     part.producer_epoch = batch.producer_epoch
     part.last_error = batch.last_error
     part.transactional = batch.transactional
+    part.maybe_written = part.part_in_doubt = batch.maybe_written
     return part
 
 

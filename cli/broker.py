@@ -66,7 +66,7 @@ def broker(
     """
     standard_output()  # closed, it would leave its descriptor to a file of the log
     with file_failures_reported():
-        in_file = read_properties(config) if config is not None else {}
+        in_file = read_properties(config)
         if is_given(context, "data"):
             in_file = _without_directories(in_file)
         given = {**in_file, **properties}

@@ -13,14 +13,7 @@ import click
 import trio
 
 from splashdam.cli.failures import failures_reported
-from splashdam.cli.parameters import (
-    bootstrap_servers_option,
-    config_option,
-    property_option,
-    read_properties,
-    settled_servers,
-    timeout_option,
-)
+from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
@@ -44,8 +37,15 @@ _AUTO_CREATE = "auto.create.topics.enable"
 
 
 class Cluster(NamedTuple):
-    """Where to begin, how to connect, what shows who we are, how long an answer may take, and whether the
-    client lets brokers create topics that are written to."""
+    """How a command reaches its cluster.
+
+    Attributes:
+        addresses: brokers to begin with.
+        connect: makes connections, with TLS where the settings say so.
+        authenticator: shows the brokers who we are; None where they do not ask.
+        timeout_ms: how long an answer may take.
+        may_create_topics: whether brokers may create topics that are missing when they are written to.
+    """
 
     addresses: list[tuple[str, int]]
     connect: Connect
@@ -154,26 +154,21 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     What the cluster refuses is reported as a message and a status.
     """
 
-    @bootstrap_servers_option
-    @config_option("client")
-    @property_option("client")
-    @timeout_option
+    @cluster_options()
     @wraps(command)
     def run(
         *,
-        bootstrap_servers: str,
         config: Path | None,
         properties: dict[str, str],
         timeout_seconds: float,
         **arguments: Any,
     ) -> None:
+        arguments.pop("bootstrap_servers")
         if "configs" in arguments:
             _refuse_topic_configs(properties)
         with failures_reported():
-            given = {} if config is None else read_properties(config)
-            bootstrap_servers = settled_servers(properties, given)
-            settings = {**given, **properties}
-            with named_cluster(bootstrap_servers, settings, timeout_seconds) as cluster:
+            servers, settings = settled_cluster(config, properties)
+            with named_cluster(servers, settings, timeout_seconds) as cluster:
                 command(cluster, **arguments)
 
     return run

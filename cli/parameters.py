@@ -108,6 +108,19 @@ def config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
+def cluster_options(what: str = "client") -> Callable[[Command], Command]:
+    """``-b``, ``--config``, ``-X`` and ``--timeout``: which cluster, and how to talk to it.
+
+    The command gets ``bootstrap_servers``, ``config``, ``properties`` and ``timeout_seconds``.
+    """
+
+    def decorate(command: Command) -> Command:
+        command = property_option(what)(timeout_option(command))
+        return bootstrap_servers_option(config_option(what)(command))
+
+    return decorate
+
+
 def pairs(_context: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
     """The callback of a repeatable option that takes NAME=VALUE."""
     found: dict[str, str] = {}
@@ -153,32 +166,43 @@ def exclusive(*parameters: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def settled_servers(properties: Mapping[str, str], in_file: Mapping[str, str]) -> str:
-    """Where the cluster is: by ``--bootstrap-servers``, else by a property, else by the file, else here.
+def settled_cluster(config: Path | None, properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """What ``cluster_options`` say together: where the cluster is, and how to talk to it.
+
+    The address is that of ``--bootstrap-servers``, else of a property, else of the file, else here.
+
+    Args:
+        config: the file, None for none.
+        properties: they win over the file.
 
     Raises:
         click.UsageError: option and property contradict each other.
+        KafkaConfigurationError: the file cannot be read, or a line of it is no setting.
     """
     context = click.get_current_context()
     option: str = context.params["bootstrap_servers"]
+    in_file = read_properties(config)
+    settings = {**in_file, **properties}
     given = properties.get("bootstrap.servers")
     if not is_given(context, "bootstrap_servers"):
-        return given or in_file.get("bootstrap.servers") or option
+        return given or in_file.get("bootstrap.servers") or option, settings
     if given is not None and given != option:
         raise click.UsageError(
             f"--bootstrap-servers {option} contradicts -X bootstrap.servers={given}", context
         )
-    return option
+    return option, settings
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """The settings of a Java properties file, as Kafka's ``server.properties`` is one.
+def read_properties(path: Path | None) -> dict[str, str]:
+    """The settings of a Java properties file, as Kafka's ``server.properties`` is one; of no file, none.
 
     Lines that begin with ``#`` or ``!`` are comments, and a backslash at its end continues a line.
 
     Raises:
         KafkaConfigurationError: the file cannot be read, or a line is no setting.
     """
+    if path is None:
+        return {}
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

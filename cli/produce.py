@@ -14,13 +14,10 @@ import click
 
 from splashdam.cli.failures import explained, failures_reported
 from splashdam.cli.parameters import (
-    bootstrap_servers_option,
-    config_option,
+    cluster_options,
     is_given,
-    property_option,
     read_properties,
     settled_properties,
-    timeout_option,
     topic_argument,
 )
 from splashdam.cli.signals import exit_status, signals_interrupt
@@ -48,7 +45,6 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
 
 @click.command(short_help="Send lines of standard input to a topic.")
 @topic_argument
-@bootstrap_servers_option
 @click.option(
     "--key-separator",
     metavar="TEXT",
@@ -65,9 +61,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     show_default=True,
     help="Codec of the batches.",
 )
-@config_option("producer")
-@property_option("producer")
-@timeout_option
+@cluster_options("producer")
 @click.pass_context
 def produce(
     context: click.Context,
@@ -90,8 +84,8 @@ def produce(
     lines = standard_input()
     try:
         with signals_interrupt(), failures_reported():
-            given = {} if config is None else read_properties(config)
-            settled = settled_properties(context, {**given, **properties}, PROPERTIES_OF_OPTIONS)
+            given = {**read_properties(config), **properties}
+            settled = settled_properties(context, given, PROPERTIES_OF_OPTIONS)
             _settle_timeout(context, settled, timeout_seconds)
             producer = KafkaProducer.from_properties(settled)
             delivery = Delivery(producer, topic, partition, key_separator)

@@ -17,15 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import click
 
 from splashdam.cli.failures import explained, failures_reported
-from splashdam.cli.parameters import (
-    Command,
-    bootstrap_servers_option,
-    config_option,
-    property_option,
-    read_properties,
-    settled_servers,
-    timeout_option,
-)
+from splashdam.cli.parameters import Command, cluster_options, settled_cluster
 from splashdam.cli.signals import exit_status, interrupts_wait, signals_interrupt
 
 if TYPE_CHECKING:
@@ -57,10 +49,7 @@ def kafka_options(
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @bootstrap_servers_option
-        @config_option("client")
-        @property_option("client")
-        @timeout_option
+        @cluster_options()
         @wraps(command)
         def run(
             *args: Any,
@@ -73,9 +62,8 @@ def kafka_options(
 
             arguments.pop("bootstrap_servers")
             with failures_reported(), ExitStack() as opened:
-                given = {} if config is None else read_properties(config)
-                servers = opened.enter_context(_reachable(settled_servers(properties, given)))
-                settings = {**given, **properties}
+                address, settings = settled_cluster(config, properties)
+                servers = opened.enter_context(_reachable(address))
                 asked = {name: value for name, value in settings.items() if name.startswith(_OF_CLUSTERS)}
                 with named_cluster(servers, asked, timeout_seconds) as cluster:
                     cluster.check(_topics(reads), writes=_topics(writes))

@@ -16,12 +16,8 @@ import trio
 from splashdam.cli.clusters import Cluster, named_cluster
 from splashdam.cli.failures import INTERRUPTED, failures_reported
 from splashdam.cli.parameters import (
-    bootstrap_servers_option,
-    config_option,
-    property_option,
-    read_properties,
-    settled_servers,
-    timeout_option,
+    cluster_options,
+    settled_cluster,
     topic_argument,
 )
 from splashdam.cli.rendering import FORMATS, Render
@@ -35,7 +31,6 @@ from splashdam.net.fetching import FetchedPartition
 
 @click.command(short_help="Write the records of a topic to standard output.")
 @topic_argument
-@bootstrap_servers_option
 @click.option(
     "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."
 )
@@ -63,9 +58,7 @@ from splashdam.net.fetching import FetchedPartition
     show_default=True,
     help="value: the value as it is; full: with place, time and key; json: everything, an object for each.",
 )
-@config_option("client")
-@property_option("client")
-@timeout_option
+@cluster_options()
 def tail(
     *,
     topic: str,
@@ -95,9 +88,8 @@ def tail(
     )
     try:
         with failures_reported():
-            given = {} if config is None else read_properties(config)
-            servers = settled_servers(properties, given)
-            with named_cluster(servers, {**given, **properties}, timeout_seconds) as cluster:
+            servers, settings = settled_cluster(config, properties)
+            with named_cluster(servers, settings, timeout_seconds) as cluster:
                 trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
     except BrokenPipeError:
         _forget_output()

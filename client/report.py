@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
+from splashdam.model.quoting import naming
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.outcome import fresh
@@ -62,7 +63,9 @@ class DeliveryReport:
 
     def __str__(self) -> str:
         numbers = f"{self.delivered} delivered, {self.failed} failed, {self.pending} pending"
-        causes = (f"{each.count} to {each.topic_partition}: {each.error}" for each in self.failures)
+        causes = (
+            f"{each.count} failed: {naming(each.topic_partition, str(each.error))}" for each in self.failures
+        )
         return "\n  ".join([numbers, *causes])
 
 

@@ -181,7 +181,7 @@ class FullFetch(FetchContext):
 
 
 class IncrementalFetch(FetchContext):
-    """Everything of a session is read, and what has changed is answered."""
+    """Reads the partitions of a session that do not rest, and answers those that have changed."""
 
     is_incremental = True
 

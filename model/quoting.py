@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from splashdam.model.values import TopicPartition
+
 LONGEST_SHOWN = 250
 """Characters; every legal topic name fits."""
 
@@ -20,3 +24,12 @@ def quoted(name: object) -> str:
     if len(name) <= LONGEST_SHOWN:
         return repr(name)
     return f"{name[:LONGEST_SHOWN]!r}… ({len(name)} characters)"
+
+
+def naming(topic_partition: TopicPartition, text: str) -> str:
+    """A text about a partition, with its name in front unless the text says it, as some of Kafka's texts do.
+
+    A path does not count as the name: people look for it at the beginning, not inside of a path.
+    """
+    said = rf"(?<![\w./-]){re.escape(str(topic_partition))}(?![\w/-]|\.\w)"
+    return text if re.search(said, text) else f"{topic_partition}: {text}"

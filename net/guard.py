@@ -48,7 +48,10 @@ class Guard:
         return self.holder == self.caller()
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns or raises; the calling thread alone is in here meanwhile."""
+        """What the function returns or raises; the calling thread alone is in here meanwhile.
+
+        ``record/straight.py`` repeats this body twice: what is changed here is changed there.
+        """
         me = self.caller()
         outermost = self.holder != me
         acquire, release = self.acquire, self.release

@@ -23,7 +23,11 @@ _new = object.__new__  # without the call of an ``__init__``
 
 class Guard(Protocol):
     """What the Python twin needs of the producer's guard; see ``net/guard.py``. Held around every change.
+
     Who comes here and has it already is a signal handler or a ``__del__`` that has interrupted the holder.
+    ``try_send`` and ``_try_value`` repeat the body of its ``run``, which spares each record a call.
+    ``tests/net/test_guard.py`` holds all three to one rule: whatever is raised at whichever call, the lock is
+    free afterwards, unless another thread holds it.
 
     Attributes:
         holder: number of the thread that has it; 0: nobody.
@@ -146,7 +150,7 @@ class StraightPath(Generic[FutureT]):
         me = guard.caller()
         if guard.holder == me:
             return None
-        try:  # as Guard.run does, without its call
+        try:  # the body of Guard.run
             guard.acquire()
             guard.holder = me
             future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
@@ -157,7 +161,7 @@ class StraightPath(Generic[FutureT]):
                 guard.holder = 0
             try:  # noqa: SIM105 (a call may be interrupted)
                 guard.release()
-            except RuntimeError:
+            except RuntimeError:  # Ctrl-C came while it waited
                 pass
         return future
 
@@ -176,7 +180,7 @@ class StraightPath(Generic[FutureT]):
         if guard.holder == me:
             return None
         future = _new(self._future_type)
-        try:  # as Guard.run does, without its call
+        try:  # the body of Guard.run
             guard.acquire()
             guard.holder = me
             lane = route.sticky

@@ -23,6 +23,7 @@ from splashdam.model.errors import (
     message_of,
 )
 from splashdam.model.log_fields import fields
+from splashdam.model.quoting import naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
@@ -255,6 +256,10 @@ class Completion:
 
     def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
+        if batch.part_in_doubt:
+            self._fail(batch, _in_doubt(batch, answer))
+            self._give_up_sequence(batch)
+            return
         breaks = self._transactions is not None and self._idempotence.is_lowest(batch)
         if breaks or not self._may_retry(batch, now_ms):
             reason = self._idempotence.reason_of_gap(batch)
@@ -282,6 +287,8 @@ class Completion:
         """Whether retention took all that a transaction's producer has written there."""
         idempotence = self._idempotence
         if self._transactions is None or idempotence is None or not idempotence.is_lowest(batch):
+            return False
+        if batch.part_in_doubt:
             return False
         return answer.log_start_offset > idempotence.acked_offset(batch)
 
@@ -332,12 +339,7 @@ class Completion:
         )
 
     def _may_split(self, batch: ProducerBatch) -> bool:
-        """Not if it may be in the log: a broker recognises a repeated batch, but not the halves of one."""
-        return (
-            batch.record_count > 1
-            and batch.state is BatchState.IN_FLIGHT
-            and not (self._idempotence is not None and batch.maybe_written)
-        )
+        return batch.record_count > 1 and batch.state is BatchState.IN_FLIGHT
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
         return now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
@@ -345,9 +347,13 @@ class Completion:
     def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
         cause = batch.last_error or self.last_failure
         error = KafkaTimeoutError(
-            f"{batch.record_count} records for {batch.topic_partition} were not acknowledged within"
-            f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts failed;"
-            f" {self._present_trouble(batch)}last failure: {cause or self._metadata.last_failure or 'none'}"
+            naming(
+                batch.topic_partition,
+                f"{batch.record_count} records were not acknowledged within"
+                f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
+                f" failed; {self._present_trouble(batch)}"
+                f"last failure: {cause or self._metadata.last_failure or 'none'}",
+            )
         )
         error.__cause__ = cause
         return error
@@ -371,12 +377,22 @@ def _said_by(error: BaseException) -> str:
 
 def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
     """The error of a batch that the broker cannot take, since one before it failed: the same."""
-    text = f"{batch.topic_partition}: this batch was sent behind one that failed: {_said_by(reason)}"
+    text = naming(batch.topic_partition, f"this batch was sent behind one that failed: {_said_by(reason)}")
     if isinstance(reason, BrokerResponseError):
         return error_for(reason.code, text)
     error = KafkaTimeoutError(text)
     error.__cause__ = reason
     return error
+
+
+def _in_doubt(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
+    """The error of a part that the broker does not take, perhaps since it has the whole batch."""
+    return _error(
+        batch,
+        answer.error_code,
+        "the records may have been written already: the connection broke, then the broker called their batch"
+        " too large, and does not take it in parts",
+    )
 
 
 def _purged(batch: ProducerBatch) -> PurgedError:
@@ -387,7 +403,7 @@ def _purged(batch: ProducerBatch) -> PurgedError:
 
 def _error(batch: ProducerBatch, error_code: int, text: str | None) -> KafkaError:
     text = text or (error_class(error_code).__doc__ or "").strip()
-    return error_for(error_code, f"{batch.topic_partition}: {text}")
+    return error_for(error_code, naming(batch.topic_partition, text))
 
 
 def _answered(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:

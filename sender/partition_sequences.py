@@ -86,7 +86,7 @@ class PartitionSequences:
         """Gives a new batch the next numbers."""
         batch.producer_id, batch.producer_epoch = self.identity
         batch.base_sequence = self.next_sequence
-        batch.maybe_written = False
+        batch.maybe_written = batch.part_in_doubt = False
         self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
         self.in_flight.append(batch)
 

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import ForeignBytesError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.scripted_coordinator import COORDINATED, ScriptedCoordinator
@@ -138,6 +139,8 @@ class ScriptedBroker:
                         if not await self._answer(stream, frame, late_work):
                             return
             except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+            except ForeignBytesError:  # a client whose connections break asks in TLS why, and is hung up on
                 return
 
     async def _answer(self, stream: trio.abc.Stream, frame: memoryview, late_work: trio.Nursery) -> bool:

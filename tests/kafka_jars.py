@@ -23,6 +23,8 @@ from confluent_kafka.admin import AdminClient
 from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
 
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
+MEASURE = "4.4.0"
+"""Whose ranges of versions and whose nulls are compared, key by key."""
 START_SECONDS = 60
 _ASK_SECONDS = 2
 _LOOK_SECONDS = 0.1

@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,6 +136,7 @@ class Leftovers:
     def __init__(self) -> None:
         self._before: Belongings | None = None
         self._holding: set[Any] = set()
+        self._failed = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
@@ -160,6 +161,13 @@ class Leftovers:
         """A fixture has ended."""
         self._holding.discard(fixturedef)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A test that fails may leave things: its traceback holds them."""
+        report = yield
+        self._failed = report.failed or (self._failed and report.when != "setup")
+        return report
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Iterator[None]:
         """All that was opened for the test is closed, unless others share it."""
@@ -167,7 +175,7 @@ class Leftovers:
         if self._holding or self._before is None:
             return
         now = belongings()
-        if now.without(self._before) == _NOTHING:
+        if self._failed or now.without(self._before) == _NOTHING:
             self._before = now
             return
         left = complaints(self._before)

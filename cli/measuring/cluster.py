@@ -76,7 +76,7 @@ class BenchTopic:
 
 @contextmanager
 def bench_topic(
-    bootstrap: str, partitions: int, replication_factor: int, timeout_ms: float = 10_000
+    bootstrap: str, partitions: int, replication_factor: int, timeout_ms: float
 ) -> Iterator[BenchTopic]:
     """A new topic with a name of its own, deleted at the end, also after Ctrl-C.
 

@@ -205,7 +205,7 @@ def refuse(
     if isinstance(error, KafkaStorageError):
         broker.disk_troubles.refused(topic_partition, error)
     answer.error_code = error.code
-    answer.error_message = f"{topic_partition}: {error.message}"
+    answer.error_message = error.message  # without the partition: the answer is in its place
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     if isinstance(error, RecordErrors):
         answer.record_errors = [

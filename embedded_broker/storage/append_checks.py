@@ -83,10 +83,10 @@ def check_batch(
         max_bytes: what its records may unpack to.
 
     Returns:
-        The batch as it may be written, with its header. It is the one that came, unless the header told
-        another maximum timestamp than the records, or LogAppendTime, which the topic decides: that is put
-        right in a copy, as Kafka does. A batch whose
-        codec cannot be unpacked here is taken on trust, unless the topic has rules for its records.
+        The batch as it may be written, with its header. It is the one that came, unless its header was wrong:
+        it named another maximum timestamp than that of the records, or LogAppendTime, which is the topic's to
+        say. Then it is a copy that is right, as in Kafka. A batch whose codec cannot be unpacked here is
+        taken on trust, unless the topic has rules for its records.
 
     Raises:
         BrokerResponseError: what ``check_header`` and ``check_records`` refuse.

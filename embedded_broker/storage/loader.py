@@ -39,6 +39,12 @@ class LoadedLog(NamedTuple):
     epochs: LeaderEpochs
     log_start_offset: int
     log_end_offset: int
+    snapshot_offset: int
+    """Of which end the producers need no snapshot any more; -1 where the close has one to write.
+
+    A start writes none: after the next crash recovery would remove it, and a thousand of them take a while.
+    """
+
     is_as_left: bool
     """It was closed in order, and nothing had to be made or mended: its names are on stable storage."""
 
@@ -96,8 +102,7 @@ class LogLoader:
             self._drop_stray_snapshots(log_end_offset)
             self._producers = self._producers_at(log_end_offset)
         says_something = log_end_offset > log_start_offset or len(self._producers)
-        if says_something and log_end_offset not in self._snapshots.offsets():
-            self._snapshots.write(log_end_offset, self._producers)
+        is_said = not says_something or log_end_offset in self._snapshots.offsets()
         for segment in self._segments[:-1]:
             segment.release()
         self._segments[-1].close_synced_files()
@@ -107,6 +112,7 @@ class LogLoader:
             self._epochs,
             log_start_offset,
             log_end_offset,
+            log_end_offset if is_said else -1,
             self._is_as_left,
         )
 

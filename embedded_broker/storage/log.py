@@ -238,7 +238,7 @@ class Log(FollowingLog):
         old, self._segments = self._segments, loaded.segments
         self.directory, self._epochs, self._active = directory, loaded.epochs, loaded.segments.active
         self._snapshots = SnapshotFiles(self._files, directory)
-        self._snapshot_offset = self.log_end_offset
+        self._snapshot_offset = loaded.snapshot_offset
         self._half_made = None
         self._flusher = LogFlusher(self._files, directory, self.log_end_offset, self._epochs)
         self._remover = SegmentRemover(self._files, directory, self._on_work)

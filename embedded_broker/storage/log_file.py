@@ -33,6 +33,12 @@ def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     return KafkaStorageError(f"{text}; {remedy}" if remedy else text)
 
 
+def lacks_room(error: KafkaStorageError) -> bool:
+    """Whether the disk is full, or a quota reached: what is deleted helps."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def linked(path: str) -> KafkaStorageError:
     """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
     return KafkaStorageError(

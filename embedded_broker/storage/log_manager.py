@@ -22,9 +22,10 @@ from splashdam.embedded_broker.storage.directory_scan import (
     refuse_taken_directories,
 )
 from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.housekeeping import Housekeeping
+from splashdam.embedded_broker.storage.housekeeping import Housekeeping, logged
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_directories import LogDirectories, LogDirectory
+from splashdam.embedded_broker.storage.log_file import lacks_room
 from splashdam.embedded_broker.storage.log_moves import LogMoves
 from splashdam.embedded_broker.storage.log_opening import open_all
 from splashdam.embedded_broker.storage.offline_logs import OfflineLogs
@@ -204,14 +205,27 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartitionError: there is none of this name.
-            KafkaStorageError: the disk refuses; the next start finishes what was begun.
+            KafkaStorageError: the disk refuses to note it. Nothing has changed, unless the disk is full: then
+                the topic is gone, and the note follows when there is room.
         """
         if name not in self.topics:
             raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
         self.offline.forget(self.topics[name])
-        self.registry.begin_deletion(name)
+        full: KafkaStorageError | None = None
+        try:
+            self.registry.begin_deletion(name)
+        except KafkaStorageError as error:
+            if not lacks_room(error):
+                raise
+            self.registry.forget(name)  # for now in memory alone: the files go first, and make the room
+            full = error
         self.abandon_logs(each for each in self.logs if each.topic == name)
-        self.finish_deletions()
+        with logged("removing what there is of deleted topics"):
+            self.finish_deletions()
+        if self.registry.is_unsettled:
+            self.wake()
+        if full is not None and self.registry.is_doubtful:
+            raise full
 
     def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
         """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
@@ -343,20 +357,26 @@ class LogManager:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
     def finish_deletions(self) -> None:
-        """Removes what is left of deleted topics; KafkaStorageError: the disk refuses."""
-        if self.registry.deleting:
-            self.checkpoints.forget(self.registry.deleting)
-        remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
-
-    def settle_topics(self) -> None:
-        """Finishes what a disk refused of a change of topics.
+        """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
+        a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
 
         Raises:
-            KafkaStorageError: it still does.
+            KafkaStorageError: the disk refuses; the names stay taken.
         """
-        self.registry.settle()
+        remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
+        if self.registry.deleting:
+            self.checkpoints.forget(self.registry.deleting)
+            self.registry.end_deletions()
+
+    def settle_topics(self) -> None:
+        """Does what the disk refused before: removes files of deleted topics, then writes the registry.
+
+        Raises:
+            KafkaStorageError: the disk refuses again; the rest waits for the next turn.
+        """
         if self.registry.deleting:
             self.finish_deletions()
+        self.registry.settle()
         _logger.info("%s: the topics are on disk again as they are", self.root)
 
     # --- housekeeping and end ------------------------------------------------------------------------------

@@ -63,6 +63,5 @@ def remove_deleted_topics(files: Files, roots: Sequence[str], registry: TopicReg
                     target = deleted_directory_name(topic_partition, uuid.uuid4().hex)
                     files.rename(path, f"{root}/{target}")
             files.sync_directory(root)
-        registry.end_deletions()
     for root in roots:
         remove_deleted(files, root)

@@ -156,15 +156,22 @@ class TopicRegistry:
                 self.topics[name] = topic
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether a refused write left the file in doubt."""
+        return self._changes.is_doubtful
+
+    @property
     def is_unsettled(self) -> bool:
-        """Whether the disk has refused something that is still to be written, or to be removed."""
-        return bool(self.deleting) or self._changes.is_doubtful
+        """Whether a refused write left the file in doubt, or files of deleted topics are still there."""
+        return bool(self.deleting) or self.is_doubtful
 
     def settle(self) -> None:
-        """Writes what the disk refused.
+        """Writes the whole anew where a refused write left it unknown which changes are in the file.
+
+        The names in ``deleting`` stay there: ``end_deletions`` frees them when the files are gone.
 
         Raises:
-            KafkaStorageError: it still does.
+            KafkaStorageError: the disk refuses again.
         """
         if self._changes.is_doubtful:
             self._replace()
@@ -253,8 +260,9 @@ class TopicRegistry:
             for change in changes:
                 self._apply(change)
             self._check_ids()
-        if changes:
-            self._replace()
+        # The end of the changes may be torn: nothing is appended there. A full disk has no room for the whole
+        # before deleted topics are gone, so this waits for `settle`.
+        self._changes.is_doubtful = bool(changes)
 
     def _check_ids(self) -> None:
         if len({topic.topic_id for topic in self.topics.values()}) < len(self.topics):

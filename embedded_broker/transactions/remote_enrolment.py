@@ -1,7 +1,7 @@
-"""Partitions that join transactions, or are looked up in them, at a coordinator on another broker.
+"""Asks a coordinator on another broker whether partitions are in a transaction, or brings them into it.
 
-The coordinator is asked by AddPartitionsToTxn 4 and later, before the batch is appended. What it says belongs
-to the request that asked, and is void as soon as the producer's transaction ends in the partition.
+The question is AddPartitionsToTxn 4 or 5, and it goes out before the batch is appended. The answer counts for
+the request that asked, and for each partition until the producer's transaction ends there.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ class Enrolment(NamedTuple):
 
 
 class Consent:
-    """What a coordinator on another broker said to one request, about each of its partitions.
+    """What a coordinator on another broker said about the partitions of one request.
 
-    The request may take many turns, and its transaction may end meanwhile: an answer counts until the next
-    marker of the producer is in the partition.
+    The request may take many turns, and its transaction may end meanwhile: what was said of a partition
+    counts until the producer's next marker is in it, or the partition is truncated.
 
     Args:
-        broker: who asked.
-        verifications: taken before the question; None for a partition that was not here.
-        said: None where the coordinator agrees.
+        broker: the one that asked.
+        verifications: what each log gave out before the question, and holds until then; None for a partition
+            that was not here.
+        said: the coordinator's refusals; None where it agrees.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class Consent:
         self._said = said
 
     def check(self, enrolment: Enrolment) -> None:
-        """Whether the coordinator has agreed to what is about to be appended.
+        """Refuses what is about to be appended, unless the coordinator has agreed and that still counts.
 
         Raises:
-            BrokerResponseError: why not; INVALID_TXN_STATE (48) where the transaction has ended since.
+            BrokerResponseError: the coordinator's refusal.
+            NotCoordinatorError: it was not asked, or the partition came or went since.
+            InvalidTxnStateError: the transaction has ended since.
         """
         if enrolment not in self._said:
             raise NotCoordinatorError("the coordinator, another broker, was not asked about the partition")
@@ -83,10 +86,10 @@ class Consent:
 
 
 class RemoteEnrolments:
-    """Asks coordinators on other brokers.
+    """The questions of one broker to coordinators on others.
 
     Args:
-        broker: who asks.
+        broker: the one that asks.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -106,13 +109,17 @@ class RemoteEnrolments:
     async def ask(
         self, node_id: int, transactional_id: str, enrolments: Iterable[Enrolment], *, is_implicit: bool
     ) -> Consent:
-        """Asks about all of them.
+        """Asks about all enrolments of a request, one producer after the other.
 
         Args:
-            node_id: who coordinates.
+            node_id: the coordinator.
             transactional_id: the producer's.
-            enrolments: what to ask.
-            is_implicit: the partitions are brought into the transaction.
+            enrolments: who is about to write where.
+            is_implicit: the coordinator is to bring the partitions into the transaction; else it only says
+                whether they are in it.
+
+        Returns:
+            What it said. Where it cannot be asked, that is COORDINATOR_NOT_AVAILABLE (15) of each partition.
         """
         verifications = {each: self._verification(each) for each in enrolments}
         said: dict[Enrolment, BrokerResponseError | None] = {}

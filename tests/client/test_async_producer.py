@@ -252,7 +252,7 @@ async def test_flush_reports_instead_of_raising(cluster: Any, autojump_clock: An
         assert type(report.errors[0]) is type(future.exception)
         assert [(each.topic_partition, each.count) for each in report.failures] == [(("one", 0), 1)]
         assert str(report).startswith(
-            "0 delivered, 1 failed, 0 pending\n  1 to one-0: [87 InvalidRecordError]"
+            "0 delivered, 1 failed, 0 pending\n  1 failed: [87 InvalidRecordError] one-0: "
         )
         cluster.scripted.trouble_for = lambda _message: SILENCE
         await producer.send("one", b"v")

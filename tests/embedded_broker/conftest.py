@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker_talk import Talk
+from memory_cluster_kit import Kit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -33,6 +34,12 @@ def own_topics() -> dict[str, int]:
     A test that wants them says ``@pytest.mark.parametrize("own_topics", [{}])``.
     """
     return {"offsets_topic_num_partitions": 3, "transaction_state_log_num_partitions": 3}
+
+
+@pytest.fixture
+def kit(autojump_clock: MockClock) -> Kit:
+    """Whole clusters, on an empty disk."""
+    return Kit(autojump_clock)
 
 
 @pytest.fixture

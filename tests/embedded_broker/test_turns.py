@@ -263,7 +263,7 @@ async def test_ordinary_topics_unpack_beside_the_loop_too(
     stamp_crc(garbage, 0, len(garbage))
     answer = await produce(talk, "ordinary", bytes(garbage))
     assert (answer.error_code, answer.base_offset) == (87, -1)
-    assert "ordinary-0: record 1: " in (answer.error_message or "")
+    assert (answer.error_message or "").startswith("record 1: ")
     assert unpacked.most <= MOST_IN_A_TURN
     assert broker.turns.beside == 2
 

@@ -129,6 +129,13 @@ def test_what_a_test_leaves_behind_is_its_error(what: str, run: Run, pytester: p
     result.stdout.no_fnmatch_line("*ERROR*test_next*")
 
 
+def test_a_test_that_fails_has_one_error(run: Run, pytester: pytest.Pytester) -> None:
+    """What its traceback holds is not told as well, and is not the next test's."""
+    source = "held = []\ndef test_it():\n    held.append(open(__file__))\n    assert 0\n"
+    pytester.makepyfile(source + "def test_next(): pass\ndef test_after(): held[0].close()")
+    run("--order-seed", "none").assert_outcomes(passed=2, failed=1)
+
+
 def test_what_several_tests_share_may_stay_until_it_ends(run: Run, pytester: pytest.Pytester) -> None:
     """And has to be gone then: the test after which it ended says what is not."""
     shares = (

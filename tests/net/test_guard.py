@@ -7,10 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
+from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
+from splashdam.record import _kernel_py as kernel
 
 
 @pytest.fixture
@@ -24,6 +27,40 @@ def ctrl_c() -> Iterator[Callable[[float], None]]:
     yield partial(signal.setitimer, signal.ITIMER_VIRTUAL)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     signal.signal(signal.SIGVTALRM, before)
+
+
+class Entrance:
+    """One of the three ways into a guard: ``run``, and its body where a call of it would cost too much."""
+
+    def __init__(self, way: str) -> None:
+        self.guard = Guard()
+        lane = kernel.PartitionLane(TopicPartition("t", 0))
+        self._batch = kernel.BatchBuffer(1 << 20)
+        lane.open(self._batch, kernel.BatchOutcome(lane.topic_partition))
+        path: Any = kernel.StraightPath(
+            wall_ns=lambda: 0, future_type=kernel.FutureCell, fits_bytes=100, guard=self.guard
+        )
+        path.publish("t", kernel.TopicLanes([lane], lane, 0, 1 << 30))
+        self.enter: Callable[[], object] = {
+            "run": partial(self.guard.run, lane.try_append, 0, None, b"v", None, kernel.FutureCell),
+            "try_send": partial(path.try_send, "t", b"v"),
+            "try_value": partial(path._try_value, "t", b"v"),
+        }[way]
+
+    def __call__(self) -> None:
+        """Goes in, appends a record while there is room, and comes out."""
+        self.enter()
+
+    @property
+    def was_used(self) -> bool:
+        """Whether the body ran."""
+        return bool(self._batch.record_count)
+
+
+@pytest.fixture(params=["run", "try_send", "try_value"])
+def entrance(request: pytest.FixtureRequest) -> Entrance:
+    """Each of the ways into a guard of its own."""
+    return Entrance(request.param)
 
 
 def is_free(guard: Guard) -> bool:
@@ -56,20 +93,19 @@ def test_is_re_entrant() -> None:
 
 
 def test_ctrl_c_on_the_way_in_or_out_of_the_guard_left_it_taken_for_ever(
-    ctrl_c: Callable[[float], None],
+    entrance: Entrance, ctrl_c: Callable[[float], None]
 ) -> None:
     """It strikes wherever Python code can be interrupted; the lock is free after it each time."""
-    guard = Guard()
-    inside: list[None] = []
+    guard = entrance.guard
     for number in range(150):
         ctrl_c(0.0002 + 0.00001 * (number % 20))
         try:
             while True:
-                guard.run(inside.append, None)
+                entrance()
         except KeyboardInterrupt:
             assert not guard.interrupted()
             assert is_free(guard)
-    assert inside
+    assert entrance.was_used
 
 
 def test_ctrl_c_inside_a_function_that_is_in_the_guard_twice(ctrl_c: Callable[[float], None]) -> None:
@@ -86,9 +122,9 @@ def test_ctrl_c_inside_a_function_that_is_in_the_guard_twice(ctrl_c: Callable[[f
 
 
 @pytest.mark.parametrize("strikes", ["while it waits", "when it has the lock", "when it has let go"])
-def test_ctrl_c_that_comes_with_a_call_of_the_lock(strikes: str) -> None:
+def test_ctrl_c_that_comes_with_a_call_of_the_lock(entrance: Entrance, strikes: str) -> None:
     """Each is a place where Python looks for signals; it is Ctrl-C that comes out, and the lock is free."""
-    guard = Guard()
+    guard = entrance.guard
     take, give_back = guard.acquire, guard.release
 
     def acquire() -> bool:
@@ -105,7 +141,7 @@ def test_ctrl_c_that_comes_with_a_call_of_the_lock(strikes: str) -> None:
 
     guard.acquire, guard.release = acquire, release
     with pytest.raises(KeyboardInterrupt):
-        guard.run(int)
+        entrance()
     guard.acquire, guard.release = take, give_back
     assert not guard.interrupted()
     assert is_free(guard)
@@ -134,9 +170,9 @@ def is_free_of(guard: Guard, take: Callable[[], bool]) -> bool:
     return is_free(guard)
 
 
-def test_ctrl_c_of_one_who_waits_leaves_the_holder_alone() -> None:
+def test_ctrl_c_of_one_who_waits_leaves_the_holder_alone(entrance: Entrance) -> None:
     """It comes while another thread is in there: that one stays the holder."""
-    guard = Guard()
+    guard = entrance.guard
     entered, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
@@ -155,7 +191,7 @@ def test_ctrl_c_of_one_who_waits_leaves_the_holder_alone() -> None:
 
     guard.acquire = interrupted
     with pytest.raises(KeyboardInterrupt):
-        guard.run(int)
+        entrance()
     guard.acquire = take
     assert not is_free(guard)
     leave.set()

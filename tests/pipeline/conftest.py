@@ -1,4 +1,4 @@
-"""One Spark session for all tests that start a JVM; and what the pipeline keeps for later ends with a test."""
+"""One Spark session for all tests that start a JVM; what the pipeline keeps for later ends with a test."""
 
 from __future__ import annotations
 

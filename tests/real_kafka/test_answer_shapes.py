@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from answer_shapes import Speaker, differences
-from kafka_jars import VERSIONS, kafka_broker
+from kafka_jars import MEASURE, kafka_broker
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
@@ -98,7 +98,7 @@ def notes_of(servers: str) -> dict[str, Any]:
 
 def test_null_and_empty_are_where_kafka_has_them(tmp_path: Path) -> None:
     """Error codes are the same, too."""
-    with kafka_broker(VERSIONS[0], tmp_path / "kafka", dict(EMBEDDED_CONFIG)) as broker:
+    with kafka_broker(MEASURE, tmp_path / "kafka", dict(EMBEDDED_CONFIG)) as broker:
         theirs = notes_of(broker.bootstrap_servers)
     with EmbeddedBroker(tmp_path / "ours", config=EMBEDDED_CONFIG, fsync=False) as ours:
         own = notes_of(ours.bootstrap_servers)

@@ -20,7 +20,7 @@ from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 MEMBER = {"generation_id_or_member_epoch": 3, "member_id": "m"}
-TXN_MEMBER = {"generation_id": 3, "member_id": "m"}
+TXN_MEMBER = {"generation_id_or_member_epoch": 3, "member_id": "m"}
 
 
 async def plain(talk: Talk) -> list[Any]:

@@ -190,17 +190,35 @@ async def test_too_large_batch_is_split(make_rig, autojump_clock, idempotent):
 
 
 @pytest.mark.parametrize("first", [Trouble(then="hang_up"), Trouble(code=7, write=True)])
-async def test_batch_that_may_be_written_is_not_split(make_rig, autojump_clock, first):
-    """Its answer is lost, then it is called too large: halves of a written batch would be written again."""
+async def test_a_written_batch_is_not_written_again_in_parts(make_rig, autojump_clock, first):
+    """Its answer is lost, and its repeat is called too large: the topic's limit was lowered in between.
+
+    Its parts have its numbers, and a broker that has the whole batch takes none of them.
+    """
     rig = make_rig(linger_ms=5)
     async with rig.running():
         await rig.send_and_wait(b"warm")
         rig.cluster.produce_script.extend([first, Trouble(code=10)])
         errors = [await rig.outcome(future) for future in [rig.send(b"%d" % number) for number in range(4)]]
-        assert {type(error) for error in errors} == {MessageTooLargeError}
+        assert {type(error) for error in errors} == {OutOfOrderSequenceNumberError}
+        assert "may have been written already" in str(errors[0])
         assert await rig.send_and_wait(b"next") == 5
-        assert rig.sender.statistics().splits == 0
+        assert rig.sender.statistics().splits == 1
     assert rig.values() == [b"warm", b"0", b"1", b"2", b"3", b"next"]
+
+
+async def test_a_batch_was_not_split_since_it_might_be_written(make_rig, autojump_clock):
+    """A request breaks on its way, so that its batch may have been written. Later the broker calls the batch
+    too large: it was not written, and all of its records can be."""
+    rig = make_rig(cluster={"max_batch_bytes": 400}, linger_ms=5)
+    async with rig.running():
+        await rig.send_and_wait(b"warm")
+        rig.cluster.produce_script.append(Trouble(then="refuse"))
+        futures = [rig.send(b"%d" % number + b"x" * 98) for number in range(8)]
+        assert [await rig.outcome(future) for future in futures] == list(range(1, 9))
+        assert await rig.send_and_wait(b"next") == 9
+        assert rig.sender.statistics().epoch_bumps == 0
+    assert [value[:1] for value in rig.values()[1:9]] == [b"%d" % number for number in range(8)]
 
 
 async def test_single_record_too_large(make_rig, autojump_clock):

@@ -129,6 +129,14 @@ def simulate(make: Any, script: list[Trouble], steps: list[Any], **options: Any)
     return run
 
 
+@pytest.mark.parametrize("turn", range(8))
+def test_a_client_that_asked_in_tls_ended_the_scripted_broker(rig_class, turn):
+    """A connection that breaks before its first answer is followed by one that asks whether this is TLS."""
+    steps = [("send", 0, 1), *[("sleep", 0, 0)] * turn, ("drop", 1, 0)]
+    for _ in range(5):  # trio's tasks take turns by chance
+        simulate(rig_class, [], steps, seed=0).check()
+
+
 @given(script=st.lists(troubles, max_size=25), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_once_and_in_order(rig_class, script, steps, seed):

@@ -144,7 +144,7 @@ def confluent_with_tokens(servers: str, topic: str, options: Options) -> int:
 
 
 def refused_admin(**options: Any) -> None:
-    """A client of kafka-python's that is not let in. Its constructor raises, and leaves thread and sockets."""
+    """A client of kafka-python's that is refused: its constructor raises, and leaves thread and sockets."""
     made: list[kafka.KafkaAdminClient] = []
 
     class Admin(kafka.KafkaAdminClient):  # type: ignore[misc]  # kafka-python is not typed

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 import trio
-from broker_talk import Talk, batch, produce
-from trio.testing import MockClock
+from broker_talk import batch, produce
+from memory_cluster_kit import Kit, talk_to
 
 from splashdam.embedded_broker.access_settings import AUTHORIZER
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
@@ -21,42 +17,10 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
-from splashdam.net.memory import MemoryNetwork, memory_stream_pair
-from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 
 T0 = TopicPartition("t", 0)
-
-
-class Kit:
-    """Opens clusters on one disk."""
-
-    def __init__(self, mock_clock: MockClock) -> None:
-        self.files = MemoryFiles()
-        self.network = MemoryNetwork()
-        self.clock = VirtualClock(mock_clock)
-
-    @asynccontextmanager
-    async def opened(self, brokers: int = 3, **settings: Any) -> AsyncIterator[Cluster]:
-        """A cluster that runs."""
-        async with open_cluster(
-            "/c",
-            brokers,
-            port=9000,
-            listen=self.network.listen,
-            clock=self.clock,
-            files=self.files,
-            **settings,
-        ) as cluster:
-            yield cluster
-
-
-@pytest.fixture
-def kit(autojump_clock: MockClock) -> Kit:
-    """On an empty disk."""
-    return Kit(autojump_clock)
 
 
 def create(cluster: Cluster, *replicas: int, **configs: str) -> None:
@@ -67,11 +31,9 @@ def create(cluster: Cluster, *replicas: int, **configs: str) -> None:
 
 async def send(cluster: Cluster, node: int, value: bytes, acks: int = -1) -> int:
     """Produces at one broker; the error code."""
-    ours, theirs = memory_stream_pair()
-    cluster.broker(node).adopt(theirs)
-    talk = Talk(ours)
+    talk = talk_to(cluster, node)
     code = (await produce(talk, "t", batch(value), acks=acks)).error_code
-    await ours.aclose()
+    await talk.stream.aclose()
     return code
 
 
@@ -124,9 +86,7 @@ async def test_nobody_leads_while_nobody_in_sync_is_there(kit: Kit) -> None:
         assert (cluster.leader_of("t"), cluster.isr_of("t")) == (NOBODY, (1,))
         await cluster.start(2)
         assert cluster.leader_of("t") == NOBODY
-        ours, theirs = memory_stream_pair()
-        cluster.broker(3).adopt(theirs)
-        (topic,) = (await Talk(ours).ask(MetadataRequest(topics=None), 9)).topics
+        (topic,) = (await talk_to(cluster, 3).ask(MetadataRequest(topics=None), 9)).topics
         assert [each.error_code for each in topic.partitions] == [5]
         await cluster.start(1)
         assert cluster.leader_of("t") == 1
@@ -207,9 +167,7 @@ async def test_metadata_names_who_is_alive(kit: Kit) -> None:
     """With the listeners' addresses; a broker that is down is not among them."""
     async with kit.opened() as cluster:
         await cluster.kill(3)
-        ours, theirs = memory_stream_pair()
-        cluster.broker(1).adopt(theirs)
-        answer = await Talk(ours).ask(MetadataRequest(topics=[]), 9)
+        answer = await talk_to(cluster, 1).ask(MetadataRequest(topics=[]), 9)
         assert [each.node_id for each in answer.brokers] == [1, 2]
         assert cluster.bootstrap_servers == "127.0.0.1:9000,127.0.0.1:9001,127.0.0.1:9002"
 
@@ -218,9 +176,7 @@ async def test_fenced_brokers_had_neither_host_nor_port(kit: Kit) -> None:
     """Kafka tells where each has registered, under the client's listener, and whether it is fenced."""
     async with kit.opened() as cluster:
         await cluster.kill(3)
-        ours, theirs = memory_stream_pair()
-        cluster.broker(1).adopt(theirs)
-        talk = Talk(ours)
+        talk = talk_to(cluster, 1)
         answer = await talk.ask(DescribeClusterRequest(include_fenced_brokers=True), 2)
         told = [(each.broker_id, each.port, each.is_fenced) for each in answer.brokers]
         assert told[1:] == [(2, 9001, False), (3, 9002, True)]

@@ -6,18 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from broker_talk import Talk, batch, produce
-from trio.testing import MockClock
+from broker_talk import batch, produce
+from memory_cluster_kit import Kit, talk_to
 
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.net.memory import MemoryNetwork, memory_stream_pair
-from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -34,32 +31,18 @@ T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
-async def cluster(autojump_clock: MockClock) -> AsyncIterator[Cluster]:
+async def cluster(kit: Kit) -> AsyncIterator[Cluster]:
     """Three brokers; t-0 is kept by 1 and 2."""
-    async with open_cluster(
-        "/c",
-        port=9000,
-        listen=MemoryNetwork().listen,
-        clock=VirtualClock(autojump_clock),
-        files=MemoryFiles(),
-        offsets_topic_num_partitions=6,
-    ) as running:
+    async with kit.opened(offsets_topic_num_partitions=6) as running:
         running.controller.create_topics([NewTopic("t", 1, assignments=((1, 2),))], dict)
         yield running
-
-
-def talk(cluster: Cluster, node: int) -> Talk:
-    """A client of one broker."""
-    ours, theirs = memory_stream_pair()
-    cluster.broker(node).adopt(theirs)
-    return Talk(ours)
 
 
 async def elect(cluster: Cluster, kind: int, topic: str | None = "t", version: int = 2) -> list[int]:
     """The codes of the partitions answered."""
     wanted = None if topic is None else [TopicPartitions(topic=topic, partitions=[0])]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=wanted)
-    answer = await talk(cluster, 3).ask(request, version)
+    answer = await talk_to(cluster, 3).ask(request, version)
     assert answer.error_code == (0 if kind < 2 or version == 0 else 42)
     return [each.error_code for result in answer.replica_election_results for each in result.partition_result]
 
@@ -70,7 +53,7 @@ async def reassign(cluster: Cluster, replicas: list[int] | None, **options: bool
         name="t", partitions=[ReassignablePartition(partition_index=0, replicas=replicas)]
     )
     request = AlterPartitionReassignmentsRequest(topics=[wanted], **options)
-    answer = await talk(cluster, 3).ask(request, 1)
+    answer = await talk_to(cluster, 3).ask(request, 1)
     return answer.responses[0].partitions[0].error_code
 
 
@@ -79,7 +62,7 @@ async def under_way(cluster: Cluster, topics: list[str] | None = None) -> list[t
     asked = None
     if topics is not None:
         asked = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0]) for name in topics]
-    answer = await talk(cluster, 3).ask(ListPartitionReassignmentsRequest(topics=asked), 0)
+    answer = await talk_to(cluster, 3).ask(ListPartitionReassignmentsRequest(topics=asked), 0)
     return [
         (each.replicas, each.adding_replicas, each.removing_replicas)
         for topic in answer.topics
@@ -115,7 +98,7 @@ async def test_an_unclean_election_on_demand(cluster: Cluster) -> None:
 
 async def test_replicas_move_to_other_brokers(cluster: Cluster) -> None:
     """The new one fetches everything, then the old one goes with its directory, though it led."""
-    client = talk(cluster, 1)
+    client = talk_to(cluster, 1)
     assert (await produce(client, "t", batch(b"a", b"b"), acks=-1)).error_code == 0
     assert await reassign(cluster, [3, 2]) == 0
     assert await under_way(cluster) == [([3, 2, 1], [3], [1])]
@@ -136,7 +119,7 @@ async def test_a_reassignment_is_called_off(cluster: Cluster) -> None:
     """While the new broker is down nothing comes of it; then it is as it was."""
     await cluster.stop(3)
     wanted = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[3])])
-    client = talk(cluster, 1)
+    client = talk_to(cluster, 1)
     for topics, code in (([wanted], 0), ([_cancelled()], 0), ([_cancelled()], 85)):
         answer = await client.ask(AlterPartitionReassignmentsRequest(topics=topics), 0)
         assert answer.responses[0].partitions[0].error_code == code
@@ -164,7 +147,7 @@ async def test_coordinators_are_the_leaders_of_their_partitions(
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
 
     async def found_by(node: int) -> list[int]:
-        answer = await talk(cluster, node).ask(request, 6)
+        answer = await talk_to(cluster, node).ask(request, 6)
         assert {each.error_code for each in answer.coordinators} == {0}
         return [each.node_id for each in answer.coordinators]
 
@@ -198,7 +181,7 @@ async def test_many_elections_and_reassignments_cost_one_turn_of_the_disk_each(
     assert await elect(cluster, 0, topic=None) == [code] * 4
     replicas = [ReassignablePartition(partition_index=number, replicas=[2, 1]) for number in (0, 1)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="many", partitions=replicas)])
-    answer = await talk(cluster, 3).ask(request, 0)
+    answer = await talk_to(cluster, 3).ask(request, 0)
     assert [each.error_code for each in answer.responses[0].partitions] == [code] * 2
     assert [len(change.partitions) for change in kept] == [4, 2]
     assert cluster.leader_of("many", 3) == (2 if is_broken else 1)

@@ -6,50 +6,27 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
+from memory_cluster_kit import Kit
 from trio.testing import MockClock
 
-from splashdam import AsyncKafkaProducer
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, partition_for
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.net.memory import MemoryNetwork
 from splashdam.record.reader import read_records
-from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 
 ID = "billing"
 
 
 @pytest.fixture
-async def cluster(autojump_clock: MockClock) -> AsyncIterator[Cluster]:
+async def cluster(kit: Kit) -> AsyncIterator[Cluster]:
     """Three brokers; a topic with a partition led by each of them."""
-    network = MemoryNetwork()
-    async with open_cluster(
-        "/c",
-        3,
-        port=9000,
-        listen=network.listen,
-        clock=VirtualClock(autojump_clock),
-        files=MemoryFiles(),
-        transaction_state_log_num_partitions=1,
-        offsets_topic_num_partitions=1,
-    ) as running:
-        running.network = network  # type: ignore[attr-defined]  # for the producers
+    settings = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
+    async with kit.opened(**settings) as running:
         assignments = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
         running.controller.create_topics([NewTopic("t", 3, assignments=assignments)], dict)
         yield running
-
-
-def producer(cluster: Cluster, clock: MockClock, transactional_id: str = ID) -> AsyncKafkaProducer:
-    """A producer with this transactional id."""
-    return AsyncKafkaProducer(
-        bootstrap_servers=cluster.bootstrap_servers,
-        transactional_id=transactional_id,
-        connect=cluster.network.connect,  # type: ignore[attr-defined]  # the fixture put it there
-        clock=VirtualClock(clock),
-    )
 
 
 def committed(cluster: Cluster, partition: int) -> list[bytes | None]:
@@ -64,9 +41,9 @@ def committed(cluster: Cluster, partition: int) -> list[bytes | None]:
     ]
 
 
-async def test_markers_reach_every_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_markers_reach_every_leader(cluster: Cluster, kit: Kit, autojump_clock: MockClock) -> None:
     """One transaction over three brokers is committed on each of them when commit returns."""
-    async with producer(cluster, autojump_clock) as sends:
+    async with kit.producer(cluster, transactional_id=ID) as sends:
         await sends.init_transactions()
         for round_number in range(2):
             async with sends.transaction():
@@ -76,9 +53,9 @@ async def test_markers_reach_every_leader(cluster: Cluster, autojump_clock: Mock
                 assert len(committed(cluster, partition)) == round_number + 1
 
 
-async def test_the_coordinator_moves(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_the_coordinator_moves(cluster: Cluster, kit: Kit, autojump_clock: MockClock) -> None:
     """Its broker is killed between two sends of a transaction; another one commits it."""
-    async with producer(cluster, autojump_clock) as sends:
+    async with kit.producer(cluster, transactional_id=ID) as sends:
         await sends.init_transactions()
         async with sends.transaction():
             await sends.send("t", b"a", partition=0)
@@ -93,9 +70,11 @@ async def test_the_coordinator_moves(cluster: Cluster, autojump_clock: MockClock
         assert len(committed(cluster, 0)) == 2
 
 
-async def test_offsets_are_committed_with_a_transaction(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_offsets_are_committed_with_a_transaction(
+    cluster: Cluster, kit: Kit, autojump_clock: MockClock
+) -> None:
     """The group's coordinator is on one broker, the transaction's on another."""
-    async with producer(cluster, autojump_clock) as sends:
+    async with kit.producer(cluster, transactional_id=ID) as sends:
         await sends.init_transactions()
         async with sends.transaction():
             await sends.send("t", b"a", partition=2)
@@ -109,10 +88,12 @@ async def test_offsets_are_committed_with_a_transaction(cluster: Cluster, autoju
             leader = cluster.leader_of("__consumer_offsets")
 
 
-async def test_a_decided_transaction_waits_for_a_leader(cluster: Cluster, autojump_clock: MockClock) -> None:
+async def test_a_decided_transaction_waits_for_a_leader(
+    cluster: Cluster, kit: Kit, autojump_clock: MockClock
+) -> None:
     """No broker leads one of its partitions: the marker is owed until one does."""
     cluster.controller.create_topics([NewTopic("alone", 1, assignments=((3,),))], dict)
-    async with producer(cluster, autojump_clock) as sends:
+    async with kit.producer(cluster, transactional_id=ID) as sends:
         await sends.init_transactions()
         coordinator = cluster.leader_of(TRANSACTION_STATE)
         if coordinator == 3:

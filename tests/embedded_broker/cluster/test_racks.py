@@ -17,11 +17,11 @@ from broker_talk import Talk, fetch_request, records_of
 from cluster_kit import T0, Cluster, open_cluster
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_cluster_kit import Kit, talk_to
 from trio.testing import MockClock
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.cluster.assignment import placed
-from splashdam.embedded_broker.cluster.cluster import open_cluster as open_listening_cluster
 from splashdam.embedded_broker.cluster.options import ClusterOptions
 from splashdam.embedded_broker.cluster.state import BrokerState, ClusterState
 from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
@@ -31,8 +31,6 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen
-from splashdam.net.memory import MemoryNetwork, memory_stream_pair
-from splashdam.testing.clock import VirtualClock
 from splashdam.testing.embedded_cluster import EmbeddedCluster
 from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
@@ -119,19 +117,10 @@ def test_new_partitions_go_on_where_the_last_one_ended(racks: int, brokers_each:
 # --- what clients are told ----------------------------------------------------------------------------------
 
 
-async def test_answers_name_the_racks(autojump_clock: MockClock) -> None:
+async def test_answers_name_the_racks(kit: Kit) -> None:
     """Metadata from version 1 on, DescribeCluster, also of one that is down; null where there is none."""
-    async with open_listening_cluster(
-        "/c",
-        racks=("a", None, "c"),
-        port=9000,
-        listen=MemoryNetwork().listen,
-        clock=VirtualClock(autojump_clock),
-        files=MemoryFiles(),
-    ) as cluster:
-        ours, theirs = memory_stream_pair()
-        cluster.broker(2).adopt(theirs)
-        talk, expected = Talk(ours), {1: "a", 2: None, 3: "c"}
+    async with kit.opened(racks=("a", None, "c")) as cluster:
+        talk, expected = talk_to(cluster, 2), {1: "a", 2: None, 3: "c"}
         for version, racks in ((0, dict.fromkeys(expected)), (1, expected), (13, expected)):
             answer = await talk.ask(MetadataRequest(topics=[]), version)
             assert {each.node_id: each.rack for each in answer.brokers} == racks

@@ -9,18 +9,15 @@ import pytest
 import trio
 from broker_talk import Talk, batch, produce_request
 from hostile_batches import MIB, bomb
+from memory_cluster_kit import Kit, talk_to
 from transaction_talk import RawProducer
-from trio.testing import MockClock
 
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.values import TopicPartition
-from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest
 
@@ -31,16 +28,16 @@ SMALL = {"max.message.bytes": "2000"}
 class Remote:
     """A cluster of two, a producer whose coordinator is one of them, and the log that the other leads."""
 
-    def __init__(self, cluster: Cluster, network: MemoryNetwork, sends: RawProducer, leader: int) -> None:
+    def __init__(self, cluster: Cluster, sends: RawProducer, leader: int) -> None:
         self.sends, self.leader = sends, leader
         self.broker = cluster.broker(leader)
         self.log: Log = self.broker.logs.logs[WHERE]
         self.others: Log = self.broker.logs.logs[TopicPartition("u", 0)]
-        self._cluster, self._network = cluster, network
+        self._cluster = cluster
 
-    async def talk(self) -> Talk:
+    def talk(self) -> Talk:
         """One more connection to the leader."""
-        return await connect(self._cluster, self._network, self.leader)
+        return talk_to(self._cluster, self.leader)
 
     def batch(self, sequence: int, value: bytes = b"v") -> bytes:
         """A batch of the transaction."""
@@ -49,27 +46,11 @@ class Remote:
         return batch(value, transactional=True, **fields)
 
 
-async def connect(cluster: Cluster, network: MemoryNetwork, node_id: int) -> Talk:
-    """A connection to a broker."""
-    host, port = cluster.bootstrap_servers.split(",")[node_id - 1].rsplit(":", 1)
-    return Talk(await network.connect(host, int(port)))
-
-
 @pytest.fixture
-async def remote(autojump_clock: MockClock) -> AsyncIterator[Remote]:
+async def remote(kit: Kit) -> AsyncIterator[Remote]:
     """A transaction has begun, and its coordinator knows of t-0."""
-    network = MemoryNetwork()
-    async with open_cluster(
-        "/c",
-        2,
-        port=9000,
-        listen=network.listen,
-        clock=VirtualClock(autojump_clock),
-        files=MemoryFiles(),
-        transaction_state_log_num_partitions=1,
-    ) as cluster:
-        first = await connect(cluster, network, 1)
-        await RawProducer(first, "warm").initialize()
+    async with kit.opened(2, transaction_state_log_num_partitions=1) as cluster:
+        await RawProducer(talk_to(cluster, 1), "warm").initialize()
         coordinator = cluster.leader_of(TRANSACTION_STATE)
         assert coordinator is not None
         leader = 3 - coordinator
@@ -77,10 +58,10 @@ async def remote(autojump_clock: MockClock) -> AsyncIterator[Remote]:
             [NewTopic("t", 1, SMALL, assignments=((leader,),)), NewTopic("u", 1, assignments=((leader,),))],
             dict,
         )
-        sends = RawProducer(await connect(cluster, network, coordinator), uses_v2=False)
+        sends = RawProducer(talk_to(cluster, coordinator), uses_v2=False)
         assert await sends.initialize() == 0
         assert await sends.add(0) == [0]
-        yield Remote(cluster, network, sends, leader)
+        yield Remote(cluster, sends, leader)
 
 
 def many(*batches: tuple[str, bytes]) -> ProduceRequest:
@@ -100,7 +81,7 @@ def many(*batches: tuple[str, bytes]) -> ProduceRequest:
 
 async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
     """The transaction ended between two turns of the request; with the old consent it hung for ever."""
-    talk = await remote.talk()
+    talk = remote.talk()
     await talk.send(many(*[("t", remote.batch(number)) for number in range(1000)]), 9)
     while not remote.log.log_end_offset:
         await trio.lowlevel.checkpoint()
@@ -117,7 +98,7 @@ async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
 async def test_requests_do_not_share_what_was_said(remote: Remote) -> None:
     """One request's end took the coordinator's answer from another one, on a new connection."""
     plain = [("u", batch(b"v"))] * 20_000
-    retry, old = await remote.talk(), await remote.talk()
+    retry, old = remote.talk(), remote.talk()
     await retry.send(many(*plain, ("t", remote.batch(0))), 9)
     while not remote.others.log_end_offset:
         await trio.lowlevel.checkpoint()
@@ -141,7 +122,7 @@ async def test_nothing_is_unpacked_before_the_coordinator_agrees(
         return await ask(node_id, request)
 
     monkeypatch.setattr(peers, "ask", late)
-    talk, sends = await remote.talk(), remote.sends
+    talk, sends = remote.talk(), remote.sends
     fields = {"producer_id": sends.producer_id, "producer_epoch": sends.epoch, "base_sequence": 0}
     packed = bomb(MIB, transactional=True, **fields)
     await talk.send(many(("t", packed)), 9)

@@ -177,17 +177,21 @@ def test_the_disk_refuses_while_a_topic_is_deleted(times: int | None, restart: b
         append(manager, A0, b"old")
         manager.checkpoints.write_recovery_points(manager.logs)
         files.inject(Fault(errno.EIO, after=operation, times=times))
+        begun = files.operations
+        is_deleted = True
         try:
             manager.delete_topic("a")
         except KafkaStorageError:
-            files.heal()
-        else:
+            is_deleted = False
+        if files.operations - begun <= operation:  # nothing has failed
             assert operation > 8
             return
+        files.heal()
         if restart:
             files.kill()
             manager = open_manager(files)
         if "a" in manager.topics:
+            assert not is_deleted
             assert values_of(manager.logs[A0]) == [b"old"]
             manager.delete_topic("a")
         manager.create_topic("a", 2, now_ms=NOW_MS)
@@ -197,6 +201,45 @@ def test_the_disk_refuses_while_a_topic_is_deleted(times: int | None, restart: b
         assert values_of(manager.logs[A0]) == [b"new"]
         assert directories(files) == ["a-0", "a-1"]
     raise AssertionError("the workload has more operations than were tried")
+
+
+def test_a_topic_could_not_be_deleted_on_a_full_disk() -> None:
+    """To delete one is how room is made: it is gone at once, with its files, and stays so."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    for name in ("a", "b"):
+        manager.create_topic(name, 1, now_ms=NOW_MS)
+    for _ in range(5):
+        append(manager, A0, b"." * 1_000)
+    append(manager, B0, b"kept")
+    full_bytes = files.capacity_bytes = files.used_bytes
+    manager.delete_topic("a")
+    assert files.used_bytes < full_bytes - 4_000
+    assert directories(files) == ["b-0"]
+    files.capacity_bytes = None
+    files.kill()
+    manager = open_manager(files)
+    assert list(manager.topics) == ["b"]
+    assert values_of(manager.logs[B0]) == [b"kept"]
+
+
+@pytest.mark.parametrize("last_change", ["created", "deleted"])
+def test_a_directory_did_not_open_on_a_full_disk(last_change: str) -> None:
+    """Changes of topics are gathered in one file once there is room; what was deleted makes room first."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    append(manager, A0, b"." * 5_000)
+    if last_change == "deleted":
+        files.inject(Fault(errno.ENOSPC, after=2, times=None))  # when it is on disk that the topic goes
+        manager.delete_topic("a")
+        files.heal()
+        assert directories(files) == ["a-0"]
+    files.kill()
+    files.capacity_bytes = files.used_bytes
+    manager = open_manager(files)
+    assert list(manager.topics) == (["a"] if last_change == "created" else [])
+    assert directories(files) == (["a-0"] if last_change == "created" else [])
 
 
 def work(files: MemoryFiles, done: list[str]) -> None:

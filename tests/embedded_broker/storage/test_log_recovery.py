@@ -263,7 +263,9 @@ def test_snapshots_from_behind_the_end_are_removed() -> None:
     files = filled(5)
     files.write_atomic(path(99, ".snapshot"), b"")
     files.write_atomic(path(3, ".snapshot"), b"")
-    open_log(files, settings=SMALL)
+    log = open_log(files, settings=SMALL)
+    assert not [name for name in content(files) if name.endswith(".snapshot")]
+    log.close()
     assert [name for name in content(files) if name.endswith(".snapshot")] == [f"{5:020d}.snapshot"]
 
 

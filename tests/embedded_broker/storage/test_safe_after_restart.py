@@ -12,6 +12,7 @@ from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.segment import LogSegment
 from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
@@ -119,7 +120,7 @@ def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
     def refuse(*_: object, **__: object) -> None:
         raise KafkaStorageError("no")
 
-    monkeypatch.setattr(DiskFiles, "write_atomic", refuse)
+    monkeypatch.setattr(LogSegment, "prepare_for_append", refuse)
     with pytest.raises(KafkaStorageError, match="no"):
         open_log(DiskFiles(), str(tmp_path / "t-0"), settings=SMALL)
     assert files_open_below(tmp_path) == []
@@ -139,3 +140,19 @@ def test_a_damaged_small_file_can_be_moved_away(name: str) -> None:
     files.unlink(f"/data/{name}")
     manager = LogManager.open(files, "/data", now_ms=NOW_MS)
     assert values_of(manager.logs[TopicPartition("a", 0)]) == [b"x"]
+
+
+def test_a_recovery_leaves_the_snapshot_to_the_close(tmp_path: Path) -> None:
+    """After a crash a start writes no producers: the next recovery would remove them. The close does."""
+    directory = tmp_path / "t-0"
+    log = open_log(DiskFiles(), str(directory), settings=SMALL)
+    log.append_as_leader(batch(b"1", producer_id=1), now_ms=NOW_MS)
+    log.abandon()
+    log = open_log(DiskFiles(), str(directory), settings=SMALL)
+    assert not list(directory.glob("*.snapshot"))
+    assert [each.producer_id for each in log.producers] == [1]
+    log.close()
+    assert [each.name for each in directory.glob("*.snapshot")] == ["00000000000000000001.snapshot"]
+    log = open_log(DiskFiles(), str(directory), settings=SMALL, clean=True)
+    assert [each.producer_id for each in log.producers] == [1]
+    log.abandon()
