@@ -26,6 +26,7 @@ WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 EVERYBODYS := not slow and not spark
 PYTEST_ARGS ?=
+COVERED := build/coverage
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 # Spark's own Kafka connector for `make spark-connector`: the installed Spark's, or the newest that is published.
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
@@ -34,7 +35,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo pipeline test test-rest test-all kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+.PHONY: setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -67,6 +68,12 @@ test-rest: setup  ## what `make test` leaves out: Spark's tests, which need Java
 	$(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))"
 
 test-all: test test-rest  ## everything that needs no service
+
+coverage: setup  ## what `make test` runs of the lines and branches that `make test-all` runs, outside pipeline/: 98 %
+	@rm -rf $(COVERED) && mkdir -p $(COVERED)
+	COVERAGE_FILE=$(COVERED)/test $(PYTEST) --dist worksteal -m "$(EVERYBODYS)" --cov --cov-report=
+	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))" -o timeout=900 --cov --cov-report=
+	$(BIN)/python tests/coverage_share.py $(COVERED)/test $(COVERED)/rest
 
 pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
 	$(BIN)/python examples/flights_pipeline.py
