@@ -139,8 +139,12 @@ def _serve(calls: BinaryIO, answers: BinaryIO) -> None:
         except EOFError:
             return
         try:
+            modules = len(sys.modules)
             _load(*origin)
             function, args, kwargs, is_traced = pickle.load(calls)
+            if len(sys.modules) != modules:  # what they hold stays, and need not be looked at by every call
+                gc.collect()
+                gc.freeze()
             call = _traced if is_traced else _called
             answer = pickle.dumps((True, call(function, args, kwargs)))
         except BaseException:
