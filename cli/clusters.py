@@ -124,7 +124,7 @@ def named_cluster(
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
     """
-    options = options_from_properties(properties)
+    options = options_from_properties(properties, what="client")
     options["bootstrap_servers"] = bootstrap_servers
     settings = producer_settings(options)
     local = local_address(settings.bootstrap_servers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,9 @@ from splashdam.client.numbers import check_partition, check_timestamp_ms
 from splashdam.record.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.headers import encode_headers
 from splashdam.record.kernel import HeaderLists, header_block
+
+_HIGH_BYTE = 7 if sys.byteorder == "little" else 0
+"""Of a number of 64 bits in an array: the byte with its sign."""
 
 
 class RowParts(NamedTuple):
@@ -126,13 +130,15 @@ def _slot(partition: Any) -> int:
 
 def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]:
     try:
-        if not isinstance(timestamps, array) and None in timestamps:
-            return array("q", [now_ms if each is None else each for each in timestamps])
-        return array("q", timestamps)
-    except (TypeError, OverflowError):
-        return array(
-            "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
-        )
+        nulls = not isinstance(timestamps, array) and None in timestamps
+        taken = array("q", [now_ms if each is None else each for each in timestamps] if nulls else timestamps)
+    except (TypeError, OverflowError):  # some are wrong, or of another type
+        taken = array("q", (-1,))
+    if taken.tobytes()[_HIGH_BYTE::8].isascii():  # no sign bit is set
+        return taken
+    return array(
+        "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
+    )
 
 
 def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:

@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from splashdam.model.errors import KafkaConfigurationError
@@ -45,8 +45,9 @@ def local_address(bootstrap_servers: str | Iterable[str]) -> LocalAddress | None
     Raises:
         KafkaConfigurationError: it begins with ``embedded:`` and goes on wrongly, or is named beside others.
     """
-    servers = [bootstrap_servers] if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
-    if not any(server.strip().startswith(PREFIX) for server in servers):
+    given: object = [bootstrap_servers] if isinstance(bootstrap_servers, str) else bootstrap_servers
+    servers: list[Any] = list(given) if isinstance(given, Iterable) else []
+    if not any(isinstance(server, str) and server.strip().startswith(PREFIX) for server in servers):
         return None
     if len(servers) > 1:
         raise _refusal(bootstrap_servers, "an embedded broker stands alone")

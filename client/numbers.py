@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 
+from splashdam.model.errors import IllegalArgumentError
+
 _MOST_PARTITION = 2**31 - 1
 
 
@@ -23,15 +25,20 @@ def check_partition(partition: object) -> int:
 
 
 def check_timestamp_ms(timestamp_ms: object) -> int:
-    """Returns ``timestamp_ms`` if a record can have it; it may be negative.
+    """Returns ``timestamp_ms`` if a record can have it.
 
     Raises:
         TypeError: it is no int.
         OverflowError: it does not fit 64 bits.
+        IllegalArgumentError: it is negative, which Java's ``ProducerRecord`` refuses, too. A ValueError.
     """
     number = _whole("timestamp_ms", timestamp_ms)
     if not -(2**63) <= number < 2**63:
         raise OverflowError(f"timestamp_ms={number} does not fit 64 bits; it is milliseconds since 1970")
+    if number < 0:
+        raise IllegalArgumentError(
+            f"timestamp_ms={number} is negative; give milliseconds since 1970, or None for the present time"
+        )
     return number
 
 

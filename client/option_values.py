@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from splashdam.client.serializers import DefaultSerializer
-from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import whole_number
 
 JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
@@ -73,13 +72,10 @@ def parse_codec(text: str) -> str | None:
 
 
 def accepted(convert: Any) -> Any:
-    """A check that a plug-in is of a kind we can call; the conversion's own message says what is wrong."""
+    """A check that a plug-in is of a kind we can call; the conversion's own error names option and value."""
 
     def check(value: Any) -> str | None:
-        try:
-            convert(value)
-        except KafkaConfigurationError as error:
-            return str(error)
+        convert(value)
         return None
 
     return check

@@ -8,6 +8,7 @@ other is decided in ``settings_rules.py``.
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -47,6 +48,7 @@ class ProducerSettings(DropInSettings):
 
     bootstrap_servers: Any = option(
         "localhost:9092",
+        convert=lambda servers: list(servers) if isinstance(servers, Iterator) else servers,  # read twice
         doc="Where the cluster is found: 'host:port', 'a:1,b:2' or a list, default port 9092; or"
         " 'embedded:DIR' for a broker inside this process that keeps its log in DIR",
     )

@@ -64,8 +64,8 @@ def _partitioner_named(name: str) -> Any:
         raise KafkaConfigurationError(f"partitioner={name!r} {error}") from None
 
 
-def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword options from Kafka's dotted names.
+def options_from_properties(properties: Mapping[str, str], *, what: str = "producer") -> dict[str, Any]:
+    """Keyword options from Kafka's dotted names; errors call them properties of a ``what``.
 
     Raises:
         KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
@@ -80,7 +80,7 @@ def options_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
     if "partitioner" in rest and "partitioner.class" not in rest:  # librdkafka's name for it
         rest = {**rest, "partitioner.class": rest["partitioner"]}
         del rest["partitioner"]
-    options = from_properties(ProducerSettings, rest, what="producer")
+    options = from_properties(ProducerSettings, rest, what=what)
     for name in security.keys() & options.keys():
         raise KafkaConfigurationError(
             f"{name.replace('_', '.')} is given although another property says the same"

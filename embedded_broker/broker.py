@@ -34,6 +34,7 @@ from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFe
 from splashdam.embedded_broker.request_memory import RequestMemory
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.files import DiskFiles, Files
+from splashdam.embedded_broker.storage.log_file import that_ends, told_as_the_end
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topics import Topics
@@ -99,6 +100,7 @@ class Broker:
         authorizer: decides what clients may do; None: everything.
         connections: the clients that are there.
         disk_troubles: what is said of a disk that refuses appends.
+        refused_topics: those of its own that could not be made when they were needed.
         request_memory: holds requests that are being received.
         is_killed: it is to end as by ``kill -9``: nothing is told or closed in order.
     """
@@ -122,6 +124,7 @@ class Broker:
         self.clock = clock
         self.logs = logs
         self.parking = FetchParking()
+        self.refused_topics: set[str] = set()
         self.disk_troubles = DiskTroubles(clock, self.parking, logs.root_of, logs.takes_appends)
         self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
         self.attention = Attention(self.parking, own_loop)
@@ -383,9 +386,10 @@ async def open_broker(
     """
     settings = settings or BrokerSettings.from_options(options, config)
     clock, files = clock or SystemClock(), files or DiskFiles()
-    logs, controller = open_directory(
-        path, files, clock, settings, membership=membership, leadership=leadership
-    )
+    with told_as_the_end():
+        logs, controller = open_directory(
+            path, files, clock, settings, membership=membership, leadership=leadership
+        )
     failure: BaseException | None = None
     broker: Broker | None = None
     try:
@@ -396,7 +400,8 @@ async def open_broker(
             parts, place = (settings, clock, logs, controller, nursery), (membership, leadership)
             broker = Broker(*parts, access=access, place=place, own_loop=own_loop)
             try:
-                broker.begin(opened, gates)
+                with told_as_the_end():
+                    broker.begin(opened, gates)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
@@ -406,6 +411,8 @@ async def open_broker(
             await trio.aclose_forcefully(each)
     finally:
         unclean = logs.close(orderly=broker is None or not broker.is_killed)
-    failure = broker.failure or failure or unclean
+    ended = broker.failure or (None if failure else unclean)
+    if ended is not None:
+        failure = that_ends(ended)
     if failure is not None:
         raise failure

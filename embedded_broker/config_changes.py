@@ -6,7 +6,7 @@ Semantics and error codes are those of Kafka's ``ConfigurationControlManager`` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from splashdam.embedded_broker.config_resources import (
     ResourceType,
     check_is_broker,
 )
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
 
 R = TypeVar("R", bound="Asked")
+Answered = TypeVar("Answered")
 
 
 class Operation(IntEnum):
@@ -51,12 +53,17 @@ class Asked(Protocol):
     resource_name: str
 
 
-def alter_each(resources: Sequence[R], alter: Callable[[R], None]) -> Iterator[dict[str, Any]]:
+def alter_each(
+    resources: Sequence[R], alter: Callable[[R], None], answer_with: Callable[..., Answered]
+) -> Steps[list[Answered]]:
     """Alters one resource after the other; one that is named twice is not altered at all.
 
-    Returns:
-        The fields of each one's answer.
+    Args:
+        resources: as asked.
+        alter: does it, or raises a BrokerResponseError.
+        answer_with: the class of each one's answer.
     """
+    answers: list[Answered] = []
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     for asked in resources:
         answer: dict[str, Any] = {
@@ -69,9 +76,12 @@ def alter_each(resources: Sequence[R], alter: Callable[[R], None]) -> Iterator[d
             if times[asked.resource_type, asked.resource_name] > 1:
                 raise InvalidRequestError("each resource may be named only once")
             alter(asked)
+            yield CHANGE_UNITS
         except BrokerResponseError as error:
             answer["error_code"], answer["error_message"] = error.code, error.message
-        yield answer
+            yield 1
+        answers.append(answer_with(**answer))
+    return answers
 
 
 def alter_some(

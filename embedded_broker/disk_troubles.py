@@ -1,4 +1,5 @@
-"""What is said of a disk that refuses appends: one line when it begins, one when it is over.
+"""What is said of a disk that refuses appends: one line when it begins, one when it is over; and of one that
+refuses a change of topics.
 
 A producer repeats a refused batch every 100 ms, and each partition of a full disk refuses its own: a line for
 each of them would say nothing new, and would itself take room.
@@ -7,12 +8,14 @@ each of them would say nothing new, and would itself take room.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 import attrs
 
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 
@@ -62,6 +65,7 @@ class DiskTroubles:
         self._takes_appends = takes_appends
         # By directory and errno: as many as there are kinds of failures, however they are worded.
         self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._kept_said_ms: dict[int, float] = {}
 
     def refused(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
         """A batch was not appended, or is not as safe as was asked."""
@@ -85,6 +89,15 @@ class DiskTroubles:
                 error.message,
             )
         trouble.said_ms, trouble.is_told = now_ms, True
+
+    def kept_from(self, what: str, error: BrokerResponseError) -> None:
+        """A change of topics was refused: if the disk did it, said once a minute for each kind of failure."""
+        if not isinstance(error, KafkaStorageError):
+            return
+        now_ms, kind = self._clock.now_ms(), _errno_of(error)
+        if now_ms - self._kept_said_ms.get(kind, -math.inf) >= _REMIND_MS:
+            self._kept_said_ms[kind] = now_ms
+            _log.error("cannot %s: %s", what, error.message)
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
         """A batch was taken; once each partition in trouble has taken one, the trouble is over."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import mul
+from struct import unpack
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
@@ -82,12 +84,18 @@ def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
 _COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
 
 
+_HASHED_AT_ONCE = 256
+_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_AT_ONCE + 1)]
+
+
 def java_string_hash(text: str) -> int:
     """Java's ``String.hashCode``: over UTF-16 units, as a signed number of 32 bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
     value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    for start in range(0, len(units), _HASHED_AT_ONCE):
+        some = units[start : start + _HASHED_AT_ONCE]
+        value = (value * _POWERS[len(some)] + sum(map(mul, some, _POWERS[len(some) - 1 :: -1]))) & 0xFFFF_FFFF
     return value - (1 << 32) if value & 0x8000_0000 else value
 
 
@@ -133,7 +141,10 @@ class InternalTopic:
             if self._broker.topics.get(self.name) is None:
                 self._broker.topics.create(self.name)
         except BrokerResponseError as error:
+            self._broker.disk_troubles.kept_from(f"create topic {self.name}", error)
+            self._broker.refused_topics.add(self.name)
             raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+        self._broker.refused_topics.discard(self.name)
 
     def log(self, partition: int) -> Log:
         """The log of a partition; makes the topic where it is missing.
@@ -241,12 +252,36 @@ def answer_when_all_safe(
         refuse: see `Refuse`.
         is_promised: something that is synced relies on it, so it is synced whatever the logs' options say.
     """
-    due = []
+    appended = Appended()
     for log in logs:
+        appended.add(log, is_promised=is_promised)
+    return appended.answer(answer, refuse)
+
+
+class Appended:
+    """What a request has appended so far, and its answer may have to wait for.
+
+    A handler of several turns adds a log in the turn in which it has appended to it: who leads the partition
+    later says nothing of what was appended before.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[Log, int], tuple[int, bool]] = {}
+
+    def add(self, log: Log, *, is_promised: bool = False) -> None:
+        """Says that it was just appended to; ``is_promised`` as ``answer_when_all_safe`` has it."""
         needs_sync = log.must_flush or (is_promised and not log.is_synced)
         if needs_sync or log.high_watermark < log.log_end_offset:
-            due.append((log, log.log_end_offset, needs_sync, term_of(log)))
-    return Parked(partial(_when_safe, due, answer, refuse)) if due else answer
+            key = log, term_of(log)
+            was_due = key in self._due and self._due[key][1]
+            self._due[key] = log.log_end_offset, needs_sync or was_due
+
+    def answer(self, answer: Response, refuse: Refuse) -> Answer:
+        """The answer, at once or behind what it has to wait for; as ``answer_when_safe``."""
+        if not self._due:
+            return answer
+        due = [(log, end, needs_sync, term) for (log, term), (end, needs_sync) in self._due.items()]
+        return Parked(partial(_when_safe, due, answer, refuse))
 
 
 async def _when_safe(due: Iterable[tuple[Log, int, bool, int]], answer: Response, refuse: Refuse) -> Response:

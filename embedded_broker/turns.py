@@ -18,7 +18,7 @@ looks up again whatever it knew of topics, logs and leaders.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Generator, Hashable
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ from splashdam.embedded_broker.registry import Answer, Parked
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 
+A = TypeVar("A")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -47,6 +48,9 @@ HEAVY_BYTES = 4 << 20
 
 PARTITIONS_IN_A_UNIT = 8
 """Of those that an answer describes, in a few fields each."""
+
+AT_ONCE = 512
+"""Partitions that are changed together, in one write of the disk, where a request names more."""
 
 CHANGE_UNITS = 32
 """A change of the topics is on stable storage before it is answered: it takes as long as so many requests."""
@@ -85,6 +89,23 @@ class Work(Protocol[T_co]):
 
 Steps: TypeAlias = Generator[Work[Any] | int, Any, T]
 """What a handler that may take several turns returns."""
+
+
+def in_steps(
+    items: Iterable[A], do: Callable[[A], T], *, in_a_unit: int = PARTITIONS_IN_A_UNIT
+) -> Steps[list[T]]:
+    """What a function makes of each item, in order; after each unit of them the turn may end."""
+    done: list[T] = []
+    for number, item in enumerate(items, 1):
+        done.append(do(item))
+        if number % in_a_unit == 0:
+            yield 1
+    return done
+
+
+def units_of_names(*names: str) -> int:
+    """What it costs to hash names, as Java does, and to quote them: the longest has 32 KiB."""
+    return 1 + sum(map(len, names)) // 1024
 
 
 @attrs.define

@@ -62,7 +62,8 @@ class KafkaError(Exception):
         remedy = self.remedy or next(filter(None, (cause.remedy for cause in causes)), "")
         if not remedy or remedy in text or _WHAT_TO_DO in text:
             return text
-        return f"{text.rstrip('.')}. {_WHAT_TO_DO} {remedy}."
+        text = text if text.endswith(("?", "!")) else f"{text.rstrip('.')}."
+        return f"{text} {_WHAT_TO_DO} {remedy}."
 
 
 _WHAT_TO_DO = "What to do:"

@@ -12,12 +12,16 @@ from typing import TypeVar
 import attrs
 import trio
 
-from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     CannotConnectError,
-    KafkaError,
     RetriableError,
 )
 from splashdam.model.values import TopicPartition
@@ -85,7 +89,7 @@ async def open_cluster_client(
         request_timeout_ms=settings.request_timeout_ms,
         authenticator=authenticator,
     ) as connections:
-        yield ClusterClient(connections, bootstrap, clock, settings)
+        yield ClusterClient(connections, clock, settings)
 
 
 class ClusterClient:
@@ -101,12 +105,10 @@ class ClusterClient:
     def __init__(
         self,
         connections: ClusterConnections,
-        bootstrap: Sequence[tuple[str, int]],
         clock: Clock,
         settings: ClusterClientSettings,
     ) -> None:
         self._connections = connections
-        self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
         self._clock = clock
         self._settings = settings
 
@@ -115,8 +117,11 @@ class ClusterClient:
         return await self._ask("the cluster", self._reachable, request, read)
 
     async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
-        """What the controller says."""
-        return await self._ask("the controller", self._controller, request, read)
+        """What the controller says. A disk that refuses a change refuses it again: that is raised at once."""
+        try:
+            return await self._ask("the controller", self._controller, request, _finally_refused(read))
+        except _DiskRefusal as refusal:
+            raise refusal.error from refusal.error.__cause__
 
     async def leader(
         self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
@@ -226,15 +231,10 @@ class ClusterClient:
         raise self._connections.too_late(whom, self._settings.timeout_ms, last) from last
 
     async def _reachable(self) -> Connection:
-        failures: list[KafkaError] = []
-        for seed in self._seeds:
-            try:
-                connection = await self._connections.to(seed)
-            except KafkaError as error:
-                failures.append(error)
-            else:
-                return connection
-        raise self._connections.unreachable(failures, is_patient=self._connections.has_reached)
+        async def itself(connection: Connection) -> Connection:
+            return connection
+
+        return await self._connections.any(itself, is_patient=self._connections.has_reached)
 
     async def _controller(self) -> Connection:
         cluster = await self._cluster_now([])
@@ -262,8 +262,27 @@ class ClusterClient:
         answer = await connection.request(request)
         found = answer.coordinators[0] if has_keys and answer.coordinators else answer
         if found.error_code:
-            raise error_for(found.error_code, f"the coordinator of {key!r}")
+            why = f": {found.error_message}" if found.error_message else ""
+            raise error_for(found.error_code, f"the coordinator of {key!r}{why}")
         return await self._connections.to(Node(found.node_id, found.host, found.port))
+
+
+class _DiskRefusal(Exception):
+    """Takes a ``KafkaStorageError``, which is retriable elsewhere, past the attempts."""
+
+    def __init__(self, error: KafkaStorageError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
+    def checked(answer: R) -> T:
+        try:
+            return read(answer)
+        except KafkaStorageError as error:
+            raise _DiskRefusal(error) from error
+
+    return checked
 
 
 def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import TypeVar
 
 import trio
 
@@ -31,6 +32,11 @@ from splashdam.net.metadata_reading import read_cluster
 from splashdam.net.nursery import open_plain_nursery
 from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+T = TypeVar("T")
+
+_FIRST_PATIENCE_MS = 1_000.0
+"""What a silent address may take, at first, where there are others to try."""
 
 
 @asynccontextmanager
@@ -94,11 +100,47 @@ class ClusterConnections:
         self._authenticator = authenticator
         self._open: dict[int, Connection] = {}
         self._renew_at_ms: dict[int, float] = {}
+        self._patience_ms = min(_FIRST_PATIENCE_MS, request_timeout_ms / (len(self._seeds) + 1))
         self.has_reached = False
         self.waits_for = ""
 
-    async def to(self, node: Node) -> Connection:
+    async def any(
+        self, ask: Callable[[Connection], Awaitable[T]], known: Iterable[Node] = (), *, is_patient: bool
+    ) -> T:
+        """What the first broker says that can be asked, those first to which there is a connection.
+
+        Where there are several, one that is silent has a second to say what it speaks, then the next one is
+        tried; where none has, twice as long at the next call.
+
+        Args:
+            ask: asks one.
+            known: brokers to ask before the addresses to start from.
+            is_patient: see ``_unreachable``.
+
+        Raises:
+            KafkaError: no broker could be asked, see ``_unreachable``.
+        """
+        nodes = sorted([*known, *self._seeds], key=lambda node: not self._is_connected(node))
+        patience_ms = self._patience_ms if len(nodes) > 1 else math.inf
+        failures: list[KafkaError] = []
+        for node in nodes:
+            try:
+                return await ask(await self.to(node, patience_ms=patience_ms))
+            except KafkaError as error:
+                failures.append(error)
+        self._patience_ms *= 2
+        raise self._unreachable(failures, is_patient=is_patient)
+
+    def _is_connected(self, node: Node) -> bool:
+        connection = self._open.get(node.node_id)
+        return connection is not None and not connection.is_closed
+
+    async def to(self, node: Node, *, patience_ms: float = math.inf) -> Connection:
         """A negotiated connection to a node.
+
+        Args:
+            node: which one.
+            patience_ms: how long it may take to connect and to say what it speaks.
 
         Raises:
             WrongListenerError: what listens there is not what the settings say.
@@ -114,26 +156,34 @@ class ClusterConnections:
         if connection is not None:
             del self._open[node.node_id]
             await self._check_listener(connection, node)
+        connection = None
         self.waits_for = f"a connection to {where}"
-        stream = await self._connect(node.host, node.port)
-        connection = Connection(
-            stream,
-            clock=self._clock,
-            client_id=self._client_id,
-            request_timeout_ms=self._request_timeout_ms,
-            max_in_flight_requests=1,
-            peer=str(node) if node.node_id >= 0 else where,
-        )
-        self.waits_for = f"{where} to say what it speaks: it is connected and silent"
+        patience = trio.move_on_after(patience_ms / 1000)
         try:
-            await self._nursery.start(connection.run)
-            await connection.negotiate("splashdam", version("splashdam"))
+            with patience:
+                stream = await self._connect(node.host, node.port)
+                connection = Connection(
+                    stream,
+                    clock=self._clock,
+                    client_id=self._client_id,
+                    request_timeout_ms=self._request_timeout_ms,
+                    max_in_flight_requests=1,
+                    peer=str(node) if node.node_id >= 0 else where,
+                )
+                self.waits_for = f"{where} to say what it speaks: it is connected and silent"
+                await self._nursery.start(connection.run)
+                await connection.negotiate("splashdam", version("splashdam"))
+            connection = _speaking(
+                connection, patience, f"{where} did not say what it speaks within {patience_ms:g} ms"
+            )
             self.waits_for = f"the end of authentication at {where}"
             await self._authenticate(connection, node)
         except BaseException as error:  # nobody else knows of it yet
+            if connection is None:
+                raise
             with trio.CancelScope(shield=True):
                 await connection.aclose()
-            if isinstance(error, KafkaError):
+            if isinstance(error, KafkaError) and not patience.cancelled_caught:
                 await self._check_listener(connection, node)
             raise
         self.has_reached = True
@@ -163,7 +213,7 @@ class ClusterConnections:
         delay_ms = renewal_delay_ms(lifetime_ms, random.random) if lifetime_ms else math.inf
         self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
 
-    def unreachable(self, failures: Sequence[KafkaError], *, is_patient: bool) -> KafkaError:
+    def _unreachable(self, failures: Sequence[KafkaError], *, is_patient: bool) -> KafkaError:
         """The error for a cluster none of whose brokers could be asked.
 
         Args:
@@ -204,25 +254,21 @@ class ClusterConnections:
         Args:
             topic: its name.
             known: brokers to ask before those to start from.
-            is_patient: see ``unreachable``.
+            is_patient: see ``_unreachable``.
 
         Raises:
-            KafkaError: no broker could be asked, see ``unreachable``.
+            KafkaError: no broker could be asked, see ``_unreachable``.
             BrokerResponseError: the topic has an error, for example it does not exist.
             ProtocolError: the answer is not one.
         """
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        failures: list[KafkaError] = []
-        for node in [*known, *self._seeds]:
-            try:
-                connection = await self.to(node)
-                cluster = read_cluster(await connection.request(request))
-            except KafkaError as error:
-                failures.append(error)
-            else:
-                _check_topic(cluster, topic)
-                return cluster
-        raise self.unreachable(failures, is_patient=is_patient)
+
+        async def ask(connection: Connection) -> ClusterMetadata:
+            return read_cluster(await connection.request(request))
+
+        cluster = await self.any(ask, known, is_patient=is_patient)
+        _check_topic(cluster, topic)
+        return cluster
 
 
 def _check_topic(cluster: ClusterMetadata, topic: str) -> None:
@@ -231,3 +277,10 @@ def _check_topic(cluster: ClusterMetadata, topic: str) -> None:
         raise ProtocolError(f"MetadataResponse: asked about topic {topic!r}, it does not name it")
     if info.error_code:
         raise error_for(info.error_code, f"topic {topic!r}")
+
+
+def _speaking(connection: Connection | None, patience: trio.CancelScope, silence: str) -> Connection:
+    """The connection, if it was made and has said what it speaks before ``patience`` was at its end."""
+    if connection is None or patience.cancelled_caught:
+        raise KafkaConnectionError(silence)
+    return connection

@@ -123,7 +123,7 @@ class StraightPath(Generic[FutureT]):
             size_bytes += len(key)
         if timestamp_ms is None:
             timestamp_ms = self._wall_ns() // 1_000_000
-        elif type(timestamp_ms) is not int or not -(1 << 63) <= timestamp_ms < 1 << 63:
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 63:
             return None
         if headers is not None:
             headers = _plain_headers(headers)

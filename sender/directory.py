@@ -84,10 +84,11 @@ class LinkDirectory:
 
         Returns:
             how long until another attempt makes sense, or a throttled link can send again; infinity while a
-            link is being made or is merely busy.
+            link is merely busy, or every one is being made.
         """
-        if any(link.hopeful for link in self):
-            return math.inf
+        promising_ms = max((link.promising_ms(now_ms) for link in self), default=0.0)
+        if promising_ms:
+            return promising_ms
         links = [self.link_to(node) for node in self._candidates(cluster)]
         candidates = [link for link in links if link.state is LinkState.IDLE]
         ready = (link for link in links if link.state is LinkState.READY)

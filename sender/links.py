@@ -30,6 +30,9 @@ R = TypeVar("R", bound=Response)
 
 logger = logging.getLogger("splashdam.sender")
 
+_PATIENCE_MS = 1_000
+"""So long a link that is being made keeps those who can ask any broker from trying another one."""
+
 
 class LinkState(Stage):
     """Where a link is in its life."""
@@ -116,6 +119,7 @@ class BrokerLink:
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random)
         self._connection: Connection | None = None
         self._retry_at_ms = -math.inf
+        self._wanted_at_ms = -math.inf
         self._used_at_ms = -math.inf
         self._scope = trio.CancelScope()
         self._closing = False  # whether `_scope` was cancelled; to ask the scope takes four calls
@@ -151,6 +155,15 @@ class BrokerLink:
         """Whether it will be sendable soon, if nothing goes wrong."""
         return self.state is LinkState.CONNECTING or self._is_writing or self.sendable
 
+    def promising_ms(self, now_ms: float) -> float:
+        """How long to wait for it before another broker is tried, too; 0 if it is not ``hopeful``.
+
+        A listener that accepts and says nothing would else use up the time of whoever can ask any broker.
+        """
+        if self.state is LinkState.CONNECTING:
+            return max(0.0, self._wanted_at_ms + _PATIENCE_MS - now_ms)
+        return math.inf if self.hopeful else 0.0
+
     @property
     def _is_writing(self) -> bool:
         return self._connection is not None and self._connection.is_writing
@@ -171,6 +184,7 @@ class BrokerLink:
         """Somebody wants to send: connects, unless that is under way or backing off."""
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
+            self._wanted_at_ms = now_ms
             self._scope = trio.CancelScope()
             self._closing = False
             nursery.start_soon(self._serve)

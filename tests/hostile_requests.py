@@ -35,6 +35,10 @@ from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Struct
 
 _REMEMBERED = 3  # values of a field's name
+_MOST_ELEMENTS = 100_000
+"""Of a request, those in elements counted: twice what a broker takes."""
+_MOST_BYTES = 8 << 20
+"""Of the texts and bytes of a request. Elements are repeated: one long text in them would be gigabytes."""
 
 
 class RequestMaker:
@@ -54,6 +58,8 @@ class RequestMaker:
             each.name for each in known
         ]
         self._wrong = self._null = 0.0
+        self._copies = 1  # how often what is being made stands in the request
+        self._left_elements, self._left_bytes = _MOST_ELEMENTS, _MOST_BYTES
 
     def request(self) -> tuple[Request[Any], int]:
         """The next request, and its version: all fields fit the declaration, whatever they say."""
@@ -62,6 +68,7 @@ class RequestMaker:
         version = noise.choice(api.versions)
         self._wrong = noise.choice((0.0, 0.0, 0.0, 0.02, 0.1, 0.5))
         self._null = noise.choice((0.02, 0.1, 0.5))
+        self._left_elements, self._left_bytes = _MOST_ELEMENTS, _MOST_BYTES
         request: Request[Any] = self._struct(api.request, version)
         return request, version
 
@@ -113,19 +120,38 @@ class RequestMaker:
         if isinstance(kind, StructType):
             return self._struct(kind.cls, version)
         if isinstance(kind, ArrayType):
-            count = self._count(kind, name)
-            some = [self._of_type(kind.element, name, version, owner) for _ in range(min(count, 4))]
-            return some if count <= 4 else some * (count // 4)
+            return self._array(kind, name, version, owner)
         said = self._said.get(said_as(name))
         if said and self._noise.random() < 0.85 and not self._is_wrong():
             value = self._noise.choice((said[-1], said[-1], said[-1], *said))
             if _fits(value, kind):
-                return value
+                return self._paid(value)
         if isinstance(kind, FixedType):
             return self._fixed(kind, name)
         if kind.name == "string":
-            return self._text(name, owner)
-        return self._records() if kind.name == "records" else self._bytes()
+            return self._paid(self._text(name, owner))
+        return self._paid(self._records() if kind.name == "records" else self._bytes())
+
+    def _array(self, kind: ArrayType, name: str, version: int, owner: str) -> list[Any]:
+        """Four elements at most, the same ones again and again where there are more."""
+        count = min(self._count(kind, name), self._left_elements // self._copies)
+        self._left_elements -= count * self._copies
+        different = min(count, 4)
+        again, before = count // max(1, different), self._copies
+        self._copies *= max(1, again)
+        some = [self._of_type(kind.element, name, version, owner) for _ in range(different)]
+        self._copies = before
+        return some * again
+
+    def _paid(self, value: Any) -> Any:
+        """The value; texts and bytes are empty where so many copies of them are too much."""
+        if not isinstance(value, str | bytes) or len(value) <= 16:
+            return value
+        size_bytes = len(value) * self._copies
+        if size_bytes > self._left_bytes:
+            return value[:0]
+        self._left_bytes -= size_bytes
+        return value
 
     def _count(self, kind: ArrayType, name: str) -> int:
         noise = self._noise

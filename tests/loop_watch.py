@@ -20,6 +20,7 @@ class LoopWatch(trio.abc.Instrument):
     Attributes:
         longest_seconds: of CPU time of the loop's thread, between two moments at which others may run.
         longest_task: who took it.
+        total_seconds: of all steps that count, with what was done beside the loop within them.
         beside_seconds: what was done inline only because files are in memory: it is not counted.
         uncounted_task: whose steps are not the broker's: who asks it in the same loop.
     """
@@ -27,23 +28,29 @@ class LoopWatch(trio.abc.Instrument):
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self.longest_task = ""
+        self.total_seconds = 0.0
         self.beside_seconds = 0.0
         self.uncounted_task: trio.lowlevel.Task | None = None
-        self._began = 0.0
+        self._began = self._began_in_all = 0.0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task is about to go on."""
-        self._began = time.thread_time() - self.beside_seconds
+        self._began_in_all = time.thread_time()
+        self._began = self._began_in_all - self.beside_seconds
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         """A task waits for something, or gives the others their turn."""
-        seconds = time.thread_time() - self.beside_seconds - self._began
-        if seconds > self.longest_seconds and task is not self.uncounted_task:
+        if task is self.uncounted_task:
+            return
+        now = time.thread_time()
+        self.total_seconds += now - self._began_in_all
+        seconds = now - self.beside_seconds - self._began
+        if seconds > self.longest_seconds:
             self.longest_seconds, self.longest_task = seconds, task.name
 
     def forget(self) -> None:
         """What was before does not count."""
-        self.longest_seconds, self.longest_task = 0.0, ""
+        self.longest_seconds, self.longest_task, self.total_seconds = 0.0, "", 0.0
 
 
 class UncountedFiles(MemoryFiles):

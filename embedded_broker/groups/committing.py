@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.registry import RequestContext
+
+Answered = TypeVar("Answered")
 
 
 class AskedPartition(Protocol):
@@ -35,6 +39,30 @@ class AskedTopic(Protocol):
         ...
 
 
+class AnsweredPartition(Protocol):
+    """What a partition of an answer says."""
+
+    error_code: int
+
+
+class AnsweredTopic(Protocol):
+    """One topic of an answer."""
+
+    @property
+    def partitions(self) -> Sequence[AnsweredPartition]:
+        """Its partitions."""
+        ...
+
+
+class CommitAnswer(Protocol):
+    """An answer of either request."""
+
+    @property
+    def topics(self) -> Sequence[AnsweredTopic]:
+        """As asked."""
+        ...
+
+
 class Sorted:
     """The offsets of one request: those to commit, and the codes of those that cannot be.
 
@@ -43,6 +71,10 @@ class Sorted:
         broker: which must have the partitions.
         expire_timestamp_ms: when the offsets are forgotten, where the request says so.
         missing_topic: what is told of a topic that is not there.
+
+    Attributes:
+        offsets: to commit, once ``sort`` is at its end.
+        codes: of the others.
     """
 
     def __init__(
@@ -53,16 +85,28 @@ class Sorted:
         missing_topic: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> None:
         self._topics = topics
+        self._broker = broker
+        self._expire_timestamp_ms = expire_timestamp_ms
+        self._missing_topic = missing_topic
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.codes: dict[TopicPartition, int] = {}
-        now_ms = broker.clock.wall_ms()
-        for topic in topics:
+
+    def sort(self) -> Steps[None]:
+        """Looks at each offset; one whose topic goes meanwhile is not committed."""
+        broker, now_ms = self._broker, self._broker.clock.wall_ms()
+        seen: dict[str, bytes] = {}
+        for topic in self._topics:
+            yield 1
             known = broker.topics.get(topic.name)
-            for asked in topic.partitions:
+            if known is not None:
+                seen.setdefault(topic.name, known.topic_id)
+            for number, asked in enumerate(topic.partitions, 1):
+                if number % PARTITIONS_IN_A_UNIT == 0:
+                    yield 1
                 topic_partition = TopicPartition(topic.name, asked.partition_index)
                 metadata = asked.committed_metadata or ""
                 if known is None:
-                    self.codes[topic_partition] = missing_topic
+                    self.codes[topic_partition] = self._missing_topic
                 elif asked.partition_index not in known.partitions:
                     self.codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif _is_too_large(metadata, broker.settings.offset_metadata_max_bytes):
@@ -73,30 +117,41 @@ class Sorted:
                         metadata,
                         asked.committed_leader_epoch,
                         now_ms,
-                        expire_timestamp_ms,
+                        self._expire_timestamp_ms,
                     )
+        gone = {
+            name
+            for name, topic_id in seen.items()
+            if (now := broker.topics.get(name)) is None or now.topic_id != topic_id
+        }
+        for topic_partition in [each for each in self.offsets if each.topic in gone] if gone else ():
+            del self.offsets[topic_partition]
+            self.codes[topic_partition] = self._missing_topic
 
     def refuse(self, code: int) -> None:
         """None of those that were to be committed is."""
         self.codes.update(dict.fromkeys(self.offsets, code))
 
-    def answers(self) -> list[tuple[str, list[dict[str, int]]]]:
-        """By topic, as asked, the fields of each partition's answer; code 0 where nothing is wrong."""
-        return [
-            (
-                topic.name,
-                [
-                    {
-                        "partition_index": asked.partition_index,
-                        "error_code": self.codes.get(
-                            TopicPartition(topic.name, asked.partition_index), ErrorCode.NONE
-                        ),
-                    }
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in self._topics
-        ]
+    def answers(self, answer_with: Callable[..., Answered]) -> Steps[list[tuple[str, list[Answered]]]]:
+        """By topic, as asked, each partition's answer, of the class given; code 0 where nothing is wrong."""
+        found: list[tuple[str, list[Answered]]] = []
+        for topic in self._topics:
+            yield 1
+            answer = partial(self._answer, answer_with, topic.name)
+            found.append((topic.name, (yield from in_steps(topic.partitions, answer))))
+        return found
+
+    def _answer(self, answer_with: Callable[..., Answered], topic: str, asked: AskedPartition) -> Answered:
+        number = asked.partition_index
+        code = self.codes.get(TopicPartition(topic, number), ErrorCode.NONE)
+        return answer_with(partition_index=number, error_code=code)
+
+
+def not_committed(answer: CommitAnswer, code: int) -> None:
+    """Says so of all offsets that the answer says were committed."""
+    for topic in answer.topics:
+        for each in topic.partitions:
+            each.error_code = each.error_code or code
 
 
 def sorted_topics(
@@ -105,7 +160,7 @@ def sorted_topics(
     *,
     names_ids: bool,
     expire_timestamp_ms: int | None = None,
-) -> Sorted:
+) -> Steps[Sorted]:
     """The offsets of a request whose version names topics by id, or by name; each gets its name.
 
     Args:
@@ -119,7 +174,9 @@ def sorted_topics(
             known = context.broker.topics.by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     missing = ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return Sorted(topics, context.broker, expire_timestamp_ms, missing)
+    found = Sorted(topics, context.broker, expire_timestamp_ms, missing)
+    yield from found.sort()
+    return found
 
 
 def _is_too_large(metadata: str, limit: int) -> bool:

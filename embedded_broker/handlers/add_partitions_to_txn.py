@@ -8,12 +8,13 @@ and the others with 55.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING
+from functools import partial
 
-from splashdam.embedded_broker.internal_topics import answer_when_all_safe
+from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS
+from splashdam.embedded_broker.turns import Steps, in_steps, units_of_names
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -27,82 +28,86 @@ from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.storage.log import Log
-
 _FIRST_FENCED_VERSION, _FIRST_BATCHED_VERSION, _FIRST_ABORTABLE_VERSION = 2, 4, 5
 """From which 90 is understood, several transactions are sent, 120 is understood."""
 
 
 @handles(AddPartitionsToTxnRequest, versions=range(6))
-def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestContext) -> Steps[Answer]:
     """A code for each partition."""
     if context.version >= _FIRST_BATCHED_VERSION:
-        return _batched(request, context)
+        return (yield from _batched(request, context))
     asked = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    logs: list[Log] = []
-    results = _results(asked, context, logs)
+    appended = Appended()
+    results = yield from _results(asked, context, appended)
 
     def refuse(error: BrokerResponseError) -> AddPartitionsToTxnResponse:
         code = client_code(error, knows_fenced=True)
-        refused = _by_topic(asked.topics, dict.fromkeys(_partitions(asked), code))
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused)
+        for topic in results:
+            for each in topic.results_by_partition:
+                each.partition_error_code = code
+        return answer
 
     answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    return answer_when_all_safe(logs, answer, refuse, is_promised=_any_synced([asked], context))
+    return appended.answer(answer, refuse)
 
 
-def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
-    logs: list[Log] = []
-    answer = AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=asked.transactional_id, topic_results=_results(asked, context, logs)
-            )
-            for asked in request.transactions
-        ]
+def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> Steps[Answer]:
+    appended, answer = Appended(), AddPartitionsToTxnResponse()
+    for asked in request.transactions:
+        results = yield from _results(asked, context, appended)
+        answer.results_by_transaction.append(
+            AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=results)
+        )
+    return appended.answer(
+        answer, lambda error: AddPartitionsToTxnResponse(error_code=client_code(error, knows_fenced=True))
     )
-    return answer_when_all_safe(
-        logs,
-        answer,
-        lambda error: AddPartitionsToTxnResponse(error_code=client_code(error, knows_fenced=True)),
-        is_promised=_any_synced(request.transactions, context),
-    )
-
-
-def _any_synced(asked: Iterable[AddPartitionsToTxnTransaction], context: RequestContext) -> bool:
-    """Whether a partition promises to survive a power cut; then so does the transaction it joins."""
-    logs = (context.broker.logs.logs.get(each) for transaction in asked for each in _partitions(transaction))
-    return any(log is not None and log.settings.flush_messages == 1 for log in logs)
 
 
 def _results(
-    asked: AddPartitionsToTxnTransaction, context: RequestContext, logs: list[Log]
-) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = _partitions(asked)
-    leader_of = context.broker.leadership.leader_of
-    missing = {each for each in partitions if leader_of(each) is None}
+    asked: AddPartitionsToTxnTransaction, context: RequestContext, appended: Appended
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    yield units_of_names(asked.transactional_id)
+    partitions, missing, synced = set[TopicPartition](), set[TopicPartition](), set[TopicPartition]()
+    leader_of, logs = context.broker.leadership.leader_of, context.broker.logs.logs
+
+    def look_at(where: TopicPartition) -> None:
+        partitions.add(where)
+        if leader_of(where) is None:
+            missing.add(where)
+        log = logs.get(where)
+        if log is not None and log.settings.flush_messages == 1:
+            synced.add(where)
+
+    for topic in asked.topics:
+        yield 1
+        yield from in_steps(map(partial(TopicPartition, topic.name), topic.partitions), look_at)
     if asked.verify_only:
         codes = _verified(asked, partitions, context)
     elif missing:
         codes = dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
         codes.update(dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
     else:
-        codes = dict.fromkeys(partitions, _added(asked, partitions, context, logs))
-    return _by_topic(asked.topics, codes)
+        codes = dict.fromkeys(
+            partitions, _added(asked, partitions, context, appended, is_promised=bool(synced))
+        )
+    return (yield from _by_topic(asked.topics, codes))
 
 
 def _added(
     asked: AddPartitionsToTxnTransaction,
     partitions: Set[TopicPartition],
     context: RequestContext,
-    logs: list[Log],
+    appended: Appended,
+    *,
+    is_promised: bool,
 ) -> int:
+    """Where a partition promises to survive a power cut, so does the transaction it joins."""
     coordinator = context.broker.transactions
     try:
         coordinator.add_partitions(
@@ -112,7 +117,7 @@ def _added(
             partitions,
             client_version=EPOCH_BUMPS if context.version >= _FIRST_BATCHED_VERSION else 0,
         )
-        logs.append(coordinator.log_of(asked.transactional_id))
+        appended.add(coordinator.log_of(asked.transactional_id), is_promised=is_promised)
     except BrokerResponseError as error:
         return client_code(error, knows_fenced=context.version >= _FIRST_FENCED_VERSION)
     return 0
@@ -133,24 +138,23 @@ def _verified(
     return {each: 0 if each in joined else absent for each in partitions}
 
 
-def _partitions(asked: AddPartitionsToTxnTransaction) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions
-    )
-
-
 def _by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
-                )
-                for number in topic.partitions
-            ],
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        yield 1
+        of_topic = partial(_result, topic.name, codes)
+        results.append(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name, results_by_partition=(yield from in_steps(topic.partitions, of_topic))
+            )
         )
-        for topic in topics
-    ]
+    return results
+
+
+def _result(
+    topic: str, codes: Mapping[TopicPartition, int], number: int
+) -> AddPartitionsToTxnPartitionResult:
+    code = codes[TopicPartition(topic, number)]
+    return AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.alter_client_quotas import (
@@ -17,11 +18,14 @@ from splashdam.wire.messages.alter_client_quotas import (
 @handles(AlterClientQuotasRequest, versions=range(2))
 def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
-) -> AlterClientQuotasResponse:
+) -> Steps[AlterClientQuotasResponse]:
     """One answer for each entity, in order."""
-    return AlterClientQuotasResponse(
-        entries=[_altered(each, request.validate_only, context) for each in request.entries]
-    )
+    answer = AlterClientQuotasResponse()
+    for asked in request.entries:
+        altered = _altered(asked, request.validate_only, context)
+        answer.entries.append(altered)
+        yield 1 if altered.error_code or request.validate_only else CHANGE_UNITS
+    return answer
 
 
 def _altered(asked: EntryData, validate_only: bool, context: RequestContext) -> ResponseEntryData:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.config_changes import alter_all, alter_each
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -13,7 +14,7 @@ from splashdam.wire.messages.alter_configs import (
 
 
 @handles(AlterConfigsRequest, versions=range(3))
-def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> Steps[AlterConfigsResponse]:
     """One answer for each resource; one that fails does not keep others from being changed."""
 
     def alter(asked: AlterConfigsResource) -> None:
@@ -26,6 +27,5 @@ def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> Alte
             validate_only=request.validate_only,
         )
 
-    return AlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**each) for each in alter_each(request.resources, alter)]
-    )
+    responses = yield from alter_each(request.resources, alter, AlterConfigsResourceResponse)
+    return AlterConfigsResponse(responses=responses)

@@ -5,10 +5,14 @@ It is answered when that has begun. Replicas to come are added, and once all are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.cluster.state import PartitionState
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -25,31 +29,35 @@ from splashdam.wire.messages.alter_partition_reassignments import (
 @handles(AlterPartitionReassignmentsRequest, versions=range(2))
 def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> AlterPartitionReassignmentsResponse:
-    """One code for each partition; all of them cost one turn of the disk."""
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    """One code for each partition; some hundred of them cost one turn of the disk."""
     may_resize = context.version < 1 or request.allow_replication_factor_change
-    controller, altered = context.broker.controller, dict[TopicPartition, PartitionState]()
     answer = AlterPartitionReassignmentsResponse(
-        error_message=None,
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _alter(topic.name, each, may_resize, controller, altered) for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
+    for topic in request.topics:
+        result = ReassignableTopicResponse(name=topic.name)
+        answer.responses.append(result)
+        asked = iter(topic.partitions)
+        yield 1
+        while some := list(islice(asked, AT_ONCE)):
+            result.partitions.extend(_alter_all(topic.name, some, may_resize, context.broker.controller))
+            yield len(some) // PARTITIONS_IN_A_UNIT
+    return answer
+
+
+def _alter_all(
+    topic: str, asked: Sequence[ReassignablePartition], may_resize: bool, controller: Controller
+) -> list[ReassignablePartitionResponse]:
+    altered: dict[TopicPartition, PartitionState] = {}
+    results = [_alter(topic, each, may_resize, controller, altered) for each in asked]
     try:
         controller.change_partitions(altered)
     except BrokerResponseError as error:
-        for topic_result in answer.responses:
-            for each in topic_result.partitions:
-                if TopicPartition(topic_result.name, each.partition_index) in altered:
-                    each.error_code, each.error_message = error.code, error.message
-    return answer
+        for each in results:
+            if TopicPartition(topic, each.partition_index) in altered:
+                each.error_code, each.error_message = error.code, error.message
+    return results
 
 
 def _alter(

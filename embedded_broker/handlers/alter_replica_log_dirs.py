@@ -10,6 +10,7 @@ from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.log_moves import future_directory_name
 from splashdam.embedded_broker.storage.topic_names import MAX_DIRECTORY_CHARACTERS
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
     InvalidTopicError,
@@ -28,20 +29,23 @@ from splashdam.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+_NAMED_IN_A_UNIT = 64
+"""Partitions of one topic that are put into a table."""
+
 
 @handles(AlterReplicaLogDirsRequest, versions=range(1, 3))
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """One answer for each partition; of several directories for one, the last one named counts."""
-    wanted = {
-        TopicPartition(topic.name, number): asked.path
-        for asked in request.dirs
-        for topic in asked.topics
-        for number in topic.partitions
-    }
+    wanted: dict[TopicPartition, str] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            yield 1 + len(topic.partitions) // _NAMED_IN_A_UNIT
+            wanted.update((TopicPartition(topic.name, number), asked.path) for number in topic.partitions)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for topic_partition, path in wanted.items():
+        yield 1
         result = AlterReplicaLogDirPartitionResult(partition_index=topic_partition.partition)
         try:
             _move(topic_partition, path, context)

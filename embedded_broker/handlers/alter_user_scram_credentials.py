@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, IllegalArgumentError
@@ -31,7 +32,7 @@ _Changes: TypeAlias = "dict[str, dict[str, ScramCredential | None]]"
 @handles(AlterUserScramCredentialsRequest, versions=range(1))
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> AlterUserScramCredentialsResponse:
+) -> Steps[AlterUserScramCredentialsResponse]:
     """One result for each user."""
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
         *request.deletions,
@@ -41,6 +42,7 @@ def alter_user_scram_credentials(
     results: list[AlterUserScramCredentialsResult] = []
     changes: _Changes = {}
     for name, change in {each.name: each for each in asked}.items():
+        yield 1
         result = AlterUserScramCredentialsResult(user=name, error_message=None)
         try:
             if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):

@@ -10,6 +10,7 @@ from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.topics import Topics
+from splashdam.embedded_broker.turns import Steps, units_of_names
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -26,14 +27,16 @@ _CLASSIC, _CONSUMER = 0, 1
 
 
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
-def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Answer:
+def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[Answer]:
     """Each group has its own code; a classic one is said to be no consumer group (69)."""
-    groups = [_described(each, context) for each in request.group_ids]
-    if request.include_authorized_operations:
-        for each in groups:
-            if not each.error_code:
-                each.authorized_operations = context.authorized_operations(ResourceType.GROUP, each.group_id)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    answer = ConsumerGroupDescribeResponse()
+    for group_id in request.group_ids:
+        described = _described(group_id, context)
+        answer.groups.append(described)
+        if request.include_authorized_operations and not described.error_code:
+            described.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
+        yield units_of_names(group_id) + len(described.members)
+    return answer
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:

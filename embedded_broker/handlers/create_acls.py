@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -11,7 +12,7 @@ from splashdam.wire.messages.create_acls import AclCreationResult, CreateAclsReq
 
 
 @handles(CreateAclsRequest, versions=range(1, 4))
-def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+def create_acls(request: CreateAclsRequest, context: RequestContext) -> Steps[CreateAclsResponse]:
     """Those that are legal are there when this is answered; nothing is, where the disk refuses."""
     try:
         _check_may_alter(context)
@@ -22,7 +23,9 @@ def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAc
 
     results: list[AclCreationResult] = []
     made = []
-    for asked in request.creations:
+    for number, asked in enumerate(request.creations, 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
         try:
             acl = acl_of(asked)
             check_acl(acl)

@@ -37,6 +37,7 @@ def create_partitions(
                 raise InvalidRequestError("the request names the topic more than once")
             _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
+            context.broker.disk_troubles.kept_from(f"extend topic {quoted(topic.name)}", error)
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return CreatePartitionsResponse(results=results)

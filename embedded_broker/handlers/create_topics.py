@@ -15,6 +15,7 @@ from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -48,6 +49,7 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Step
                 raise InvalidRequestError("the request names the topic more than once")
             results.append(_create(topic, request.validate_only, context))
         except BrokerResponseError as error:
+            context.broker.disk_troubles.kept_from(f"create topic {quoted(topic.name)}", error)
             results.append(
                 CreatableTopicResult(
                     name=topic.name, error_code=error.code, error_message=error.message, configs=[]

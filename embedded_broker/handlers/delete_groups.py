@@ -5,9 +5,10 @@ Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for cod
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.internal_topics import answer_when_all_safe
+from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.turns import Steps, units_of_names
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -18,19 +19,24 @@ from splashdam.wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
+_DELETION_UNITS = 4
+"""A group that is forgotten is a batch in a log."""
+
 
 @handles(DeleteGroupsRequest, versions=range(4))
-def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Answer:
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Steps[Answer]:
     """Each group has its own code: 69 where it is not there, 68 where it has members."""
-    answer, logs = DeleteGroupsResponse(), []
+    answer, appended = DeleteGroupsResponse(), Appended()
     for group_id in dict.fromkeys(request.groups_names):
+        yield units_of_names(group_id)
         code: int = ErrorCode.NONE
         try:
-            logs.append(_delete(group_id, context))
+            appended.add(_delete(group_id, context))
+            yield _DELETION_UNITS
         except BrokerResponseError as error:
             code = error.code
         answer.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-    return answer_when_all_safe(logs, answer, lambda _: _not_kept(answer))
+    return appended.answer(answer, lambda _: _not_kept(answer))
 
 
 def _delete(group_id: str, context: RequestContext) -> Log:

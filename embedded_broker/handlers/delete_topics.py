@@ -15,6 +15,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.model.quoting import quoted
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -54,6 +55,7 @@ def _delete(asked: DeleteTopicState, is_repeated: bool, context: RequestContext)
         context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
         context.broker.topics.delete(topic)
     except BrokerResponseError as error:
+        context.broker.disk_troubles.kept_from(f"delete topic {quoted(result.name)}", error)
         result.error_code = error.code
         result.error_message = error.message
     return result

@@ -11,6 +11,7 @@ from splashdam.embedded_broker.groups.classic.membership import ClassicMembershi
 from splashdam.embedded_broker.groups.classic.states import GroupState
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.describe_groups import (
@@ -24,9 +25,14 @@ _FIRST_NOT_FOUND_VERSION = 6
 
 
 @handles(DescribeGroupsRequest, versions=range(7))
-def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
     """Every group asked for."""
-    return DescribeGroupsResponse(groups=[_described(group_id, context) for group_id in request.groups])
+    answer = DescribeGroupsResponse()
+    for group_id in request.groups:
+        described = _described(group_id, context)
+        answer.groups.append(described)
+        yield units_of_names(group_id) + len(described.members) // PARTITIONS_IN_A_UNIT
+    return answer
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:

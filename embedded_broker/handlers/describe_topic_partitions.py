@@ -12,6 +12,7 @@ from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, descri
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import is_topic_name
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.describe_topic_partitions import (
@@ -29,7 +30,7 @@ _MOST_PARTITIONS = 2_000
 @handles(DescribeTopicPartitionsRequest, versions=range(1))
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     """One page."""
     asked = sorted({topic.name for topic in request.topics})
     cursor = request.cursor
@@ -41,12 +42,12 @@ def describe_topic_partitions(
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
     left = max(1, min(_MOST_PARTITIONS, request.response_partition_limit))
-    return _page(names, first, left, context)
+    return (yield from _page(names, first, left, context))
 
 
 def _page(
     names: Sequence[str], first: int, left: int, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     answer = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if not left:
@@ -55,6 +56,7 @@ def _page(
         described, end = _described(name, first, left, context)
         answer.topics.append(described)
         left -= len(described.partitions)
+        yield 1 + len(described.partitions) // PARTITIONS_IN_A_UNIT
         first = 0
         if end is not None:
             answer.next_cursor = Cursor(topic_name=name, partition_index=end)

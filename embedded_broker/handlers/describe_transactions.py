@@ -7,6 +7,7 @@ from itertools import groupby
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -21,11 +22,15 @@ from splashdam.wire.messages.describe_transactions import (
 @handles(DescribeTransactionsRequest, versions=range(1))
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
-) -> DescribeTransactionsResponse:
+) -> Steps[DescribeTransactionsResponse]:
     """One answer for each id; 105 where it is not known."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_answer(each, context) for each in request.transactional_ids]
-    )
+    answer = DescribeTransactionsResponse()
+    for transactional_id in request.transactional_ids:
+        state = _answer(transactional_id, context)
+        answer.transaction_states.append(state)
+        partitions = sum(len(each.partitions) for each in state.topics)
+        yield units_of_names(transactional_id) + partitions // PARTITIONS_IN_A_UNIT
+    return answer
 
 
 def _answer(transactional_id: str, context: RequestContext) -> TransactionState:

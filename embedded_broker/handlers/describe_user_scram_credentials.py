@@ -6,6 +6,7 @@ from collections import Counter
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -18,7 +19,7 @@ from splashdam.wire.messages.describe_user_scram_credentials import (
 @handles(DescribeUserScramCredentialsRequest, versions=range(1))
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     """Of those asked for, or of all; 91 for a user that does not exist, 92 for one named twice."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeUserScramCredentialsResponse(
@@ -26,9 +27,8 @@ def describe_user_scram_credentials(
         )
     users = context.broker.access.users
     asked = Counter(each.name for each in request.users or ()) or Counter(users.names())
-    return DescribeUserScramCredentialsResponse(
-        results=[_described(name, count, context) for name, count in asked.items()]
-    )
+    results = yield from in_steps(asked.items(), lambda each: _described(*each, context))
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _described(name: str, count: int, context: RequestContext) -> DescribeUserScramCredentialsResult:

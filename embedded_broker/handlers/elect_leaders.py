@@ -6,10 +6,14 @@ preferred leader that is down or not in sync is 80, and nobody at all who could 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
 from splashdam.embedded_broker.cluster.controller import Controller
 from splashdam.embedded_broker.cluster.election import IsEligible, changed
 from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -25,25 +29,19 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 @handles(ElectLeadersRequest, versions=range(3))
-def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """One code for each partition; all elections cost one turn of the disk."""
+def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Steps[ElectLeadersResponse]:
+    """One code for each partition; the elections of some hundred cost one turn of the disk."""
     kind = request.election_type if context.version >= 1 else _PREFERRED
     if kind not in (_PREFERRED, _UNCLEAN):
-        return _refusal(request, kind)
-    if request.topic_partitions is None:
-        asked = sorted(context.broker.controller.state.partitions)
-    else:
-        asked = [
-            TopicPartition(each.topic, number)
-            for each in request.topic_partitions
-            for number in each.partitions
-        ]
+        return (yield from _refusal(request, kind))
+    asked = iter(_asked(request, context.broker.controller))
     results: dict[str, list[PartitionResult]] = {}
-    for topic_partition, result in _elect_all(asked, kind, context.broker.controller):
-        results.setdefault(topic_partition.topic, [])
-        if request.topic_partitions is None and result.error_code == ErrorCode.ELECTION_NOT_NEEDED:
-            continue
-        results[topic_partition.topic].append(result)
+    while some := list(islice(asked, AT_ONCE)):
+        for topic_partition, result in _elect_all(some, kind, context.broker.controller):
+            listed = results.setdefault(topic_partition.topic, [])
+            if request.topic_partitions is not None or result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                listed.append(result)
+        yield len(some) // PARTITIONS_IN_A_UNIT
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=each) for topic, each in results.items()
@@ -51,22 +49,29 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
     )
 
 
-def _refusal(request: ElectLeadersRequest, kind: int) -> ElectLeadersResponse:
+def _asked(request: ElectLeadersRequest, controller: Controller) -> Iterable[TopicPartition]:
+    if request.topic_partitions is None:
+        return sorted(controller.state.partitions)
+    return (
+        TopicPartition(each.topic, number) for each in request.topic_partitions for number in each.partitions
+    )
+
+
+def _refusal(request: ElectLeadersRequest, kind: int) -> Steps[ElectLeadersResponse]:
     """Of a type of election that there is not."""
     code, text = ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}, only 0 and 1"
-    return ElectLeadersResponse(
-        error_code=code,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    PartitionResult(partition_id=number, error_code=code, error_message=text)
-                    for number in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ],
-    )
+
+    def refused(number: int) -> PartitionResult:
+        return PartitionResult(partition_id=number, error_code=code, error_message=text)
+
+    answer = ElectLeadersResponse(error_code=code)
+    for topic in request.topic_partitions or ():
+        yield 1
+        result = yield from in_steps(topic.partitions, refused)
+        answer.replica_election_results.append(
+            ReplicaElectionResult(topic=topic.topic, partition_result=result)
+        )
+    return answer
 
 
 def _elect_all(

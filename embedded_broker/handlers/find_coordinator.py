@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalTopic
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps, units_of_names
 from splashdam.model.broker_errors import CoordinatorNotAvailableError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -28,7 +29,9 @@ _NO_ERROR = "NONE"
 
 
 @handles(FindCoordinatorRequest, versions=range(7))
-def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> Steps[FindCoordinatorResponse]:
     """One coordinator for the key, or from version 4 on one for each key."""
     if context.version < 4:
         found = _coordinator(request.key, request.key_type, context)
@@ -39,9 +42,11 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -
             host=found.host,
             port=found.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[_coordinator(key, request.key_type, context) for key in request.coordinator_keys]
-    )
+    answer = FindCoordinatorResponse()
+    for key in request.coordinator_keys:
+        yield units_of_names(key)
+        answer.coordinators.append(_coordinator(key, request.key_type, context))
+    return answer
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
@@ -69,7 +74,8 @@ def _leader(key: str, name: str, context: RequestContext) -> int:
     """
     broker = context.broker
     topic = InternalTopic(name, broker)
-    if not broker.controller.is_alone:
+    # Of the answers that a coordinator gives, only this one has a text: it says why the topic is missing.
+    if not broker.controller.is_alone or name in broker.refused_topics:
         topic.make()
     leader = broker.leadership.leader_of(TopicPartition(name, topic.partition_for(key)))
     if leader is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.config_changes import Change, alter_each, alter_some
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps
 from splashdam.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -15,7 +16,7 @@ from splashdam.wire.messages.incremental_alter_configs import (
 @handles(IncrementalAlterConfigsRequest, versions=range(2))
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
+) -> Steps[IncrementalAlterConfigsResponse]:
     """One answer for each resource; one that fails does not keep others from being changed."""
 
     def alter(asked: AlterConfigsResource) -> None:
@@ -28,6 +29,5 @@ def incremental_alter_configs(
             validate_only=request.validate_only,
         )
 
-    return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**each) for each in alter_each(request.resources, alter)]
-    )
+    responses = yield from alter_each(request.resources, alter, AlterConfigsResourceResponse)
+    return IncrementalAlterConfigsResponse(responses=responses)

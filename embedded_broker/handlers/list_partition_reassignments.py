@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -15,17 +18,20 @@ from splashdam.wire.messages.list_partition_reassignments import (
 @handles(ListPartitionReassignmentsRequest, versions=range(1))
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> ListPartitionReassignmentsResponse:
+) -> Steps[ListPartitionReassignmentsResponse]:
     """Of all partitions, or of those asked for; others of them are left out."""
     partitions = context.broker.controller.state.partitions
+    asked: Iterable[TopicPartition]
     if request.topics is None:
         asked = sorted(partitions)
     else:
-        asked = [
+        asked = (
             TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes
-        ]
+        )
     found: dict[str, list[OngoingPartitionReassignment]] = {}
-    for topic_partition in asked:
+    for number, topic_partition in enumerate(asked):
+        if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
+            yield 1
         state = partitions.get(topic_partition)
         if state is not None and state.is_reassigning:
             found.setdefault(topic_partition.topic, []).append(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.groups.offset_records import OffsetKey
-from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -15,6 +16,7 @@ from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -23,27 +25,35 @@ from splashdam.wire.messages.offset_delete import (
 
 
 @handles(OffsetDeleteRequest, versions=range(1))
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Answer:
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Steps[Answer]:
     """Each partition has its own code: 86 where a member reads its topic, 3 where it is not there."""
     groups, group_id = context.broker.groups, request.group_id
+    existing: dict[TopicPartition, None] = {}
     try:
-        group = _deletable(group_id, context)
-        codes = {
-            TopicPartition(topic.name, asked.partition_index): _code(
-                TopicPartition(topic.name, asked.partition_index), group, context
-            )
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        _deletable(group_id, context)
+        for topic in request.topics:
+            yield 1
+            for number, asked in enumerate(topic.partitions, 1):
+                if number % PARTITIONS_IN_A_UNIT == 0:
+                    yield 1
+                where = TopicPartition(topic.name, asked.partition_index)
+                if _is_there(where, context):
+                    existing[where] = None
+        group = _deletable(group_id, context)  # what may have changed is looked up where it counts
+        codes = {each: _code(each, group) for each in existing}
         places = [each for each, code in codes.items() if code == ErrorCode.NONE]
         found = [each for each in places if each in group.offsets or each in group.open_transactions]
         keys = [OffsetKey(group_id, each) for each in found]
         groups.offsets.bury_offsets(groups.partition_of(group_id), keys)
-        log = groups.log_of(group_id)
+        appended = Appended()
+        appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:
         return OffsetDeleteResponse(error_code=error.code)
-    answer = OffsetDeleteResponse(topics=[_answer(topic, codes) for topic in request.topics])
-    return answer_when_safe(log, answer, lambda _: OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    answer = OffsetDeleteResponse()
+    for topic in request.topics:
+        yield 1
+        answer.topics.append((yield from _answer(topic, codes)))
+    return appended.answer(answer, lambda _: OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR))
 
 
 def _deletable(group_id: str, context: RequestContext) -> Group:
@@ -58,10 +68,12 @@ def _deletable(group_id: str, context: RequestContext) -> Group:
     return group
 
 
-def _code(where: TopicPartition, group: Group, context: RequestContext) -> int:
+def _is_there(where: TopicPartition, context: RequestContext) -> bool:
     topic = context.broker.topics.get(where.topic)
-    if topic is None or where.partition not in topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return topic is not None and where.partition in topic.partitions
+
+
+def _code(where: TopicPartition, group: Group) -> int:
     if group.is_subscribed_to(where.topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE
@@ -69,14 +81,14 @@ def _code(where: TopicPartition, group: Group, context: RequestContext) -> int:
 
 def _answer(
     topic: OffsetDeleteRequestTopic, codes: Mapping[TopicPartition, int]
-) -> OffsetDeleteResponseTopic:
+) -> Steps[OffsetDeleteResponseTopic]:
+    def answered(asked: OffsetDeleteRequestPartition) -> OffsetDeleteResponsePartition:
+        where = TopicPartition(topic.name, asked.partition_index)
+        return OffsetDeleteResponsePartition(
+            partition_index=asked.partition_index,
+            error_code=codes.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        )
+
     return OffsetDeleteResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetDeleteResponsePartition(
-                partition_index=each.partition_index,
-                error_code=codes[TopicPartition(topic.name, each.partition_index)],
-            )
-            for each in topic.partitions
-        ],
+        name=topic.name, partitions=(yield from in_steps(topic.partitions, answered))
     )

@@ -10,14 +10,15 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from splashdam.embedded_broker.groups.committing import Sorted, sorted_topics
+from splashdam.embedded_broker.groups.committing import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.internal_topics import answer_when_all_safe
+from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -35,12 +36,12 @@ _FIRST_TOPIC_ID_VERSION = 6
 
 
 @handles(TxnOffsetCommitRequest, versions=range(7))
-def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Answer:
+def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
     """Commits what can be, as part of the transaction; every partition has its own code."""
     coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
     if coordinator is not None:
         return Parked(partial(_commit_with_consent, coordinator, request, context))
-    return _commit_all(request, context, None)
+    return (yield from _commit_all(request, context, None))
 
 
 async def _commit_with_consent(
@@ -54,21 +55,34 @@ async def _commit_with_consent(
     is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
     enrolments = broker.enrolments
     consent = await enrolments.ask(coordinator, request.transactional_id, wanted, is_implicit=is_implicit)
-    answer = _commit_all(request, context, consent)
-    return await answer.wait() if isinstance(answer, Parked) else answer
+    return await broker.turns.finish(_commit_all(request, context, consent), context.account)
 
 
-def _commit_all(request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None) -> Answer:
-    found = sorted_topics(request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION)
+def _commit_all(
+    request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
+) -> Steps[Answer]:
+    found = yield from sorted_topics(
+        request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
+    )
+    appended = Appended()
     try:
-        logs = _commit(request, context, found, consent) if found.offsets else []
+        for log in _commit(request, context, found, consent) if found.offsets else ():
+            appended.add(log)
     except BrokerResponseError as error:
-        return _refused(request, found, _code(error, context.version))
+        found.refuse(_code(error, context.version))
+    answers = yield from found.answers(TxnOffsetCommitResponsePartition)
+    answer = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=partitions)
+            for topic, (name, partitions) in zip(request.topics, answers, strict=True)
+        ]
+    )
 
     def refuse(_: BrokerResponseError) -> TxnOffsetCommitResponse:
-        return _refused(request, found, ErrorCode.NOT_COORDINATOR)
+        not_committed(answer, ErrorCode.NOT_COORDINATOR)
+        return answer
 
-    return answer_when_all_safe(logs, _response(request, found), refuse)
+    return appended.answer(answer, refuse)
 
 
 def _commit(
@@ -108,21 +122,3 @@ def _code(error: BrokerResponseError, version: int) -> int:
     if error.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_IMPLICIT_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error.code
-
-
-def _refused(request: TxnOffsetCommitRequest, found: Sorted, code: int) -> TxnOffsetCommitResponse:
-    found.refuse(code)
-    return _response(request, found)
-
-
-def _response(request: TxnOffsetCommitRequest, found: Sorted) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=name,
-                topic_id=topic.topic_id,
-                partitions=[TxnOffsetCommitResponsePartition(**each) for each in partitions],
-            )
-            for topic, (name, partitions) in zip(request.topics, found.answers(), strict=True)
-        ]
-    )

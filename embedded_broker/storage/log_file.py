@@ -15,9 +15,10 @@ from typing import Protocol
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
 
+_GOES_ON = ", and the broker goes on"
 _REMEDIES = {
-    errno.ENOSPC: "make room on this disk, and the broker goes on",
-    errno.EDQUOT: "raise the quota or make room within it, and the broker goes on",
+    errno.ENOSPC: "make room on this disk" + _GOES_ON,
+    errno.EDQUOT: "raise the quota or make room within it" + _GOES_ON,
     errno.EROFS: "find out why it is mounted read-only, mount it for writing and start the broker again",
     errno.EIO: "the disk fails: look into the system's log, and start the broker again on one that works",
 }
@@ -31,6 +32,25 @@ def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     remedy = _REMEDIES.get(error.errno or 0)
     text = f"could not {action} {path}: {error.strerror or error}"
     return KafkaStorageError(f"{text}; {remedy}" if remedy else text)
+
+
+def that_ends(error: KafkaStorageError) -> KafkaStorageError:
+    """The same failure as it is told where no broker is left that could go on, or none has begun."""
+    if not error.message.endswith(_GOES_ON):
+        return error
+    told = KafkaStorageError(f"{error.message.removesuffix(_GOES_ON)}, and start the broker again")
+    told.__cause__ = error.__cause__
+    return told
+
+
+@contextmanager
+def told_as_the_end() -> Iterator[None]:
+    """Tells a failure of the block by ``that_ends``."""
+    try:
+        yield
+    except KafkaStorageError as error:
+        told = that_ends(error)
+        raise told from told.__cause__
 
 
 def lacks_room(error: KafkaStorageError) -> bool:

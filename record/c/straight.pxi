@@ -87,7 +87,7 @@ cdef class StraightPath:
             timestamp //= 1_000_000
         elif type(timestamp_ms) is int:
             timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
-            if overflow:
+            if overflow or timestamp < 0:
                 return None
         else:
             return None

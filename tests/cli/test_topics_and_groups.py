@@ -67,7 +67,7 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
         (("topics", "create", "u", "-c", "retention"), 2, "'retention' is not NAME=VALUE"),
         (("topics", "create", "u", "--replication-factor", "9"), 1, "InvalidReplicationFactor"),
         (("topics", "create", "u", "-X", "retention.ms=1"), 2, "--topic-config retention.ms=1"),
-        (("topics", "create", "u", "-X", "retention.sm=1"), 2, "unknown producer property"),
+        (("topics", "create", "u", "-X", "retention.sm=1"), 2, "unknown client property"),
         (("topics", "alter", "t", "--partitions", "1"), 1, "InvalidPartitions"),
         (("topics", "alter", "t"), 2, "nothing to alter"),
         (("topics", "describe", "u"), 1, "topic 'u'"),

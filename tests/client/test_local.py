@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,20 @@ def test_other_addresses_are_a_clusters() -> None:
     """And are read elsewhere."""
     assert local_address("localhost:9092") is None
     assert local_address(["a", "b:1"]) is None
+
+
+@pytest.mark.parametrize("servers", [None, 9092, ["a", 3], [("a", 9092)], b"a:9092", {}])
+@pytest.mark.parametrize("kind", [KafkaProducer, AsyncKafkaProducer])
+def test_what_names_no_servers_is_refused_by_the_options_name(servers: Any, kind: Any) -> None:
+    """It was once a bare TypeError that NoneType is not iterable."""
+    with pytest.raises(KafkaConfigurationError, match=r"bootstrap_servers=.*try 'localhost:9092'"):
+        kind(bootstrap_servers=servers)
+
+
+def test_servers_are_taken_from_an_iterator() -> None:
+    """Who looked for an embedded broker among them once left none for who parses them."""
+    with KafkaProducer(bootstrap_servers=iter(["a:1"])):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,10 @@ def test_kafka_pythons_defaults_pass() -> None:
 )
 def test_refusals_say_what_is_wrong(options: dict[str, Any], words: str) -> None:
     """The option, the value, the rule, and the nearest right name."""
-    with pytest.raises(KafkaConfigurationError, match=words):
+    with pytest.raises(KafkaConfigurationError, match=words) as caught:
         producer_settings(options)
+    ((name, _),) = options.items()
+    assert str(caught.value).count(f"{name}=") <= 1  # that of a plug-in was once named twice
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import errno
 import logging
 
 import pytest
+import trio
 from broker_talk import Talk, batch, produce, produce_request
 from cluster_kit import open_cluster
 from trio.testing import MockClock
@@ -15,7 +16,11 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.election import moved
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.net.admin.groups import commit_offsets, committed_offsets
+from splashdam.net.admin.topics import create_partitions, create_topic
+from splashdam.net.cluster_client import open_cluster_client
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import iter_headers
 from splashdam.testing.clock import VirtualClock
@@ -37,6 +42,10 @@ def numbered(number: int, size: int = 1) -> bytes:
     """A producer's batch, whose sequence is its number."""
     value = b"%d" % number + b"." * size
     return batch(value, producer_id=7, producer_epoch=0, base_sequence=number)
+
+
+def said_of_disks(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == DISK_TROUBLES]
 
 
 def sequences(broker: Broker) -> list[int]:
@@ -198,3 +207,62 @@ async def test_the_client_names_the_full_disk_for_every_batch(
         files.capacity_bytes = None
         metadata = await (await producer.send("t", b"after", partition=0))
         assert metadata.offset == 1
+
+
+async def test_a_start_that_fails_says_to_start_again(network: MemoryNetwork) -> None:
+    """It once said that the broker goes on, and there was none."""
+    with pytest.raises(
+        KafkaStorageError, match="make room on this disk, and start the broker again"
+    ) as caught:
+        async with open_broker(
+            "/data", host="b", port=1, listen=network.listen, files=MemoryFiles(capacity_bytes=0)
+        ):
+            pass
+    assert "goes on" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+async def test_a_topic_that_a_full_disk_refuses_is_refused_at_once_and_logged_once(
+    broker: Broker,
+    network: MemoryNetwork,
+    files: MemoryFiles,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A command once asked for 10 s, and the log that it named said nothing."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    files.inject(Fault(errno.ENOSPC, times=None))
+    began = trio.current_time()
+    async with open_cluster_client(
+        [("broker", 9092)], connect=network.connect, clock=VirtualClock(autojump_clock)
+    ) as client:
+        for change in (create_topic(client, "u"), create_partitions(client, "t", 3)):
+            with pytest.raises(KafkaStorageError, match="No space left on device; make room on this disk"):
+                await change
+    assert trio.current_time() == began
+    files.heal()
+    (said,) = said_of_disks(caplog)
+    assert said.startswith("cannot create topic 'u': could not ")
+
+
+async def test_a_group_that_a_full_disk_keeps_from_committing_hears_why(
+    broker: Broker,
+    network: MemoryNetwork,
+    files: MemoryFiles,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """OffsetCommit has a code and no text: only CoordinatorNotAvailable was shown. With room it goes on."""
+    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    files.inject(Fault(errno.ENOSPC, times=None))
+    async with open_cluster_client(
+        [("broker", 9092)], connect=network.connect, clock=VirtualClock(autojump_clock)
+    ) as client:
+        with pytest.raises(
+            KafkaTimeoutError, match=r"__consumer_offsets cannot be made: .*No space left on device"
+        ):
+            await commit_offsets(client, "g", {T0: OffsetAndMetadata(3)})
+        assert len(said_of_disks(caplog)) == 1
+        files.heal()
+        await commit_offsets(client, "g", {T0: OffsetAndMetadata(3)})
+        assert await committed_offsets(client, "g") == {T0: OffsetAndMetadata(3)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import fuzz_broker
 import pytest
@@ -10,6 +11,7 @@ from fuzz_broker import KINDS, FindingError, hunt, run
 from hostile_requests import RequestMaker
 
 from splashdam.embedded_broker.registry import registered_apis
+from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
 ROUNDS = [(kind, seed) for kind in KINDS for seed in range(3)]
 
@@ -40,3 +42,22 @@ def test_every_api_is_asked_in_every_version() -> None:
     served = {(key, version) for key, api in registered_apis().items() for version in api.versions}
     assert len(served - asked) < len(served) / 20
     assert {key for key, _ in asked} == set(registered_apis())
+
+
+def test_what_is_asked_is_bounded_before_it_is_made() -> None:
+    """Lists in lists of long texts came to 8 GB, and the fuzzer died of its own request."""
+
+    class LargestCounts(random.Random):
+        """Takes the last of what there is to choose from: of counts the largest, of texts a long one."""
+
+        def choice(self, seq: Any) -> Any:
+            return max(seq) if all(isinstance(each, int) for each in seq) else max(seq, key=str)
+
+        def random(self) -> float:
+            return 0.1
+
+    maker = RequestMaker(LargestCounts(1))
+    maker._wrong = maker._null = 0.5
+    request = maker._struct(AddPartitionsToTxnRequest, 5)
+    frame, _ = maker.frame(request, 5, 0)
+    assert 1_000 < len(frame) < 16 << 20

@@ -45,6 +45,16 @@ def test_hash_is_javas(text: str, value: int) -> None:
     assert 0 <= partition_for(text, 7) < 7
 
 
+@given(st.text(max_size=10), st.integers(0, 300))
+def test_long_texts_are_hashed_as_short_ones(text: str, times: int) -> None:
+    """The hash is taken of some hundred characters at once."""
+    value = 0
+    units = (text * times).encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
+    assert java_string_hash(text * times) % (1 << 32) == value
+
+
 @given(st.text(), st.integers(1, 1000))
 def test_every_key_has_a_partition(key: str, count: int) -> None:
     """Lone surrogates included."""

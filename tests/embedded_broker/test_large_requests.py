@@ -12,9 +12,38 @@ from splashdam.embedded_broker.broker import Broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.wire.message import Request
+from splashdam.wire.messages import incremental_alter_configs
+from splashdam.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from splashdam.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from splashdam.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from splashdam.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from splashdam.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from splashdam.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -22,9 +51,29 @@ from splashdam.wire.messages.delete_records import (
 )
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from splashdam.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from splashdam.wire.messages.describe_topic_partitions import TopicRequest as TopicRequestOfPage
+from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
+from splashdam.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from splashdam.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
+from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from splashdam.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from splashdam.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from splashdam.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -36,6 +85,11 @@ from splashdam.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from splashdam.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -133,6 +187,162 @@ LARGE: dict[str, tuple[Request[Any], int]] = {
             resources=[DescribeConfigsResource(resource_type=2, resource_name=name) for name in NAMES]
         ),
         4,
+    ),
+    "ElectLeaders": (
+        ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=list(MORE))]),
+        2,
+    ),
+    "ElectLeaders of no type": (
+        ElectLeadersRequest(
+            election_type=7, topic_partitions=[TopicPartitions(topic="t", partitions=list(MORE))]
+        ),
+        2,
+    ),
+    "AddPartitionsToTxn": (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(MORE))],
+        ),
+        3,
+    ),
+    "AddPartitionsToTxn of many transactions": (
+        AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id=name,
+                    producer_id=1,
+                    producer_epoch=0,
+                    verify_only=True,
+                    topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                )
+                for name in NAMES
+            ]
+        ),
+        5,
+    ),
+    "AddPartitionsToTxn of long ids": (
+        AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id="x" * 32_000, producer_id=1, producer_epoch=0, verify_only=True
+                )
+            ]
+            * 20
+        ),
+        5,
+    ),
+    "FindCoordinator": (FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES), 4),
+    "FindCoordinator of long keys": (
+        FindCoordinatorRequest(key_type=0, coordinator_keys=["x" * 32_000] * 20),
+        4,
+    ),
+    "DeleteGroups": (DeleteGroupsRequest(groups_names=NAMES), 2),
+    "DescribeGroups": (DescribeGroupsRequest(groups=NAMES), 5),
+    "ConsumerGroupDescribe": (ConsumerGroupDescribeRequest(group_ids=NAMES), 0),
+    "DescribeTransactions": (DescribeTransactionsRequest(transactional_ids=NAMES), 0),
+    "DescribeTopicPartitions": (
+        DescribeTopicPartitionsRequest(topics=[TopicRequestOfPage(name=name) for name in NAMES]),
+        0,
+    ),
+    "OffsetCommit": (
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=each, committed_offset=0)
+                        for each in MORE
+                    ],
+                )
+            ],
+        ),
+        8,
+    ),
+    "TxnOffsetCommit": (
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=0)
+                        for each in MORE
+                    ],
+                )
+            ],
+        ),
+        4,
+    ),
+    "AlterReplicaLogDirs": (
+        AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path="/data", topics=[AlterReplicaLogDirTopic(name="t", partitions=list(EVERY))]
+                )
+            ]
+        ),
+        2,
+    ),
+    "AlterPartitionReassignments": (
+        AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(
+                    name="t",
+                    partitions=[ReassignablePartition(partition_index=each, replicas=[0]) for each in EVERY],
+                )
+            ]
+        ),
+        0,
+    ),
+    "ListPartitionReassignments": (
+        ListPartitionReassignmentsRequest(
+            topics=[ListPartitionReassignmentsTopics(name="t", partition_indexes=list(MORE))]
+        ),
+        0,
+    ),
+    "AlterConfigs": (
+        AlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in NAMES]
+        ),
+        1,
+    ),
+    "IncrementalAlterConfigs": (
+        IncrementalAlterConfigsRequest(
+            resources=[
+                incremental_alter_configs.AlterConfigsResource(resource_type=2, resource_name=name)
+                for name in NAMES
+            ]
+        ),
+        1,
+    ),
+    "AlterClientQuotas": (
+        AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type="user", entity_name=name)],
+                    ops=[OpData(key="producer_byte_rate", value=1.0)],
+                )
+                for name in NAMES
+            ],
+            validate_only=True,
+        ),
+        1,
+    ),
+    "AlterUserScramCredentials": (
+        AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name=name, mechanism=1) for name in NAMES]
+        ),
+        0,
+    ),
+    "DescribeUserScramCredentials": (
+        DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in NAMES]),
+        0,
     ),
     "Fetch": (fetch_request("t", 0, partitions=MORE, max_wait_ms=0), 12),
     "Produce": (

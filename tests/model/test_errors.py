@@ -185,3 +185,8 @@ def test_causes_in_a_circle_end():
     error, other = errors.KafkaError("one"), errors.KafkaError("two")
     error.__cause__, other.__cause__ = other, error
     assert str(error) == "one; cause: two"
+
+
+def test_what_to_do_follows_the_mark_that_ends_the_text() -> None:
+    """A question was once followed by a full stop, too."""
+    assert "Did you mean 'retention.ms'? What to do: " in str(error_for(3, "Did you mean 'retention.ms'?"))

@@ -9,8 +9,10 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from splashdam import EmbeddedBroker
+from splashdam.embedded_broker.broker import open_broker
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import BrokerResponseError, KafkaConnectionError, KafkaTimeoutError, ProtocolError
@@ -27,6 +29,8 @@ from splashdam.net.connect import TcpConnect
 from splashdam.net.fetch_client import LATEST
 from splashdam.net.memory import MemoryNetwork
 from splashdam.net.metadata_reading import read_cluster
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.metadata import MetadataResponse
 
 WHERE = TopicPartition("t", 0)
@@ -174,3 +178,48 @@ def test_a_members_assignment_that_is_none(data: bytes) -> None:
     """Lengths beyond its end are told, and take no memory."""
     with pytest.raises(ProtocolError, match="cannot be read"):
         read_assignment(data)
+
+
+async def test_a_silent_address_was_waited_for_while_another_one_would_answer(
+    autojump_clock: MockClock,
+) -> None:
+    """It accepts and says nothing, which once took the whole time; later questions do not begin with it."""
+    network, attempts = MemoryNetwork(), list[str]()
+    await network.listen("hole", 1)
+    async with open_broker(
+        "/data", host="good", port=1, listen=network.listen, files=MemoryFiles()
+    ) as running:
+
+        async def connect(host: str, port: int) -> trio.abc.Stream:
+            attempts.append(host)
+            return await network.connect(host, port)
+
+        client = open_cluster_client(
+            [("hole", 1), ("good", 1)], connect=connect, clock=VirtualClock(autojump_clock)
+        )
+        async with client as asked:
+            running.topics.create("t", 1)
+            for _ in range(3):
+                assert await list_topics(asked) == ["t"]
+            assert trio.current_time() == pytest.approx(1, abs=0.1)
+    assert attempts == ["hole", "good"]
+
+
+async def test_addresses_that_are_all_silent_get_more_time(autojump_clock: MockClock) -> None:
+    """Twice as much in each round, and each one that is silent is named."""
+    network = MemoryNetwork()
+    await network.listen("hole", 1)
+    await network.listen("pit", 1)
+    settings = ClusterClientSettings(timeout_ms=10_000, request_timeout_ms=10_000)
+    client = open_cluster_client(
+        [("hole", 1), ("pit", 1)],
+        connect=network.connect,
+        clock=VirtualClock(autojump_clock),
+        settings=settings,
+    )
+    async with client as asked:
+        with pytest.raises(
+            KafkaTimeoutError, match="hole:1 did not say what it speaks within 2000 ms; pit:1"
+        ):
+            await list_topics(asked)
+    assert trio.current_time() == pytest.approx(10, abs=0.1)

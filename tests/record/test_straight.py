@@ -91,7 +91,7 @@ def test_the_sticky_limit_is_the_slow_paths_affair(kernel: ModuleType) -> None:
     assert road.send("t", b"v").outcome is road.lanes[2].outcome
 
 
-@given(key=st.binary(max_size=40), partition=st.none() | st.integers(0, 2), timestamp=st.integers(-5, 2**62))
+@given(key=st.binary(max_size=40), partition=st.none() | st.integers(0, 2), timestamp=st.integers(0, 2**62))
 def test_keys_and_partitions(
     twins: tuple[ModuleType, ModuleType], key: bytes, partition: Any, timestamp: int
 ):
@@ -128,6 +128,8 @@ class Number(int):
         ("t", b"v", "key"),
         ("t", b"v", None, {"h": b"v"}),
         ("t", b"v", None, [("h", "text")]),
+        ("t", b"v", None, None, None, -1),
+        ("t", b"v", None, None, 0, -(2**63)),
         ("t", b"v", None, [["h", b"v"]]),
         ("t", b"v", None, [("\ud800", b"v")]),
         ("t", b"v", None, [("h",)]),

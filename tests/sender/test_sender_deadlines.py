@@ -145,6 +145,35 @@ async def test_silent_bootstrap_server_is_left(make_rig, autojump_clock):
         nursery.cancel_scope.cancel()
 
 
+async def test_a_silent_bootstrap_server_does_not_keep_others_from_being_tried(make_rig, autojump_clock):
+    """It once took the whole setup timeout, 10 s by default, before the next address was tried."""
+    rig = make_rig(bootstrap=(("hole", 1), ("pit", 1), ("node-1", 9092)))
+    (hole,), (pit,) = await rig.network.listen("hole", 1), await rig.network.listen("pit", 1)
+    async with rig.running():
+        assert await rig.send_and_wait(b"x") == 0
+        assert rig.clock.now_ms() == pytest.approx(2_000, abs=5)
+    await hole.aclose()
+    await pit.aclose()
+
+
+async def test_a_slow_broker_keeps_its_connection_while_another_one_is_tried(make_rig, autojump_clock):
+    """Who answers after more than the patience for it is not begun anew."""
+    rig = make_rig(bootstrap=(("node-1", 9092), ("gone", 1)))
+    attempts = []
+
+    async def connect(host, port):
+        attempts.append(host)
+        await trio.sleep(3)
+        return await rig.network.connect(host, port)
+
+    for node in rig.sender._links._bootstrap:
+        rig.sender._links.link_to(node)._connect = connect
+    async with rig.running():
+        assert await rig.send_and_wait(b"x") == 0
+        assert rig.clock.now_ms() == pytest.approx(3_000, abs=5)
+    assert attempts == ["node-1", "gone"]
+
+
 async def test_returns_to_bootstrap_when_the_cluster_is_gone(make_rig, autojump_clock):
     """No broker answers where it is said to be: the bootstrap addresses are tried again (KIP-899)."""
     rig = make_rig()

@@ -151,6 +151,14 @@ def test_data_of_failed_tests_are_kept_where_wanted(suite: pytest.Pytester) -> N
     assert "hello" in shown.stdout
 
 
+def test_a_test_that_failed_before_its_broker_began_has_no_data_to_look_into(suite: pytest.Pytester) -> None:
+    """The report once gave a command for an empty directory."""
+    suite.makepyfile("import pytest\n@pytest.mark.kafka(partition=3)\ndef test_it(kafka_broker): pass")
+    result = suite.runpytest("--kafka-keep-data", "--basetemp", "kept")
+    result.assert_outcomes(errors=1)
+    result.stdout.no_fnmatch_line("*dump-log*")
+
+
 def test_nothing_is_kept_without_the_option(suite: pytest.Pytester) -> None:
     """A failed test leaves no data."""
     suite.makepyfile("def test_it(kafka_broker): assert False")
