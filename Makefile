@@ -21,12 +21,21 @@ FIRST ?= 0
 MINUTES ?= 10
 SEED ?= 0
 KILLS ?= 20
+# Tests wait for sockets, children and disks now and then: one worker more than cores keeps the cores busy.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+EVERYBODYS := not slow and not spark
+PYTEST_ARGS ?=
+COVERED := build/coverage
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 # Spark's own Kafka connector for `make spark-connector`: the installed Spark's, or the newest that is published.
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
 SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 
-.PHONY: setup demo pipeline test kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+# Where nothing may be kept compiled, every worker and every child process compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
 
 setup: $(STAMP) view
 
@@ -52,8 +61,19 @@ $(STAMP): $(DEMO)
 demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
 	$(BIN)/python examples/flights.py
 
-test: setup  ## the whole suite
-	$(BIN)/python -m pytest
+test: setup  ## what everybody runs: every room's tests but the slow ones and Spark's; no Java, no network
+	$(PYTEST) --dist worksteal -m "$(EVERYBODYS)"
+
+test-rest: setup  ## what `make test` leaves out: Spark's tests, which need Java 17 or later, and the slow ones
+	$(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))"
+
+test-all: test test-rest  ## everything that needs no service
+
+coverage: setup  ## what `make test` runs of the lines and branches that `make test-all` runs, outside pipeline/: 98 %
+	@rm -rf $(COVERED) && mkdir -p $(COVERED)
+	COVERAGE_FILE=$(COVERED)/test $(PYTEST) --dist worksteal -m "$(EVERYBODYS)" --cov --cov-report=
+	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))" -o timeout=900 --cov --cov-report=
+	$(BIN)/python tests/coverage_share.py $(COVERED)/test $(COVERED)/rest
 
 pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
 	$(BIN)/python examples/flights_pipeline.py

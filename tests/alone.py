@@ -60,14 +60,15 @@ def _asked(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, is_traced: bool
 ) -> Any:
     global _child  # noqa: PLW0603 (one for the whole session)
-    origin = pickle.dumps((function.__module__, sys.modules[function.__module__].__file__))
-    call = pickle.dumps((function, args, kwargs, is_traced))
+    origin = function.__module__, sys.modules[function.__module__].__file__
+    # One inside the other: a file that cannot be imported there leaves nothing half read.
+    call = pickle.dumps((origin, pickle.dumps((function, args, kwargs, is_traced))))
     if _child is None:
         _child = _started()
     assert _child.stdin is not None
     assert _child.stdout is not None
     try:
-        _child.stdin.write(origin + call)
+        _child.stdin.write(call)
         _child.stdin.flush()
         is_right, result = pickle.load(_child.stdout)
     except BaseException:  # nobody knows where the two are in their talk
@@ -95,11 +96,14 @@ def descriptor_count() -> int:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(
-        [sys.executable, "-W", "error", *_KAFKA_PYTHON, __file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    import leftovers  # not at the top: the child runs this file, and needs neither pytest nor trio
+
+    with leftovers.kept():
+        child = subprocess.Popen(
+            [sys.executable, "-W", "error", *_KAFKA_PYTHON, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
     assert child.stdin is not None
     pickle.dump(sys.path, child.stdin)
     return child
@@ -132,12 +136,18 @@ def _serve(calls: BinaryIO, answers: BinaryIO) -> None:
     sys.path[:] = pickle.load(calls)
     while True:
         try:
-            origin = pickle.load(calls)
+            origin, call = pickle.load(calls)
         except EOFError:
             return
         try:
+            modules = len(sys.modules)
+            if origin[0] not in sys.modules:
+                gc.unfreeze()  # hypothesis asks who refers to what; frozen objects would not be told
             _load(*origin)
-            function, args, kwargs, is_traced = pickle.load(calls)
+            function, args, kwargs, is_traced = pickle.loads(call)
+            if len(sys.modules) != modules:  # what they hold stays, and need not be looked at by every call
+                gc.collect()
+                gc.freeze()
             call = _traced if is_traced else _called
             answer = pickle.dumps((True, call(function, args, kwargs)))
         except BaseException:

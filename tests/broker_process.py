@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import leftovers
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -33,6 +36,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Returns once it listens; EOFError if it ends instead."""
+        with leftovers.kept():  # the one that forks stays
+            forkserver.ensure_running()
         port = int(self.address.rpartition(":")[2])
         ours, theirs = _CONTEXT.Pipe(duplex=False)
         self._process = _CONTEXT.Process(

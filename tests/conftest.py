@@ -1,4 +1,4 @@
-"""Makes the helpers beside the tests importable, gives property tests their time, has patches checked."""
+"""Makes the helpers beside the tests importable, says how all tests run, has patches checked."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from patches import Patches
 
+pytest_plugins = ["running_order", "skip_reasons", "leftovers"]
+
 # An example may take long on a busy machine, or under the sanitizers, and be right.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -22,6 +24,14 @@ settings.load_profile("no deadline")
 # the tests of signals need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers share no Spark session: with ``--dist loadgroup`` one of them runs all that need it."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
 
 _passed_key = pytest.StashKey[bool]()
 

@@ -47,18 +47,22 @@ def confluent_produce(servers: str, topic: str, records: Sequence[Sent], **optio
     dotted = {name.replace("_", "."): value for name, value in options.items()}
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "log_level": 0, **dotted})
     offsets: dict[int, int] = {}
+    errors: list[confluent_kafka.KafkaError] = []
 
     def delivered(number: int) -> Callable[[Any, Any], None]:
-        def report(error: Any, message: Any) -> None:
+        def report(error: Any, message: Any) -> None:  # one that raises keeps the producer for ever
             if error is not None:
-                raise AssertionError(error)
-            offsets[number] = message.offset()
+                errors.append(error)
+            else:
+                offsets[number] = message.offset()
 
         return report
 
     for number, each in enumerate(records):
         producer.produce(topic, each.value, each.key, each.partition, delivered(number), headers=each.headers)
     assert producer.flush(TIMEOUT_SECONDS) == 0
+    if errors:
+        raise AssertionError(errors[0])
     return [offsets[number] for number in range(len(records))]
 
 

@@ -13,5 +13,6 @@ def shared(relative: str) -> Path:
     """A path beside the checkout: Kafka's message schemas, log directories a real Kafka wrote."""
     path = _SHARED / relative
     if not path.exists():
-        pytest.skip(f"{relative} is not beside this checkout")
+        folder = relative.partition("/")[0]
+        pytest.skip(f"needs ../shared/{folder}, which is not beside this checkout")
     return path

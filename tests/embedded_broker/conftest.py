@@ -28,6 +28,15 @@ def files() -> MemoryFiles:
 
 
 @pytest.fixture
+def own_topics() -> dict[str, int]:
+    """Partitions of the broker's own topics: Kafka's fifty are most of what a test of a group would cost.
+
+    A test that wants them says ``@pytest.mark.parametrize("own_topics", [{}])``.
+    """
+    return {"offsets_topic_num_partitions": 3, "transaction_state_log_num_partitions": 3}
+
+
+@pytest.fixture
 def kit(autojump_clock: MockClock) -> Kit:
     """Whole clusters, on an empty disk."""
     return Kit(autojump_clock)
@@ -35,12 +44,12 @@ def kit(autojump_clock: MockClock) -> Kit:
 
 @pytest.fixture
 async def broker(
-    files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
+    files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock, own_topics: dict[str, int]
 ) -> AsyncIterator[Broker]:
-    """A broker with Kafka's defaults, in virtual time, at broker:9092."""
+    """A broker in virtual time, at broker:9092, with Kafka's defaults but for ``own_topics``."""
     clock = VirtualClock(autojump_clock)
     async with open_broker(
-        "/data", host="broker", port=9092, listen=network.listen, clock=clock, files=files
+        "/data", host="broker", port=9092, listen=network.listen, clock=clock, files=files, **own_topics
     ) as opened:
         yield opened
 

@@ -61,6 +61,7 @@ def test_every_key_has_a_partition(key: str, count: int) -> None:
     assert 0 <= partition_for(key, count) < count
 
 
+@pytest.mark.parametrize("own_topics", [{}], ids=["Kafka's number"])
 async def test_made_on_first_use(broker: Broker) -> None:
     """With Kafka's number of partitions and options; both are marked as internal."""
     assert broker.topics.all() == []
@@ -75,6 +76,7 @@ async def test_made_on_first_use(broker: Broker) -> None:
     }
 
 
+@pytest.mark.parametrize("own_topics", [{}], ids=["Kafka's number"])
 @pytest.mark.parametrize("name", [CONSUMER_OFFSETS, TRANSACTION_STATE])
 async def test_a_client_that_asks_for_it_makes_the_same(broker: Broker, talk: Talk, name: str) -> None:
     """Metadata creates what is missing, but not as an ordinary topic."""

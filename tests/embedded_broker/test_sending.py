@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +31,14 @@ async def tcp() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
 
 
 @pytest.fixture
-def log_slice(tmp_path: Path) -> FileSlice:
+def log_slice(tmp_path: Path) -> Iterator[FileSlice]:
     """A slice of a file: LARGE, between other bytes."""
     file = DiskFiles().open_log(str(tmp_path / "f"), create=True)
     file.append([b"before", LARGE, b"after"])
-    return file.slice(6, len(LARGE))
+    found = file.slice(6, len(LARGE))
+    yield found
+    found.close()
+    file.close()
 
 
 async def receive_all(stream: trio.SocketStream, count: int) -> bytes:

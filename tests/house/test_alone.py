@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import tracemalloc
+import types
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,14 @@ def opens_two() -> int:
 def test_descriptors_are_counted() -> None:
     """In the process of its own."""
     assert alone(opens_two) == 2
+
+
+def test_a_file_that_cannot_be_imported_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes in was left half read, and more than a pipe holds was a BrokenPipeError."""
+    module = types.ModuleType("only_here")
+    module.__file__ = "/nowhere/only_here.py"
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    exec("def size(data): return len(data)", vars(module))
+    with pytest.raises(AssertionError, match="No module named 'only_here'"):
+        alone(module.size, bytes(1 << 20))
+    assert alone(megabyte) == 1 << 20

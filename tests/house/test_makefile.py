@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,13 +31,13 @@ def interpreter(checkout: Path, name: str, *, accepted: bool) -> None:
     program.chmod(0o755)
 
 
-def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def make(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     assert MAKE is not None
     for tool in ("sh", "test", "echo", "mkdir"):
         found = shutil.which(tool)
         if found is not None and not (checkout / "bin" / tool).exists():
             (checkout / "bin" / tool).symlink_to(found)
-    environment = {"PATH": str(checkout / "bin")}
+    environment = {"PATH": str(checkout / "bin"), **more}
     command = [MAKE, *arguments]
     return subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -69,3 +70,27 @@ def test_the_demonstration_installs_what_it_needs_alone(checkout: Path) -> None:
     assert any('--editable ".[cli,compression]"' in line for line in installed)
     assert not any("dev" in line.split() for line in installed)
     assert any("--group dev" in line for line in make(checkout, "-n", "test").stdout.splitlines())
+
+
+def test_what_make_test_leaves_out_is_what_make_test_rest_runs(checkout: Path) -> None:
+    """Together they are `make test-all`; CI runs them one after the other, and nothing twice."""
+    interpreter(checkout, "python3.12", accepted=True)
+
+    def marks(target: str) -> list[str]:
+        lines = make(checkout, "-n", target).stdout.splitlines()
+        return [shlex.split(line)[-1] for line in lines if " -m pytest " in line]
+
+    (everybodys,) = marks("test")
+    assert marks("test-rest") == [f"not ({everybodys})"]
+    assert marks("test-all") == [everybodys, f"not ({everybodys})"]
+    commands = (ROOT / ".ci/run").read_text().splitlines()
+    assert commands[-3:] == ["make check", "make test", "make test-rest"]
+
+
+def test_compiled_files_are_kept(checkout: Path) -> None:
+    """Where the environment forbids it, every worker and child would compile everything again."""
+    interpreter(checkout, "python3.12", accepted=True)
+    (checkout / "bin/env").symlink_to(shutil.which("env") or "/usr/bin/env")
+    done = make(checkout, "--eval", "show: ; @env", "show", PYTHONDONTWRITEBYTECODE="1", OTHER="1")
+    assert "OTHER=1" in done.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in done.stdout

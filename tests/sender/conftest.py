@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -128,14 +128,18 @@ class Rig:
 
 
 @pytest.fixture
-def make_rig(autojump_clock: MockClock) -> Callable[..., Rig]:
+def make_rig(autojump_clock: MockClock) -> Iterator[Callable[..., Rig]]:
     """Makes rigs: options of accumulator and sender by name, ``cluster`` for the scripted cluster."""
+    made: list[Rig] = []
 
     def make(**options: Any) -> Rig:
         cluster = {"topics": {"t": 1}, **options.pop("cluster", {})}
-        return Rig(VirtualClock(autojump_clock), cluster=cluster, **options)
+        made.append(Rig(VirtualClock(autojump_clock), cluster=cluster, **options))
+        return made[-1]
 
-    return make
+    yield make
+    for each in made:
+        each.wakeup.close()
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ for seed in (1, 4):
 """
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, _PARTS))]
+)
 def test_seeds(part: int) -> None:
     """Whatever goes wrong, every promise is kept."""
     first = part * _SEEDS_IN_A_PART

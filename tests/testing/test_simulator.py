@@ -13,8 +13,8 @@ from splashdam.testing.simulator import __main__ as runner
 from splashdam.testing.simulator.scenario import FAULTS, scenario
 from splashdam.testing.simulator.simulation import Outcome, simulate
 
-_PARTS = 6
-_SEEDS_IN_A_PART = 25
+_PARTS = 10
+_SEEDS_IN_A_PART = 15
 
 _DIGESTS = """
 import hashlib
@@ -24,7 +24,9 @@ for seed in range(3, 9):
 """
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, _PARTS))]
+)
 def test_seeds(part: int) -> None:
     """Whatever goes wrong, every promise is kept; ``make simulate`` runs as many as you like."""
     first = part * _SEEDS_IN_A_PART

@@ -17,7 +17,6 @@ from broker_process import BrokerProcess
 from splashdam import KafkaProducer
 from splashdam.model.values import RecordMetadata
 
-KILLS = 20
 PARTITIONS = 2
 OUTSTANDING = 500
 TIMEOUT_SECONDS = 60
@@ -170,14 +169,15 @@ def check(found: list[list[int]], acknowledged: list[int]) -> None:
         assert numbers == list(range(partition, len(numbers) * PARTITIONS, PARTITIONS))
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [ConfluentStream, SplashdamStream])
-def test_kill_nine(broker: BrokerProcess, kind: Callable[[str], NumberStream]) -> None:
-    """One idempotent producer lives through twenty kills; its retries lose, double and reorder nothing."""
+def test_kill_nine(broker: BrokerProcess, kind: Callable[[str], NumberStream], kills: int) -> None:
+    """One idempotent producer lives through the kills; its retries lose, double and reorder nothing."""
     stream = kind(broker.address)
     moments = random.Random()
     stream.start()
     try:
-        for _ in range(KILLS):
+        for _ in range(kills):
             before = sum(stream.acknowledged)
             while sum(stream.acknowledged) == before:
                 assert stream.errors == []

@@ -99,6 +99,7 @@ async def test_members_of_groups_without_members(talk: Talk, version: int) -> No
     assert await commit(talk, "g", {0: 3}, version, member_id="m") == [0]
 
 
+@pytest.mark.parametrize("own_topics", [{}], ids=["Kafka's number"])
 async def test_more_offsets_than_a_batch_takes(talk: Talk) -> None:
     """28 for more offsets than a batch takes."""
     assert set(await commit(talk, "g" * 32_000, dict.fromkeys(range(3), 1), metadata="m" * 4096)) == {0}

@@ -30,6 +30,8 @@ from splashdam.wire.messages.fetch import (
 
 NONE = 0
 PARTITIONS = 30
+REST_SECONDS = 400
+"""Over ten times ``replica.lag.time.max.ms``, and longer than any interval by which a broker looks around."""
 
 
 def led(cluster: Cluster) -> Partition:
@@ -79,9 +81,9 @@ async def test_an_idle_cluster_looks_at_no_partition(autojump_clock: MockClock, 
         assert await cluster.produce(b"a") == NONE
         await trio.sleep(90)
         work.clear()
-        await trio.sleep(600)
+        await trio.sleep(REST_SECONDS)
         requests = work.pop("_request")
-        assert requests <= 6 * 2 * 600 + 6
+        assert requests <= 6 * 2 * REST_SECONDS + 6
         assert not work
 
 
@@ -103,7 +105,7 @@ async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock:
     """The time of the rest counts: a look at the ISR between an append and the next fetch drops nobody."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(3_600)
+        await trio.sleep(REST_SECONDS)
         partition = led(cluster)
         data = batch(b"a")
         cluster.leader.log.append_as_leader(data, now_ms=0)
@@ -119,7 +121,7 @@ async def test_who_is_cut_off_while_it_rests_leaves_the_isr_in_time(autojump_clo
     """Not before something is written, and then ``replica.lag.time.max.ms`` after its last fetch."""
     async with open_cluster(autojump_clock, replica_lag_time_max_ms=10_000) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(3_600)
+        await trio.sleep(REST_SECONDS)
         cluster.cut(1, 3)
         await trio.sleep(60)
         assert cluster.state.isr == (1, 2, 3)
@@ -136,7 +138,7 @@ async def test_a_follower_that_starts_again_comes_up(autojump_clock: MockClock) 
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"a") == NONE
-        await trio.sleep(3_600)
+        await trio.sleep(REST_SECONDS)
         await cluster.nodes[3].end(kill=True)
         assert cluster.state.isr == (1, 2)
         assert await cluster.produce(b"b") == NONE
@@ -151,7 +153,7 @@ async def test_a_start_that_moves_is_told_in_the_rest(autojump_clock: MockClock)
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"a", b"b", b"c") == NONE
-        await trio.sleep(3_600)
+        await trio.sleep(REST_SECONDS)
         cluster.leader.log.advance_log_start(2)
         cluster.leader.broker.log_start_moved(T0)
         await cluster.settle()
@@ -267,10 +269,10 @@ async def test_sessions_that_go_leave_nothing_behind(autojump_clock: MockClock) 
 
 
 async def test_produce_to_a_cluster_that_was_idle(autojump_clock: MockClock) -> None:
-    """The first batch after hours is acknowledged by all without waiting for anything."""
+    """The first batch after a long rest is acknowledged by all without waiting for anything."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(7_200)
+        await trio.sleep(REST_SECONDS)
         before = trio.current_time()
         talk = await cluster.talk(1)
         assert (await produce(talk, "t", batch(b"a"), acks=-1)).error_code == NONE

@@ -71,6 +71,7 @@ def operations() -> int:
 
 
 OPERATIONS = range(operations())
+SLOW = pytest.mark.slow
 
 
 def check(log: Log) -> None:
@@ -112,7 +113,7 @@ def check_reopened(files: MemoryFiles, *, clean_shutdown: bool = False, recovery
     log.close()
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2], ids=lambda seed: f"seed {seed}")
+@pytest.mark.parametrize("seed", [None, 1, pytest.param(2, marks=SLOW)], ids=lambda seed: f"seed {seed}")
 def test_the_power_goes_at_every_operation(seed: int | None) -> None:
     """Of what was not synced nothing is left, or what chance decides."""
     for after in OPERATIONS:
@@ -135,7 +136,7 @@ def test_killed_at_every_operation() -> None:
         check_reopened(files, recovery_point=0)
 
 
-@pytest.mark.parametrize("times", [1, 2, 40])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=SLOW), 40])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_the_disk_refuses_every_operation_in_turn(number: int, times: int) -> None:
     """The log goes on, reading and appending, and so does cleaning once the disk is well again."""
@@ -159,7 +160,7 @@ def test_the_disk_refuses_every_operation_in_turn(number: int, times: int) -> No
         check_reopened(files, clean_shutdown=True)
 
 
-@pytest.mark.parametrize("times", [1, 3, 40])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=SLOW), 40])
 def test_killed_while_the_disk_refuses(times: int) -> None:
     """No step that was left out is missed after the next start."""
     for after in OPERATIONS:

@@ -51,6 +51,7 @@ def test_killed_with_sigkill_again_and_again(tmp_path: Path) -> None:
             manager.close()
         else:
             manager.directories.release()  # as a process that ends without a word
+            log.abandon()
     assert len(os.listdir(tmp_path / "t-0")) > 8
 
 

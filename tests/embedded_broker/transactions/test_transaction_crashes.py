@@ -98,7 +98,7 @@ async def test_killed_at_any_write(autojump_clock: MockClock, uses_v2: bool) -> 
     assert 20 < after < 499
 
 
-@pytest.mark.parametrize("uses_v2", [False, True], ids=["v1", "v2"])
+@pytest.mark.parametrize("uses_v2", [pytest.param(False, marks=pytest.mark.slow), True], ids=["v1", "v2"])
 async def test_power_cut_at_any_operation(autojump_clock: MockClock, uses_v2: bool) -> None:
     """With flush.messages=1 what is acknowledged has outlived it."""
     for after in range(500):

@@ -232,6 +232,7 @@ async def test_missing_partitions_are_named(talk: Talk, broker: Broker) -> None:
     assert state(broker) is S.EMPTY
 
 
+@pytest.mark.parametrize("own_topics", [{}], ids=["Kafka's number"])
 async def test_offsets_join(talk: Talk, broker: Broker) -> None:
     """The group's partition of __consumer_offsets gets a marker, too, and its owner hears of it."""
     ended: list[tuple[int, int, bool]] = []

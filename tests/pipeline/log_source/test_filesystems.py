@@ -16,7 +16,7 @@ from log_workload import append_random
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.fetch_client import LATEST
-from splashdam.pipeline.log_source.filesystems import Location, location_of
+from splashdam.pipeline.log_source.filesystems import Location, _opened, location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.record.reader import Record
 
@@ -69,12 +69,14 @@ def test_a_log_in_fsspecs_memory(memory: str, log: tuple[Path, list[Record]]) ->
 
 def test_a_log_in_an_archive(log: tuple[Path, list[Record]], tmp_path: Path) -> None:
     """Settings go to fsspec as they are."""
-    pytest.importorskip("fsspec", reason="needs fsspec")
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
     import shutil
 
     path, expected = log
     archive = shutil.make_archive(str(tmp_path / "copy"), "zip", path)
     assert read("zip://", fo=archive) == expected
+    _opened.cache_clear()  # we keep the open archive, as fsspec does
+    fsspec.get_filesystem_class("zip").clear_instance_cache()
 
 
 def test_the_torn_end_of_a_log_elsewhere_is_named_by_its_uri(

@@ -1,0 +1,215 @@
+"""How the suite runs: its order, what is left behind, and what is said of tests that did not run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from house_tree import ROOT
+
+pytest_plugins = ["pytester"]
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Runs pytest in this process, with the suite's own ways, on the files of the test."""
+    pytester.makeini(
+        "[pytest]\nfilterwarnings = error\naddopts = -q -p no:cacheprovider\nmarkers =\n slow: s\n spark: s"
+    )
+    pytester.makeconftest(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "pytest_plugins = ['running_order', 'skip_reasons', 'leftovers']"
+    )
+    return pytester.runpytest_inprocess
+
+
+def names_run(result: pytest.RunResult) -> list[str]:
+    return [line.split("::")[1].split()[0] for line in result.outlines if "PASSED" in line]
+
+
+SEVERAL = "".join(f"def test_{letter}(): pass\n" for letter in "abcdefghij")
+
+
+def test_a_seed_brings_its_order_back(run: Run, pytester: pytest.Pytester) -> None:
+    """The seed that a run has drawn is printed with the option that takes it; another gives another order."""
+    pytester.makepyfile(test_one=SEVERAL, test_two=SEVERAL)
+    first = run("-vv")
+    seed = re.search(r"again with --order-seed (\d+)", first.stdout.str())
+    assert seed is not None
+    again = run("-vv", "--order-seed", seed[1])
+    assert names_run(again) == names_run(first)
+    assert sorted(names_run(first)) == sorted([f"test_{letter}" for letter in "abcdefghij"] * 2)
+    assert len({tuple(names_run(run("-vv", "--order-seed", str(number)))) for number in range(5)}) > 1
+
+
+def test_files_are_not_mixed(run: Run, pytester: pytest.Pytester) -> None:
+    """What a file's tests share is made once, and ended before the next file's."""
+    shares = "import pytest\n@pytest.fixture(scope='module', autouse=True)\ndef once(): print('MADE')\n"
+    pytester.makepyfile(test_one=shares + SEVERAL, test_two=shares + SEVERAL, test_three=shares + SEVERAL)
+    assert run("-s").stdout.str().count("MADE") == 3
+
+
+def test_tests_run_as_written_if_that_is_asked_for(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SEVERAL)
+    assert names_run(run("-vv", "--order-seed", "none")) == [f"test_{letter}" for letter in "abcdefghij"]
+
+
+def test_what_a_worker_ran_can_be_run_again(run: Run, pytester: pytest.Pytester) -> None:
+    """After a failure the command is printed; its list has the worker's tests, in their order."""
+    pytester.makepyfile(SEVERAL + "def test_k(): assert 0")
+    result = run("-n", "1", "--dist", "worksteal", "--order-seed", "7")
+    result.assert_outcomes(passed=10, failed=1)
+    command = re.search(r"what gw0 ran, in its order: pytest (.*)", result.stdout.str())
+    assert command is not None
+    options = command[1].split()
+    listed = Path(options[options.index("--repeat") + 1]).read_text().splitlines()
+    again = run("-vv", *options)
+    again.assert_outcomes(passed=10, failed=1)
+    assert [line.split()[0] for line in again.outlines if re.search("PASSED|FAILED +", line)][:11] == listed
+
+
+LEAVES = {
+    "a thread": (
+        "import threading\n"
+        "stop = threading.Event()\n"
+        "def test_it(): threading.Thread(target=stop.wait, name='forgotten', daemon=True).start()\n",
+        "*left behind: thread forgotten*",
+    ),
+    "a file": (
+        "held = []\ndef test_it(): held.append(open(__file__))\n",
+        "*left behind: descriptor *test_leaves.py*",
+    ),
+    "a socket": (
+        "import socket\nheld = []\ndef test_it(): held.append(socket.socket())\n",
+        "*left behind: descriptor *socket:*",
+    ),
+    "a child": (
+        "import subprocess\nheld = []\ndef test_it(): held.append(subprocess.Popen(['sleep', '1000']))\n",
+        "*left behind: child process * sleep 1000*",
+    ),
+    "a child that nobody has waited for": (
+        "import subprocess\nheld = []\ndef test_it(): held.append(subprocess.Popen(['true']))\n",
+        "*left behind: child process * has ended, unwaited for*",
+    ),
+}
+
+
+@pytest.fixture
+def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of what is left there lasts long, so it need not be waited for."""
+    import leftovers
+
+    monkeypatch.setattr(leftovers, "_ENDING_SECONDS", 0.5)
+
+
+@pytest.mark.parametrize("what", LEAVES)
+@pytest.mark.usefixtures("tidy")
+def test_what_a_test_leaves_behind_is_its_error(what: str, run: Run, pytester: pytest.Pytester) -> None:
+    """It has passed, and fails all the same; the next one does not."""
+    source, complaint = LEAVES[what]
+    end = (
+        "import pytest\n"
+        "@pytest.fixture(scope='session', autouse=True)\n"
+        "def end():\n"
+        "    yield\n"
+        "    if 'stop' in globals(): stop.set()\n"
+        "    for each in globals().get('held', []):\n"
+        "        if hasattr(each, 'kill'): each.kill(); each.wait()\n"
+        "        else: each.close()\n"
+        "def test_next(): pass\n"
+    )
+    pytester.makepyfile(test_leaves=source + end)
+    result = run("--order-seed", "none")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines([complaint])
+    result.stdout.no_fnmatch_line("*ERROR*test_next*")
+
+
+def test_a_test_that_fails_has_one_error(run: Run, pytester: pytest.Pytester) -> None:
+    """What its traceback holds is not told as well, and is not the next test's."""
+    source = "held = []\ndef test_it():\n    held.append(open(__file__))\n    assert 0\n"
+    pytester.makepyfile(source + "def test_next(): pass\ndef test_after(): held[0].close()")
+    run("--order-seed", "none").assert_outcomes(passed=2, failed=1)
+
+
+def test_what_several_tests_share_may_stay_until_it_ends(run: Run, pytester: pytest.Pytester) -> None:
+    """And has to be gone then: the test after which it ended says what is not."""
+    shares = (
+        "import pytest\n"
+        "@pytest.fixture(scope='class')\n"
+        "def shared():\n"
+        "    held.append(open(__file__))\n"
+        "    yield\n"
+        "    {end}\n"
+        "held = []\n"
+        "class TestShared:\n"
+        "    def test_a(self, shared): pass\n"
+        "    def test_b(self, shared): pass\n"
+        "def test_after(): held[0].close()\n"
+    )
+    pytester.makepyfile(test_one=shares.format(end="held[0].close()"))
+    run("--order-seed", "none").assert_outcomes(passed=3)
+    pytester.makepyfile(test_one=shares.format(end="pass"))
+    result = run("--order-seed", "none")
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of *test_b*"])
+
+
+def test_a_cycle_that_is_not_closed_warns_in_its_own_test(run: Run, pytester: pytest.Pytester) -> None:
+    """Warnings that nobody can catch, of collected objects and of threads, fail the test they come from."""
+    pytester.makepyfile(
+        """
+        import gc, threading
+
+        gc.disable()
+
+        def test_cycle():
+            cycle = []
+            cycle.append([open(__file__), cycle])
+
+        def test_thread():
+            def fail(): raise ValueError("in the thread")
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+
+        def test_last():
+            gc.enable()
+        """
+    )
+    result = run("--order-seed", "none")
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_cycle*", "*ResourceWarning: unclosed file*"])
+    result.stdout.fnmatch_lines(["*test_thread*", "*ValueError: in the thread*"])
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+
+
+def test_reasons_of_skips_are_counted(run: Run, pytester: pytest.Pytester) -> None:
+    """One line for each reason, of workers too; what the command line left out is counted by marks."""
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(number): pytest.skip("needs what is not here")
+
+        @pytest.mark.skipif(True, reason="another system")
+        def test_other(): pass
+
+        @pytest.mark.slow
+        @pytest.mark.spark
+        def test_slow(): pass
+        """
+    )
+    for options in ((), ("-n", "2")):
+        result = run("-m", "not slow", *options)
+        result.stdout.fnmatch_lines(
+            [
+                "skipped     3: needs what is not here",
+                "skipped     1: another system",
+                "left out    1: slow and spark",
+            ]
+        )
