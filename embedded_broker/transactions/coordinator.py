@@ -316,8 +316,9 @@ class TransactionCoordinator:
     def resign(self, partition: int) -> None:
         """Another broker leads a partition: what is known of its ids is forgotten here."""
         self._unreadable.discard(partition)
+        is_gone = self._broker.topics.get(self._topic.name) is None  # with all that says who was where
         for transactional_id in list(self._states):
-            if self._topic.partition_for(transactional_id) == partition:
+            if is_gone or self._topic.partition_for(transactional_id) == partition:
                 del self._states[transactional_id]
                 self._completion.forget(transactional_id)
 

@@ -112,6 +112,8 @@ async def test_nobody_listening_was_waited_for() -> None:
 
 async def test_a_broker_that_was_there_is_waited_for(broker: EmbeddedBroker) -> None:
     """It may be starting again."""
+    async with asking(broker) as client:
+        assert await list_topics(client) == []  # nothing is imported for the first time below
     async with asking(broker, IMPATIENT) as client:
         assert await list_topics(client) == []
         broker.stop()

@@ -10,7 +10,7 @@ from transaction_talk import RawProducer, committed_values
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
@@ -323,6 +323,18 @@ async def test_a_topic_that_was_deleted_meanwhile(talk: Talk, broker: Broker) ->
     assert await producer.end() == 0
     assert state(broker) is S.COMPLETE_COMMIT
     assert committed_values(broker) == [b"0"]
+
+
+async def test_an_id_outlived_the_topic_that_held_it(talk: Talk, broker: Broker) -> None:
+    """A stranger has made it with fewer partitions than it has by default; ids were looked for in those."""
+    broker.topics.create(TRANSACTION_STATE, 1)
+    for number in range(20):
+        await RawProducer(talk, f"id-{number}").initialize()
+    assert len(broker.transactions.states) == 20
+    topic = broker.topics.get(TRANSACTION_STATE)
+    assert topic is not None
+    broker.topics.delete(topic)
+    assert not broker.transactions.states
 
 
 async def test_fetches_hear_of_the_end(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:

@@ -53,13 +53,13 @@ def test_every_column(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
 
 def test_the_option_wins_and_seconds_are_numbers(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
     """As in Spark's own sink."""
-    columns = {"value": ["v", "v"], "topic": ["column"] * 2, "timestamp": [1.5, -0.0015]}
+    columns = {"value": ["v", "v"], "topic": ["column"] * 2, "timestamp": [1.5, 0.0025]}
     given = options(kafka_broker.bootstrap_servers, topic="option")
     writer = batch_writer(schema("value string, topic string, timestamp double"), given, False)
     tasks.run(writer, [pa.record_batch(columns)])
     first, second = read(kafka_broker.bootstrap_servers, "option")
     assert (bytes(first.value), first.timestamp_ms) == (b"v", 1500)
-    assert second.timestamp_ms == -2
+    assert second.timestamp_ms == 2
 
 
 def test_a_row_with_neither_value_nor_key(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
