@@ -12,6 +12,7 @@ from splashdam.accumulator.memory import MemoryTicket, TicketState
 from splashdam.accumulator.results import Appended, Exhausted
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.values import TopicPartition
+from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
 from splashdam.record.reader import read_records
@@ -64,6 +65,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.futures: dict[bytes, FutureCell] = {}
         self.waiting: dict[MemoryTicket, tuple[int, bytes]] = {}
         self.flying: list[ProducerBatch] = []
+        self.parts: list[ProducerBatch] = []
         self.delivered: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
 
     def append(self, partition: int, value: bytes, ticket: MemoryTicket | None = None) -> None:
@@ -126,7 +128,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         if what == "retry" and live:
             self.accumulator.reenqueue(batch, self.now_ms)
         elif what == "split" and live and batch.record_count > 1:
-            self.accumulator.split_and_reenqueue(batch, self.now_ms)
+            self.parts += self.accumulator.split_and_reenqueue(batch, self.now_ms)
         elif what == "fail":
             self.accumulator.fail(batch, ValueError())
         else:
@@ -154,7 +156,9 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_within_its_limit(self) -> None:
-        assert 0 <= self.accumulator.free_bytes <= TOTAL_BYTES
+        """The parts of a batch that was divided have a header each, and wait for no memory."""
+        headers = HEADER_BYTES * sum(part.charged_bytes > 0 for part in self.parts)
+        assert -headers <= self.accumulator.free_bytes <= TOTAL_BYTES
 
     @invariant()
     def every_byte_is_accounted_for(self) -> None:

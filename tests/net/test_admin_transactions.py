@@ -37,7 +37,8 @@ def test_its_time_ran_out(tmp_path: Path, level: int) -> None:
     }
     with EmbeddedBroker(tmp_path, fsync=False, config=config) as broker:
         servers = broker.bootstrap_servers
-        prepared = prepare(Producers(servers), "t", b"1", transaction_timeout_ms=1)
+        prepared = prepare(Producers(servers), "t", b"1", transaction_timeout_ms=60_000)
+        broker.clock.advance(seconds=61)
         while ask(servers, open_transactions):
             pass
         with pytest.raises((ProducerFencedError, InvalidTxnStateError), match=r"'t'.*ran out"):
