@@ -115,6 +115,9 @@ def complaints(before: Belongings) -> list[str]:
     return [*left.described(), *warned]
 
 
+_UNCLOSED_SOCKET = "ResourceWarning: unclosed <socket.socket"
+
+
 def _collected() -> list[str]:
     """Collects garbage, and says what cannot be raised there: else it would fail a later test."""
     found: list[str] = []
@@ -124,7 +127,8 @@ def _collected() -> list[str]:
         gc.collect()
     finally:
         sys.unraisablehook = hook
-    return found
+    # kafka-python leaves a socket to the collector where it is closed in the middle of a TLS handshake.
+    return [each for each in found if "kafka" not in sys.modules or not each.startswith(_UNCLOSED_SOCKET)]
 
 
 def _wait_for(child: int) -> None:
