@@ -5,8 +5,8 @@ Where there is no room the client waits, unread. Memory goes to the smallest req
 to the one that waited longest. So that not all wait for each other, the request that began first may grow
 beyond the limit: what that one holds is not counted until it is answered.
 
-Anybody may claim a large request and fall silent. As long as nobody waits that harms nobody. While somebody
-does:
+Any client may claim a large request and fall silent. That harms nobody as long as no request waits for
+memory. While one does:
 
 * Each request that holds memory has to receive 16 KiB a second, with a credit of 5 s at most. One that has
   been silent for longer is given up at once.
@@ -16,8 +16,8 @@ does:
   from parties that hold more than theirs. The largest are given up first, but never the one that began first.
 
 A request that has arrived holds its memory until it is answered, and is not looked at: it waits for the
-broker. Somebody looks as soon as somebody waits, then once a second, and ten times a second where a request
-that has waited for 5 s needs its next piece.
+broker. Those that wait look at the others: as soon as one waits, then once a second, and ten times a second
+where a request that has waited for 5 s needs its next piece.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK_SECONDS = 1.0
 LEAST_LOOK_SECONDS = 0.1
 PATIENCE_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""Who sends a large request more slowly than this does it on purpose."""
+"""A client that sends a large request more slowly than this does it on purpose."""
 
 _IPV6_HOST_BITS = 64
 
@@ -43,7 +43,7 @@ _IPV6_HOST_BITS = 64
 def network_of(host: str) -> str:
     """Where a client comes from: its IPv4 address, or the /64 that its IPv6 address is in.
 
-    Who has one address of a /64 has all of them, so that they count as one.
+    A client with one address of a /64 has all of them, so that they count as one.
     """
     try:
         address = ip_address(host)
@@ -58,7 +58,7 @@ def network_of(host: str) -> str:
 
 
 class Holder(Protocol):
-    """Who receives a large request.
+    """A connection that receives a large request.
 
     Attributes:
         party: among whom memory is shared; stays the same until ``done``.
@@ -76,9 +76,9 @@ class Holder(Protocol):
 
 @attrs.define(eq=False)
 class _Turn:
-    """Somebody who waits for memory."""
+    """A place in the line of connections that wait for memory."""
 
-    who: Holder
+    holder: Holder
     size_bytes: int
     since: float
     number: int
@@ -86,7 +86,7 @@ class _Turn:
 
     @property
     def place(self) -> tuple[int, int]:
-        return self.who.request_bytes, self.number
+        return self.holder.request_bytes, self.number
 
 
 class RequestMemory:
@@ -102,10 +102,10 @@ class RequestMemory:
         self._growing: dict[Holder, None] = {}  # in the order in which their requests began
         self._beyond: Holder | None = None  # may exceed the limit; until it is done nobody else may
         self._line: list[_Turn] = []  # the smallest request first
-        self._turns: dict[Holder, _Turn] = {}  # the same by who waits
+        self._turns: dict[Holder, _Turn] = {}  # the same, by their holders
         self._turn_count = 0
         self._since: dict[Holder, float] = {}  # when the request under way waited first
-        self._shares: Counter[Hashable] = Counter()  # what each party holds; all who hold or wait are here
+        self._shares: Counter[Hashable] = Counter()  # what each party holds; all that hold or wait are here
         self._waiting: Counter[Hashable] = Counter()  # how many of each party wait
         self._given_up: set[Holder] = set()
         self._look_at = 0.0
@@ -119,52 +119,52 @@ class RequestMemory:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether who needs a buffer no more should give it back at once."""
+        """Whether a connection should give a buffer back as soon as it no longer needs it."""
         return 2 * self._total_bytes > self._limit_bytes
 
-    def begin(self, who: Holder) -> None:
-        """Somebody receives the next request, into memory that it holds already."""
-        self._growing.setdefault(who)
+    def begin(self, holder: Holder) -> None:
+        """Notes that the holder receives its next request, into memory that it has already."""
+        self._growing.setdefault(holder)
 
-    async def grow(self, who: Holder, size_bytes: int) -> None:
-        """Returns once somebody may hold so many bytes for the request under way."""
-        self._growing.setdefault(who)
-        if self._line or not self._may_hold(who, size_bytes):
-            await self._wait(who, size_bytes)
+    async def grow(self, holder: Holder, size_bytes: int) -> None:
+        """Waits until the holder may have so many bytes for its request under way."""
+        self._growing.setdefault(holder)
+        if self._line or not self._may_hold(holder, size_bytes):
+            await self._wait(holder, size_bytes)
         else:
-            self._grant(who, size_bytes)
+            self._grant(holder, size_bytes)
 
-    def whole(self, who: Holder) -> None:
-        """Somebody's request has arrived; its memory is held until it is answered."""
-        self._given_up.discard(who)
-        self._since.pop(who, None)
-        if who in self._growing:
-            del self._growing[who]
+    def whole(self, holder: Holder) -> None:
+        """Notes that a request has arrived whole; its memory is held until it is answered."""
+        self._given_up.discard(holder)
+        self._since.pop(holder, None)
+        if holder in self._growing:
+            del self._growing[holder]
             self._serve()  # another one is the first now
 
-    def done(self, who: Holder, kept_bytes: int) -> None:
-        """Somebody's request is answered or over; so much of the memory is kept for the next one."""
-        self._given_up.discard(who)
-        self._since.pop(who, None)
-        self._growing.pop(who, None)
-        if who is self._beyond:
+    def done(self, holder: Holder, kept_bytes: int) -> None:
+        """Notes that a request is answered or over, and how much memory its holder keeps for the next one."""
+        self._given_up.discard(holder)
+        self._since.pop(holder, None)
+        self._growing.pop(holder, None)
+        if holder is self._beyond:
             self._beyond = None
-        self._hold(who, kept_bytes)
+        self._hold(holder, kept_bytes)
         self._serve()
 
-    async def _wait(self, who: Holder, size_bytes: int) -> None:
+    async def _wait(self, holder: Holder, size_bytes: int) -> None:
         now = trio.current_time()
-        since = self._since.setdefault(who, now)
+        since = self._since.setdefault(holder, now)
         if not self._line:
             self._look_at = now
         elif now - since >= PATIENCE_SECONDS:
             self._look_at = min(self._look_at, max(now, self._looked_at + LEAST_LOOK_SECONDS))
         self._turn_count += 1
-        turn = _Turn(who, size_bytes, since, self._turn_count)
+        turn = _Turn(holder, size_bytes, since, self._turn_count)
         insort(self._line, turn, key=lambda each: each.place)
-        self._turns[who] = turn
-        self._waiting[who.party] += 1
-        self._shares[who.party] += 0
+        self._turns[holder] = turn
+        self._waiting[holder.party] += 1
+        self._shares[holder.party] += 0
         try:
             self._serve()
             while not turn.came.is_set():
@@ -181,18 +181,18 @@ class RequestMemory:
                 self._serve()
 
     def _serve(self) -> None:
-        """Gives memory to who waits, the smallest request first, until it does not fit."""
+        """Gives memory to the line, the smallest request first, until the next one does not fit."""
         if not self._line:
             return
         first = self._turns.get(next(iter(self._growing)))
-        if first is not None and self._may_hold(first.who, first.size_bytes):
+        if first is not None and self._may_hold(first.holder, first.size_bytes):
             self._line.remove(first)
             self._let_in(first)
         held_up: list[_Turn] = []  # by the shares of their parties
         for index, turn in enumerate(self._line):
-            if self._may_hold(turn.who, turn.size_bytes):
+            if self._may_hold(turn.holder, turn.size_bytes):
                 self._let_in(turn)
-            elif self._fits(turn.size_bytes - self._held.get(turn.who, 0)):
+            elif self._fits(turn.size_bytes - self._held.get(turn.holder, 0)):
                 held_up.append(turn)
             else:
                 held_up.extend(self._line[index:])
@@ -200,14 +200,14 @@ class RequestMemory:
         self._line = held_up
 
     def _let_in(self, turn: _Turn) -> None:
-        self._grant(turn.who, turn.size_bytes)
+        self._grant(turn.holder, turn.size_bytes)
         self._leave(turn)
         turn.came.set()
 
     def _leave(self, turn: _Turn) -> None:
-        del self._turns[turn.who]
-        self._waiting[turn.who.party] -= 1
-        self._forget(turn.who.party)
+        del self._turns[turn.holder]
+        self._waiting[turn.holder.party] -= 1
+        self._forget(turn.holder.party)
 
     @property
     def _counted_bytes(self) -> int:
@@ -217,90 +217,90 @@ class RequestMemory:
     def _fits(self, more: int) -> bool:
         return self._counted_bytes + more <= self._limit_bytes
 
-    def _may_hold(self, who: Holder, size_bytes: int) -> bool:
-        more = size_bytes - self._held.get(who, 0)
-        if who is self._beyond:
+    def _may_hold(self, holder: Holder, size_bytes: int) -> bool:
+        more = size_bytes - self._held.get(holder, 0)
+        if holder is self._beyond:
             return True
-        is_first = who is next(iter(self._growing))
+        is_first = holder is next(iter(self._growing))
         if not self._fits(more):
             return is_first and self._beyond is None
         if is_first or not self._line or len(self._shares) == 1:
             return True
-        return self._shares[who.party] + more <= self._share_bytes
+        return self._shares[holder.party] + more <= self._share_bytes
 
-    def _grant(self, who: Holder, size_bytes: int) -> None:
-        if who is not self._beyond and not self._fits(size_bytes - self._held.get(who, 0)):
-            self._beyond = who
-        self._hold(who, size_bytes)
+    def _grant(self, holder: Holder, size_bytes: int) -> None:
+        if holder is not self._beyond and not self._fits(size_bytes - self._held.get(holder, 0)):
+            self._beyond = holder
+        self._hold(holder, size_bytes)
 
     @property
     def _share_bytes(self) -> int:
         return self._limit_bytes // max(len(self._shares), 1)
 
-    def _hold(self, who: Holder, size_bytes: int) -> None:
-        more = size_bytes - self._held.pop(who, 0)
+    def _hold(self, holder: Holder, size_bytes: int) -> None:
+        more = size_bytes - self._held.pop(holder, 0)
         self._total_bytes += more
-        self._shares[who.party] += more
+        self._shares[holder.party] += more
         if size_bytes:
-            self._held[who] = size_bytes
-        self._forget(who.party)
+            self._held[holder] = size_bytes
+        self._forget(holder.party)
 
     def _forget(self, party: Hashable) -> None:
         if not self._shares[party] and not self._waiting[party]:
             del self._shares[party], self._waiting[party]
 
     def _look(self, now: float) -> None:
-        """Takes memory from who does not use it, or has more than its share."""
-        for who in self._growing:
-            # Who waits is not read, so nothing can arrive.
-            if who in self._held and who not in self._turns and now >= who.credit_until:
-                self._give_up(who, f"a request came more slowly than {SLOWEST_BYTES_PER_SECOND} bytes/s")
+        """Takes memory from holders that do not use it, or have more than their share."""
+        for holder in self._growing:
+            # A connection that waits is not read, so nothing can arrive.
+            if holder in self._held and holder not in self._turns and now >= holder.credit_until:
+                self._give_up(holder, f"a request came more slowly than {SLOWEST_BYTES_PER_SECOND} bytes/s")
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:
-        """For those who have waited long: from the largest, each of them looked at twice at most."""
+        """Makes room for those that have waited long: from the largest, each looked at twice at most."""
         free_bytes = self._limit_bytes - self._counted_bytes
         left = Counter(self._shares)
-        for who in self._given_up:
-            left[who.party] -= self._held.get(who, 0)
-            free_bytes += self._held.get(who, 0) if who is not self._beyond else 0
+        for holder in self._given_up:
+            left[holder.party] -= self._held.get(holder, 0)
+            free_bytes += self._held.get(holder, 0) if holder is not self._beyond else 0
         first = next(iter(self._growing))  # it may be larger than any share, and has to end some time
         may_end = [
-            who
-            for who in sorted(self._growing, key=lambda each: each.request_bytes)
-            if who in self._held and who is not first and who is not self._beyond
+            holder
+            for holder in sorted(self._growing, key=lambda each: each.request_bytes)
+            if holder in self._held and holder is not first and holder is not self._beyond
         ]
         of_party: dict[Hashable, list[Holder]] = defaultdict(list)
-        for who in may_end:
-            of_party[who.party].append(who)
+        for holder in may_end:
+            of_party[holder.party].append(holder)
 
-        def end(who: Holder) -> None:
+        def end(holder: Holder) -> None:
             nonlocal free_bytes
-            if who not in self._given_up:
-                left[who.party] -= self._held[who]
-                free_bytes += self._held[who]
-                self._give_up(who, f"a request held {self._held[who]} bytes, more than its share")
+            if holder not in self._given_up:
+                left[holder.party] -= self._held[holder]
+                free_bytes += self._held[holder]
+                self._give_up(holder, f"a request held {self._held[holder]} bytes, more than its share")
 
         share_bytes = self._share_bytes
         for turn in self._line:
-            party, more = turn.who.party, turn.size_bytes - self._held.get(turn.who, 0)
-            if turn.who in self._given_up or now - turn.since < PATIENCE_SECONDS:
+            party, more = turn.holder.party, turn.size_bytes - self._held.get(turn.holder, 0)
+            if turn.holder in self._given_up or now - turn.since < PATIENCE_SECONDS:
                 continue
             own = of_party[party]
-            while own and own[-1].request_bytes > turn.who.request_bytes:
+            while own and own[-1].request_bytes > turn.holder.request_bytes:
                 if more <= free_bytes and (len(self._shares) == 1 or left[party] + more <= share_bytes):
                     break
                 end(own.pop())
             if left[party] + more > share_bytes:
                 continue
             while may_end and more > free_bytes:
-                who = may_end.pop()
-                if left[who.party] > share_bytes:
-                    end(who)
+                holder = may_end.pop()
+                if left[holder.party] > share_bytes:
+                    end(holder)
             free_bytes -= more
             left[party] += more
 
-    def _give_up(self, who: Holder, why: str) -> None:
-        if who not in self._given_up:
-            self._given_up.add(who)
-            who.give_up(f"{why}, while others wait for memory")
+    def _give_up(self, holder: Holder, why: str) -> None:
+        if holder not in self._given_up:
+            self._given_up.add(holder)
+            holder.give_up(f"{why}, while others wait for memory")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class CommitAnswer(Protocol):
     def topics(self) -> Sequence[AnsweredTopic]:
         """As asked."""
         ...
+
+
+Committed = TypeVar("Committed", bound=CommitAnswer)
 
 
 class Sorted:
@@ -147,11 +151,12 @@ class Sorted:
         return answer_with(partition_index=number, error_code=code)
 
 
-def not_committed(answer: CommitAnswer, code: int) -> None:
-    """Says so of all offsets that the answer says were committed."""
+def not_committed(answer: Committed, _: BrokerResponseError) -> Committed:
+    """The answer of a coordinator that appended the offsets, and lost its partition before they were safe."""
     for topic in answer.topics:
         for each in topic.partitions:
-            each.error_code = each.error_code or code
+            each.error_code = each.error_code or ErrorCode.NOT_COORDINATOR
+    return answer
 
 
 def sorted_topics(

@@ -6,12 +6,13 @@ an admin tool wants it. A group with members takes them from these alone. Versio
 
 from __future__ import annotations
 
+from functools import partial
+
 from splashdam.embedded_broker.groups.committing import not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.turns import Steps
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.wire.messages.offset_commit import (
@@ -57,9 +58,4 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Step
             for topic, (name, partitions) in zip(request.topics, answers, strict=True)
         ]
     )
-
-    def refuse(_: BrokerResponseError) -> OffsetCommitResponse:
-        not_committed(answer, ErrorCode.NOT_COORDINATOR)
-        return answer
-
-    return appended.answer(answer, refuse)
+    return appended.answer(answer, partial(not_committed, answer))

@@ -77,12 +77,7 @@ def _commit_all(
             for topic, (name, partitions) in zip(request.topics, answers, strict=True)
         ]
     )
-
-    def refuse(_: BrokerResponseError) -> TxnOffsetCommitResponse:
-        not_committed(answer, ErrorCode.NOT_COORDINATOR)
-        return answer
-
-    return appended.answer(answer, refuse)
+    return appended.answer(answer, partial(not_committed, answer))
 
 
 def _commit(

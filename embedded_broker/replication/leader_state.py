@@ -168,7 +168,7 @@ class LeaderState:
         """Which follower a consumer in this rack is to read from: Kafka's ``RackAwareReplicaSelector``.
 
         It is in sync and has the offset; the one that has most, then the one that was caught up last.
-        ``UNKNOWN`` where there is none, and where the leader itself is in the rack.
+        ``UNKNOWN`` where no follower is such a one, and where the leader itself is in the rack.
         """
         if rack_of(self.node_id) == rack:
             return UNKNOWN

@@ -93,7 +93,8 @@ class LogLoader:
         self._snapshots = SnapshotFiles(self._files, self._directory, names)
         self._find_segments(names)
         if not clean_shutdown:
-            self._recover_from(recovery_point)
+            # What the log starts behind was safe when that was written, or is needed by nobody.
+            self._recover_from(max(recovery_point, self._log_start_offset))
         self._repair_indexes()
         log_end_offset = self._settle_end()
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
@@ -149,6 +150,8 @@ class LogLoader:
         if not self._segments:
             return
         first = max(0, bisect_right(self._segments, recovery_point, key=_base_offset) - 1)
+        if first and not self._segments[first].size_bytes and not self._ends_soundly(first - 1):
+            first -= 1  # that one was made by halves: the log went on in the one before it
         for offset in self._snapshots.offsets():
             if offset > self._segments[first].base_offset:
                 self._snapshots.delete(offset)
@@ -170,6 +173,13 @@ class LogLoader:
             if cut:
                 break
         self._producers = states
+
+    def _ends_soundly(self, number: int) -> bool:
+        try:
+            self._segments[number].next_offset()
+        except CorruptMessageError:
+            return False
+        return True
 
     def _is_lost(self, next_offset: int, recovery_point: int) -> bool:
         """Whether a hole that begins there is no work of a cleaner: it cleans below the recovery point."""

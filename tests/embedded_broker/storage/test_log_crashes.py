@@ -305,3 +305,58 @@ def test_a_closed_segment_that_a_power_cut_emptied_once_left_a_hole() -> None:
     files.crash()
     log = open_log(files, recovery_point=1)
     assert (log.log_end_offset, values_of(log)) == (1, [b"0"])
+
+
+def on_a_new_disk() -> tuple[MemoryFiles, Log]:
+    """A log with one batch that is flushed."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    append(log, 0, 0)
+    log.flush()
+    return files, log
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_half_made_segment_does_not_hide_a_torn_end(seed: int) -> None:
+    """The disk refused a roll; the log went on, and a power cut brought the new segment's name back.
+
+    That segment begins at the recovery point, so what was appended in its place was not looked at, and a
+    reader met zeros there.
+    """
+    files, log = on_a_new_disk()
+    files.inject(Fault(errno.ENOSPC, after=4))  # the snapshot and the `.log` are made, the `.index` is not
+    with pytest.raises(KafkaStorageError, match=r"00001\.index"):
+        log.roll(NOW_MS)
+    append(log, 1, 0)
+    files.crash(Random(seed))
+    log = open_log(files, settings=SETTINGS, recovery_point=1)
+    assert 1 <= log.log_end_offset <= 2
+    assert values_of(log) == expected(log.log_end_offset)
+    append(log, 1, 0)
+    assert values_of(log) == expected(2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_removed_segment_that_came_back_torn_takes_nothing_with_it(seed: int) -> None:
+    """The disk refused its removal; a start took it in again; then the power went, and the recovery points.
+
+    Recovery cut it, and with its end went the flushed records behind it.
+    """
+    files, log = on_a_new_disk()
+    append(log, 1, 0)  # never flushed: it is removed first
+    log.roll(NOW_MS)
+    log.advance_log_start(2)
+    files.inject(Fault(errno.ENOSPC, after=2, times=2))
+    with pytest.raises(KafkaStorageError, match="rename"):
+        log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
+    files.heal()
+    append(log, 2, 0)
+    log.close()
+    start = log.log_start_to_keep
+    assert start == 2
+    log = open_log(files, settings=SETTINGS, clean=True, recovery_point=3, log_start_offset=start)
+    files.crash(Random(seed))
+    log = open_log(files, settings=SETTINGS, log_start_offset=start)
+    assert values_of(log) == expected(3)[2:]

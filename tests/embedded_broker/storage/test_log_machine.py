@@ -67,9 +67,10 @@ class LogMachine(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.written: list[Written] = []
         self.flushed_offset = 0
-        self.doubtful: Written | None = None  # refused, but its bytes may have landed and still be there
+        self.doubtful: list[Written] = []  # refused, but the bytes of one may have landed and still be there
         self.refused_by_disk: dict[int, Written] = {}  # of each producer, while its retry may come
         self.counter = 0
+        self.gap_end = 0  # the end of what a power cut took out of the middle, or of the end
         self.start_offset = 0
         self.gone: set[int] = set()  # removed batches whose segment a crash brought back without their bytes
         self.kept_start = 0  # what the checkpoint says
@@ -87,7 +88,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def end(self) -> int:
-        return self.written[-1].next_offset if self.written else 0
+        return max(self.gap_end, self.written[-1].next_offset if self.written else 0)
 
     def kept(self) -> list[Written]:
         """What can be read: the batches that reach beyond the start of the log."""
@@ -107,11 +108,33 @@ class LogMachine(RuleBasedStateMachine):
         values = tuple(b"%d.%d" % (self.counter, number) for number in range(count))
         return Written(producer_id, epoch, sequence + skip, self.end, values)
 
+    def lose(self) -> None:
+        """A closed segment that was not yet synced loses its end; the one behind may be there, as in Kafka.
+
+        What the producers of those batches have sent is known where a snapshot tells of it.
+        """
+        there = {header.base_offset for header in read_headers(self.log)}
+        end = self.log.log_end_offset
+        lost = [each for each in self.written if self.flushed_offset <= each.base_offset < end]
+        lost = [each for each in lost if each.base_offset not in there]
+        if lost:
+            known = {entry.producer_id: (entry.epoch, entry.last_sequence) for entry in self.log.producers}
+            told = [
+                each for each in lost if (each.epoch, each.sequence) <= known.get(each.producer_id, (-1, -1))
+            ]
+            self.gone |= {each.base_offset for each in told}
+            self.written = [each for each in self.written if each not in lost or each in told]
+            self.gap_end = lost[-1].next_offset
+
     def take_over_what_survived(self) -> None:
         """After a crash: a prefix, or everything and the one batch whose client was told to try again."""
-        end, doubtful, self.doubtful = self.log.log_end_offset, self.doubtful, None
-        if doubtful is not None and end == doubtful.next_offset:
-            self.written.append(doubtful)
+        end, values = self.log.log_end_offset, values_of(self.log)
+        self.written += [
+            each
+            for each in self.doubtful
+            if each.next_offset == end and (*values[-len(each.values) :],) == each.values
+        ]
+        self.doubtful.clear()
         self.written = [each for each in self.written if each.next_offset <= end]
         assert self.end == end
         self.take_over_start()
@@ -124,7 +147,8 @@ class LogMachine(RuleBasedStateMachine):
         back = {each.base_offset for each in self.written if start < each.next_offset <= before}
         self.gone |= back - there
         self.start_offset = start
-        self.forgotten_below = before if back - there else self.log.segments[0].base_offset
+        forgotten_below = before if back - there else self.log.segments[0].base_offset
+        self.forgotten_below = max(forgotten_below, self.gap_end)
 
     def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
         self.refused_by_disk.clear()
@@ -144,7 +168,7 @@ class LogMachine(RuleBasedStateMachine):
         result = self.log.append_as_leader(wanted.encoded(), now_ms=NOW_MS)
         assert (result.base_offset, result.duplicate) == (self.end, False)
         self.written.append(wanted)
-        self.doubtful = None
+        self.doubtful.clear()
         self.refused_by_disk.pop(producer_id, None)
         assert result.last_offset == self.end - 1
 
@@ -156,11 +180,11 @@ class LogMachine(RuleBasedStateMachine):
             self.log.append_as_leader(wanted.encoded(), now_ms=NOW_MS)
         except KafkaStorageError:
             assert self.log.log_end_offset == self.end
-            self.doubtful = wanted
+            self.doubtful.append(wanted)
             self.refused_by_disk[producer_id] = wanted
         else:
             self.written.append(wanted)
-            self.doubtful = None
+            self.doubtful.clear()
             self.refused_by_disk.pop(producer_id, None)
         self.files.heal()
 
@@ -211,7 +235,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.flushed_offset = self.end
-        self.doubtful = None
+        self.doubtful.clear()
         assert self.log.recovery_point == self.end
 
     @rule(offset=st.integers(-2, 120), max_bytes=st.integers(1, 2000), bound=st.integers(0, 120))
@@ -232,6 +256,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(wall_ms=st.sampled_from([NOW_MS, NOW_MS + 20_000]), fault=st.none() | faults)
     def retention(self, wall_ms: int, fault: Fault | None) -> None:
+        size_bytes = self.log.size_bytes
         if fault is not None:
             self.files.inject(fault)
         try:
@@ -244,7 +269,8 @@ class LogMachine(RuleBasedStateMachine):
         self.files.heal()
         assert self.start_offset <= self.log.log_start_offset <= self.end
         self.start_offset = self.log.log_start_offset
-        self.doubtful = None if self.log.size_bytes == 0 else self.doubtful
+        if size_bytes and not self.log.size_bytes:
+            self.doubtful.clear()
 
     @rule(later_ms=st.integers(0, 150))
     def unlink(self, later_ms: int) -> None:
@@ -274,7 +300,7 @@ class LogMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.log.close()
         self.flushed_offset = self.end
-        self.doubtful = None
+        self.doubtful.clear()
         self.keep_start()
         self.reopen(clean=True)
         assert self.log.log_end_offset == self.end
@@ -289,10 +315,15 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(seed=st.none() | st.integers(0, 2**16), knows_recovery_point=st.booleans())
     def cut_power(self, seed: int | None, knows_recovery_point: bool) -> None:
+        if (self.log.log_start_to_keep or 0) > self.kept_start and not knows_recovery_point:
+            # The disk refused to rename removed segments, which no flush concerns any more, and nothing says
+            # that the log began behind them.
+            self.flushed_offset = self.kept_start
         self.files.crash(None if seed is None else Random(seed))
-        point = self.flushed_offset if knows_recovery_point else 0
-        self.reopen(recovery_point=point)
+        self.reopen(recovery_point=self.flushed_offset if knows_recovery_point else 0)
+        self.gap_end = min(self.gap_end, self.log.log_end_offset)
         assert self.log.log_end_offset >= self.flushed_offset
+        self.lose()
         self.take_over_what_survived()
         self.log.flush()  # what came back may stand in pages that were never synced
         self.flushed_offset = self.end
