@@ -1,6 +1,6 @@
 """How long a client waits while a stranger asks for what is dear: small requests beside each kind of it.
 
-One client sends a record, waits for the answer (acks=all), and sends the next. On another connection a
+One client sends a record, waits for the answer (acks=all), and sends the next. In another process a
 stranger keeps sending what takes a broker long: few bytes that unpack to many, or requests that name many
 things. Printed are the longest wait and the 99th percentile, and how many of its requests the stranger got
 answered in a second. Where a wait is long there are few of them: then the percentile is the longest, too.
@@ -14,9 +14,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple
 
 from brokers import Address, Start, Topic, await_answer, create_topics
@@ -175,22 +175,24 @@ def _counted(topics: Sequence[Any], field: str) -> bool:
     return sum(len(getattr(each, field)) for each in topics) == NAMED
 
 
-def ask_on(connection: socket.socket, stranger: Stranger, is_first_done: Event, is_over: Event) -> float:
-    """Goes on until it is over, and asks once again at least; answers per second, without the first."""
+def ask(address: Address, stranger: Stranger, line: Connection) -> None:
+    """Says when the first request is answered, goes on until it is told to end, then says how many a second.
+
+    Once it has been told, it asks once again at least; the first request does not count.
+    """
     frames = itertools.cycle(stranger.frames())
-    connection.sendall(next(frames))
-    try:
+    with socket.create_connection(address) as connection:
+        connection.sendall(next(frames))
         stranger.check(read_frame(connection))
-    finally:
-        is_first_done.set()
-    began, answered = time.perf_counter(), 0
-    while not (answered and is_over.is_set()):
-        for _ in range(stranger.in_flight):
-            connection.sendall(next(frames))
-        for _ in range(stranger.in_flight):
-            read_frame(connection)
-            answered += 1
-    return answered / (time.perf_counter() - began)
+        line.send(None)
+        began, answered = time.perf_counter(), 0
+        while not (answered and line.poll()):
+            for _ in range(stranger.in_flight):
+                connection.sendall(next(frames))
+            for _ in range(stranger.in_flight):
+                read_frame(connection)
+                answered += 1
+        line.send(answered / (time.perf_counter() - began))
 
 
 def waits_ms(connection: socket.socket, seconds: float) -> list[float]:
@@ -210,20 +212,27 @@ def waits_ms(connection: socket.socket, seconds: float) -> list[float]:
 
 def measure(address: Address, stranger: Stranger | None, seconds: float) -> Waited:
     """One client beside one stranger, or alone."""
-    with socket.create_connection(address) as ours, socket.create_connection(address) as theirs:
+    with socket.create_connection(address) as ours:
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if stranger is None:
             return waited(waits_ms(ours, seconds), 0.0)
-        # A thread: it waits in the socket nearly all the time.
-        with ThreadPoolExecutor(1) as pool:
-            is_first_done, is_over = Event(), Event()
-            asking = pool.submit(ask_on, theirs, stranger, is_first_done, is_over)
-            try:
-                is_first_done.wait()
-                waits = waits_ms(ours, seconds)
-            finally:
-                is_over.set()
-            return waited(waits, asking.result())
+        # A process: in a thread the stranger would keep the interpreter from the client that is measured.
+        processes = get_context("fork")
+        line, theirs = processes.Pipe()
+        asking = processes.Process(target=ask, args=(address, stranger, theirs))
+        asking.start()
+        theirs.close()
+        try:
+            line.recv()
+            waits = waits_ms(ours, seconds)
+            line.send(None)
+            return waited(waits, line.recv())
+        except EOFError:
+            raise SystemExit("the stranger has ended; what it printed says why") from None
+        finally:
+            asking.terminate()
+            asking.join()
+            line.close()
 
 
 def waited(waits: Sequence[float], strange_per_s: float) -> Waited:

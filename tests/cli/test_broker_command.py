@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli_processes import first_line, run, started
 from click.testing import CliRunner
+from process_kit import run_script
 
 from splashdam import KafkaProducer
 from splashdam.cli.commands import splashdam
@@ -121,3 +122,33 @@ def test_an_empty_path_was_the_current_directory(command: tuple[str, ...]) -> No
     """A variable of a shell that is not set leaves one."""
     result = CliRunner().invoke(splashdam, [*command, "--data", ""])
     assert (result.exit_code, "the path is empty" in result.output) == (2, True), result.output
+
+
+def test_full_collections_walk_along_what_is_new() -> None:
+    """With 5,000 topics each kept the loop for 40 ms; garbage among what was left out is found in the end."""
+    script = """
+        import gc, time, weakref
+        from splashdam.cli.broker import keep_collections_short
+
+        class Ring:
+            def __init__(self):
+                self.me = self
+
+        now_s = time.monotonic()
+        time.monotonic = lambda: now_s
+        keep_collections_short()
+        kept, dead = [Ring() for _ in range(1000)], weakref.ref(Ring())
+        gc.collect()
+        assert dead() is None
+        assert not gc.get_objects(generation=2)
+        end = weakref.ref(kept[0])
+        kept.clear()
+        gc.collect()
+        assert end() is not None, "what one collection has found alive is left out"
+        now_s += 600
+        gc.collect()
+        assert end() is None
+        assert not gc.get_objects(generation=2)
+    """
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
