@@ -54,8 +54,7 @@ def _is_supported(membership: ClassicMembership, request: JoinRequest) -> bool:
 
 
 def _join_without_id(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
-    name = request.client_id if request.instance_id is None else request.instance_id
-    new_id = f"{name}-{membership.host.new_id()}"
+    new_id = request.new_member_id(membership.host.new_id())
     if request.instance_id is not None:
         old_id = membership.roster.static_id(request.instance_id)
         if old_id is not None:

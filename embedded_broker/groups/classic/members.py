@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import attrs
 
+from splashdam.wire.primitives import MAX_STRING_BYTES
+
 
 class AssignorProtocol(NamedTuple):
     """An assignor that a member knows, and what it says to whoever assigns: its subscription mostly."""
@@ -72,6 +74,15 @@ class JoinRequest(NamedTuple):
     protocols: tuple[AssignorProtocol, ...]
     asks_for_id: bool = True
     may_skip_assignment: bool = True
+
+    def new_member_id(self, uuid: str) -> str:
+        """An id that tells whose it is, as in Kafka: the name of the instance or of the client, and a UUID.
+
+        A name may be as long as a string of the protocol, and the id has to be one: the name is cut.
+        """
+        name = self.client_id if self.instance_id is None else self.instance_id
+        room = MAX_STRING_BYTES - len(uuid) - 1
+        return f"{name.encode()[:room].decode(errors='ignore')}-{uuid}"
 
 
 class JoinResult(NamedTuple):

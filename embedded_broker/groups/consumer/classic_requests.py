@@ -61,10 +61,10 @@ class ClassicRequests:
         try:
             self._check_protocols(request)
             if not request.member_id and request.asks_for_id and request.instance_id is None:
-                reply(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, f"{request.client_id}-{host.new_id()}"))
+                reply(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id(host.new_id())))
                 return
             subscription = decode_subscription(request.protocols[0].metadata)
-            member_id = request.member_id or f"{request.instance_id or request.client_id}-{host.new_id()}"
+            member_id = request.member_id or request.new_member_id(host.new_id())
             self._membership.decide(lambda draft: self._join(draft, member_id, request, subscription))
         except BrokerResponseError as error:
             reply(JoinResult(error.code, request.member_id))

@@ -123,3 +123,17 @@ async def test_a_disk_that_refuses_leaves_it_as_it_was(
         assert (await member.sync()).assignment == b"a"
         assert (await back.join()).error_code == 0
         assert await member.heartbeat() == 82
+
+
+async def test_the_longest_name_makes_an_id_that_fits_its_field(
+    broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """A string of older versions has 32,767 bytes; the id was longer, and the client was hung up on."""
+    name = "€" * 10_922  # 32,766 bytes
+    async with members_of(network, 1) as (member,):
+        member.instance_id = name
+        for version in (5, 9):
+            answer = await again(member, member.talk).join(version)
+            assert (answer.error_code, answer.leader) == (0, answer.member_id)
+            assert answer.member_id.startswith(name[:10_000])
+            assert len(answer.member_id.encode()) <= 32_767
