@@ -30,6 +30,8 @@ _FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
 """From here on consumers may read from followers (KIP-392)."""
+_FIRST_DIVERGENCE_VERSION = 12
+"""From here on an answer can say that a reader's last epoch ended elsewhere (KIP-595)."""
 _NO_TOPIC_ID = bytes(16)
 
 
@@ -72,6 +74,7 @@ class FetchReading:
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
         self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
+        self._can_diverge = context.version >= _FIRST_DIVERGENCE_VERSION
         self._size_bytes = 0
         self._is_enough = False
 
@@ -172,7 +175,7 @@ class FetchReading:
             )
         if answer.preferred_read_replica >= 0:
             self._is_enough = True  # the consumer asks there, and gets nothing here
-        elif asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
+        elif self._can_diverge and asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
             partition.agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)

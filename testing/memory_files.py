@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from random import Random
 from typing import TypeVar
 
@@ -88,29 +90,62 @@ class _Inode:
         return bytes(self.data[:sound]) + bytes(survived - sound)
 
 
-@attrs.define
 class _Names:
-    """A tree of names: which file or directory each path is."""
+    """A tree of names: which file or directory each path is.
 
-    files: dict[str, _Inode] = attrs.field(factory=dict)
-    directories: set[str] = attrs.field(factory=lambda: {"/"})
+    Args:
+        files: by their paths, in the order in which they were made.
+        directories: by their paths.
+    """
+
+    def __init__(self, files: Iterable[tuple[str, _Inode]] = (), directories: Iterable[str] = ("/",)) -> None:
+        self.files: dict[str, _Inode] = {}
+        self.directories: set[str] = set()
+        self._within: defaultdict[str, set[str]] = defaultdict(set)
+        for path, inode in files:
+            self._link(path, inode)
+        for path in directories:
+            self._make_directory(path)
 
     def apply(self, change: _Change) -> None:
         kind, path, target = change.kind, change.path, change.target
         if kind == "link" and isinstance(target, _Inode):
-            self.files[path] = target
+            self._link(path, target)
         elif kind == "make_directory":
-            self.directories.add(path)
+            self._make_directory(path)
         elif kind == "rename" and isinstance(target, str):
-            moved = {name: inode for name, inode in self.files.items() if _is_within(name, path)}
-            for name, inode in moved.items():
-                del self.files[name]
-                self.files[target + name[len(path) :]] = inode
-            inside = {name for name in self.directories if _is_within(name, path)}
-            self.directories = (self.directories - inside) | {target + name[len(path) :] for name in inside}
+            files, directories = self._take(path)
+            for name, inode in files:
+                self._link(target + name[len(path) :], inode)
+            for name in directories:
+                self._make_directory(target + name[len(path) :])
         elif kind == "remove":
-            self.files = {name: inode for name, inode in self.files.items() if not _is_within(name, path)}
-            self.directories = {name for name in self.directories if not _is_within(name, path)}
+            self._take(path)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        return sorted(
+            DirectoryEntry(os.path.basename(name), name in self.directories)
+            for name in self._within.get(path, ())
+            if name != path  # the root is within itself
+        )
+
+    def _link(self, path: str, inode: _Inode) -> None:
+        self.files[path] = inode
+        self._within[os.path.dirname(path)].add(path)
+
+    def _make_directory(self, path: str) -> None:
+        self.directories.add(path)
+        self._within[os.path.dirname(path)].add(path)
+
+    def _take(self, path: str) -> tuple[list[tuple[str, _Inode]], list[str]]:
+        """Removes a file, or a directory with all that is in it."""
+        is_file = path in self.files
+        files = [path] if is_file else [name for name in self.files if _is_within(name, path)]
+        directories = [] if is_file else [name for name in self.directories if _is_within(name, path)]
+        for name in (*files, *directories):
+            self._within[os.path.dirname(name)].discard(name)
+        self.directories.difference_update(directories)
+        return [(name, self.files.pop(name)) for name in files], directories
 
 
 @attrs.frozen
@@ -120,6 +155,28 @@ class _Change:
     kind: str
     path: str
     target: _Inode | str | None = None
+
+
+class _Pending:
+    """Changes of names that a power cut would undo, in their order, and by the directory to be synced."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._changes: dict[int, _Change] = {}
+        self._of_directory: defaultdict[str, list[int]] = defaultdict(list)
+
+    @property
+    def changes(self) -> list[_Change]:
+        return list(self._changes.values())
+
+    def add(self, change: _Change) -> None:
+        number = next(self._numbers)
+        self._changes[number] = change
+        self._of_directory[os.path.dirname(change.path)].append(number)
+
+    def take(self, directory: str) -> list[_Change]:
+        """Those of one directory; they are no longer pending."""
+        return [self._changes.pop(number) for number in self._of_directory.pop(directory, ())]
 
 
 def _is_within(name: str, path: str) -> bool:
@@ -146,7 +203,7 @@ class MemoryFiles:
         self.capacity_bytes = capacity_bytes
         self._names = _Names()
         self._durable = _Names()
-        self._pending: list[_Change] = []
+        self._pending = _Pending()
         self._fault: Fault | None = None
         self._locked: set[str] = set()
 
@@ -176,16 +233,19 @@ class MemoryFiles:
 
         for names in (self._names, self._durable):
             names.files = {path: twin(inode) for path, inode in names.files.items()}
-        self._pending = [
-            attrs.evolve(change, target=twin(change.target)) if isinstance(change.target, _Inode) else change
-            for change in self._pending
-        ]
+        changes, self._pending = self._pending.changes, _Pending()
+        for change in changes:
+            target = change.target
+            self._pending.add(
+                attrs.evolve(change, target=twin(target)) if isinstance(target, _Inode) else change
+            )
         self._forget_process()
 
     def crash(self, random: Random | None = None) -> None:
         """Cuts the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
         names = self._durable
-        for change in self._pending[: random.randint(0, len(self._pending)) if random else 0]:
+        changes = self._pending.changes
+        for change in changes[: random.randint(0, len(changes)) if random else 0]:
             names.apply(change)
         names.files = {
             path: inode for path, inode in names.files.items() if os.path.dirname(path) in names.directories
@@ -194,10 +254,10 @@ class MemoryFiles:
 
     def _restart(self, names: _Names, survivor: Callable[[_Inode], _Inode]) -> None:
         self._names = _Names(
-            {path: survivor(inode) for path, inode in names.files.items()}, set(names.directories)
+            ((path, survivor(inode)) for path, inode in names.files.items()), names.directories
         )
-        self._durable = _Names(dict(self._names.files), set(self._names.directories))
-        self._pending.clear()
+        self._durable = _Names(self._names.files.items(), self._names.directories)
+        self._pending = _Pending()
         self._forget_process()
 
     def _forget_process(self) -> None:
@@ -249,13 +309,7 @@ class MemoryFiles:
             self.sync_directory(os.path.dirname(path))
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        names = self._names
-        entries = [(name, False) for name in names.files] + [(name, True) for name in names.directories]
-        return sorted(
-            DirectoryEntry(os.path.basename(name), is_directory)
-            for name, is_directory in entries
-            if os.path.dirname(name) == path and name != path
-        )
+        return self._names.list_directory(path)
 
     def make_directory(self, path: str) -> list[str]:
         if path in self._names.directories:
@@ -294,9 +348,8 @@ class MemoryFiles:
     def sync_directory(self, path: str) -> None:
         with storage_errors("sync", path):
             self._operate()
-        for change in [change for change in self._pending if os.path.dirname(change.path) == path]:
+        for change in self._pending.take(path):
             self._durable.apply(change)
-            self._pending.remove(change)
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locked:
@@ -348,7 +401,7 @@ class MemoryFiles:
     def _change(self, change: _Change) -> None:
         self._operate()
         self._names.apply(change)
-        self._pending.append(change)
+        self._pending.add(change)
 
     @property
     def used_bytes(self) -> int:

@@ -205,6 +205,18 @@ async def test_divergence_is_answered_at_once(talk: Talk, log: Log, autojump_clo
     assert trio.current_time() == before
 
 
+async def test_a_session_goes_on_in_a_version_that_knows_no_divergence(talk: Talk, log: Log) -> None:
+    """What the session knows of epochs made an answer that Fetch 10 cannot hold; the client was hung up on."""
+    request = fetch_request("t", 3, max_wait_ms=0)
+    request.session_epoch = 0
+    request.topics[0].partitions[0].last_fetched_epoch = 0
+    answer = await talk.ask(request, 12)
+    assert answer.responses[0].partitions[0].diverging_epoch.end_offset == 2
+    again = FetchRequest(session_id=answer.session_id, session_epoch=1, max_wait_ms=0)
+    (part,) = (await talk.ask(again, 10)).responses[0].partitions
+    assert (part.error_code, len(records_of(part.records))) == (0, 2)
+
+
 async def test_an_older_segment_is_enough(network: MemoryNetwork, autojump_clock: MockClock) -> None:
     """A read ends with its segment; as in Kafka that is answered, whatever min_bytes asks for."""
     async with open_broker(
