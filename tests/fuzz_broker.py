@@ -251,9 +251,14 @@ async def _play_alone(
 
 
 def _known(broker: Broker) -> dict[str, Any]:
-    """What must outlive a restart."""
+    """What must outlive a restart: of transactions those whose records retention.ms=0 has not removed."""
     ends = {str(each): log.log_end_offset for each, log in broker.logs.logs.items()}
-    states = {name: known.state for name, known in broker.transactions.states.items()}
+    transactions = broker.transactions
+    states = {
+        name: known.state
+        for name, known in transactions.states.items()
+        if not transactions.log_of(name).log_start_offset
+    }
     return {"ends": ends, "transactions": states}
 
 
