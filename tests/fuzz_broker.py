@@ -239,11 +239,15 @@ async def _play_alone(
     async with open_broker("/data", port=None, clock=clock, files=files, **settings) as broker:
         session = await _plague([broker], noise, watch, requests)
         broker.is_killed = noise.random() < 0.3
-        known = _known(broker)
+        known, hanging = _known(broker), _hanging(broker)
     if broker.is_killed:
         files.kill()
     async with open_broker("/data", port=None, clock=clock, files=files, **settings) as broker:
-        if (found := _known(broker)) != known:
+        found = _known(broker)
+        for each in hanging:
+            known["ends"].pop(each)
+            found["ends"].pop(each)
+        if found != known:
             raise FindingError(f"the restarted broker has {found}, not {known}")
         await _honest(broker, "restarted")
         watch.check("the restart", is_whole=True)
@@ -260,6 +264,18 @@ def _known(broker: Broker) -> dict[str, Any]:
         if not transactions.log_of(name).log_start_offset
     }
     return {"ends": ends, "transactions": states}
+
+
+def _hanging(broker: Broker) -> list[str]:
+    """Partitions with a transaction that nobody knows, where its state's topic was deleted: a start ends it."""
+    owners = {state.producer_id for state in broker.transactions.states.values()}
+    return [
+        str(each)
+        for each, log in broker.logs.logs.items()
+        if any(
+            entry.transaction_first_offset >= 0 and entry.producer_id not in owners for entry in log.producers
+        )
+    ]
 
 
 async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, requests: int) -> Session:
