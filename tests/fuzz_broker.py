@@ -267,7 +267,7 @@ def _known(broker: Broker) -> dict[str, Any]:
 
 
 def _hanging(broker: Broker) -> list[str]:
-    """Partitions with a transaction that nobody knows, where its state's topic was deleted: a start ends it."""
+    """Partitions with a transaction that nobody knows, its state's topic being deleted: a start ends it."""
     owners = {state.producer_id for state in broker.transactions.states.values()}
     return [
         str(each)
