@@ -227,7 +227,7 @@ def measure(address: Address, stranger: Stranger | None, seconds: float) -> Wait
             waits = waits_ms(ours, seconds)
             line.send(None)
             return waited(waits, line.recv())
-        except EOFError:
+        except (EOFError, BrokenPipeError):
             raise SystemExit("the stranger has ended; what it printed says why") from None
         finally:
             asking.terminate()

@@ -74,7 +74,6 @@ class FetchReading:
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
         self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
-        self._can_diverge = context.version >= _FIRST_DIVERGENCE_VERSION
         self._size_bytes = 0
         self._is_enough = False
 
@@ -154,14 +153,22 @@ class FetchReading:
     def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
         """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
         asked, end = partition.asked, log.log_end_offset
-        agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
+        last_epoch = self._last_epoch_of(asked)
+        agreed = (last_epoch, asked.fetch_offset, log.leader_epoch)
         return (
             not self._limits.rack  # there may be another replica to name
             and asked.fetch_offset == end == log.high_watermark == partition.high_watermark
             and asked.high_watermark >= end
             and log.log_start_offset == partition.log_start_offset
-            and (asked.last_fetched_epoch in (-1, log.leader_epoch) or partition.agreed == agreed)
+            and (last_epoch in (-1, log.leader_epoch) or partition.agreed == agreed)
         )
+
+    def _last_epoch_of(self, asked: FetchPartition) -> int:
+        """The epoch of the reader's last record; -1 where an answer could not say that it ended elsewhere.
+
+        A session may remember it from a request of a newer version.
+        """
+        return asked.last_fetched_epoch if self._context.version >= _FIRST_DIVERGENCE_VERSION else -1
 
     def _read(self, partition: SessionPartition, log: Log) -> Fetched:
         asked, answer = partition.asked, _empty_answer(partition)
@@ -175,10 +182,10 @@ class FetchReading:
             )
         if answer.preferred_read_replica >= 0:
             self._is_enough = True  # the consumer asks there, and gets nothing here
-        elif self._can_diverge and asked.last_fetched_epoch >= 0 and self._diverges(answer, log, asked):
+        elif self._last_epoch_of(asked) >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
-            partition.agreed = (asked.last_fetched_epoch, asked.fetch_offset, log.leader_epoch)
+            partition.agreed = (self._last_epoch_of(asked), asked.fetch_offset, log.leader_epoch)
             size_bytes = self._take(answer, log, asked, stable)
             try:
                 if self._tells_replicas:

@@ -16,7 +16,7 @@ memory. While one does:
   from parties that hold more than theirs. The largest are given up first, but never the one that began first.
 
 A request that has arrived holds its memory until it is answered, and is not looked at: it waits for the
-broker. Those that wait look at the others: as soon as one waits, then once a second, and ten times a second
+broker. A request that waits has the holders looked at: at once, then once a second, and ten times a second
 where a request that has waited for 5 s needs its next piece.
 """
 

@@ -27,6 +27,8 @@ from loop_watch import LoopWatch, UncountedFiles
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
@@ -77,6 +79,7 @@ class Watch(logging.Handler):
     Attributes:
         loop: is an instrument of the loop.
         holds: those that were too long, by the number of the request.
+        unread: damaged requests that were not answered: one behind a parked request is read later.
     """
 
     def __init__(self) -> None:
@@ -85,6 +88,7 @@ class Watch(logging.Handler):
         self.holds: dict[int, Hold] = {}
         self.failures: list[str] = []
         self.closings: list[str] = []
+        self.unread = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -101,7 +105,10 @@ class Watch(logging.Handler):
         if self.failures:
             raise FindingError(f"{self.failures[0]}\nafter {asked!r:.3000}")
         for text in closings:
-            if "Response" in text or (is_whole and "Request" in text and "elements" not in text):
+            is_ours = is_whole and "Request" in text and "elements" not in text
+            if is_ours and self.unread:
+                self.unread -= 1
+            elif is_ours or "Response" in text:
                 raise FindingError(f"{text}\nafter {asked!r:.3000}")
 
 
@@ -168,6 +175,7 @@ class Session:
             await self._drop(line)
         else:
             if answer is None:
+                self._watch.unread += not is_whole
                 if not _is_silent(request):
                     await self._drop(line, close=self._noise.random() < 0.5)
             else:
@@ -239,43 +247,54 @@ async def _play_alone(
     async with open_broker("/data", port=None, clock=clock, files=files, **settings) as broker:
         session = await _plague([broker], noise, watch, requests)
         broker.is_killed = noise.random() < 0.3
-        known, hanging = _known(broker), _hanging(broker)
+        known = Known.of(broker)
     if broker.is_killed:
         files.kill()
     async with open_broker("/data", port=None, clock=clock, files=files, **settings) as broker:
-        found = _known(broker)
-        for each in hanging:
-            known["ends"].pop(each)
-            found["ends"].pop(each)
-        if found != known:
-            raise FindingError(f"the restarted broker has {found}, not {known}")
+        known.check(Known.of(broker))
         await _honest(broker, "restarted")
         watch.check("the restart", is_whole=True)
     return session
 
 
-def _known(broker: Broker) -> dict[str, Any]:
-    """What must outlive a restart: of transactions those whose records retention.ms=0 has not removed."""
-    ends = {str(each): log.log_end_offset for each, log in broker.logs.logs.items()}
-    transactions = broker.transactions
-    states = {
-        name: known.state
-        for name, known in transactions.states.items()
-        if not transactions.log_of(name).log_start_offset
-    }
-    return {"ends": ends, "transactions": states}
+class Known(NamedTuple):
+    """What must outlive a restart.
 
+    Attributes:
+        ends: of the logs.
+        open_logs: those with an open transaction. Where nobody knows it, its state's topic having been
+            deleted, a start ends it with a marker.
+        transactions: states by transactional ids.
+        removed: those of which ``retention.ms`` has removed records.
+    """
 
-def _hanging(broker: Broker) -> list[str]:
-    """Partitions with a transaction that nobody knows, its state's topic being deleted: a start ends it."""
-    owners = {state.producer_id for state in broker.transactions.states.values()}
-    return [
-        str(each)
-        for each, log in broker.logs.logs.items()
-        if any(
-            entry.transaction_first_offset >= 0 and entry.producer_id not in owners for entry in log.producers
+    ends: dict[str, int]
+    open_logs: set[str]
+    transactions: dict[str, TransactionState]
+    removed: set[str]
+
+    @classmethod
+    def of(cls, broker: Broker) -> Known:
+        """As it is now."""
+        logs = {str(each): log for each, log in broker.logs.logs.items()}
+        states, topic = broker.transactions.states, broker.transactions._topic
+        log_of = {name: logs[f"{TRANSACTION_STATE}-{topic.partition_for(name)}"] for name in states}
+        return cls(
+            {name: log.log_end_offset for name, log in logs.items()},
+            {name for name, log in logs.items() if log.last_stable_offset < log.high_watermark},
+            {name: known.state for name, known in states.items()},
+            {name for name, log in log_of.items() if log.log_start_offset},
         )
-    ]
+
+    def check(self, found: Known) -> None:
+        """Raises for what a restart has changed."""
+        for name in {*self.ends, *found.ends}:
+            before, after = self.ends.get(name, -1), found.ends.get(name, -1)
+            if after < before or (after > before and name not in self.open_logs):
+                raise FindingError(f"{name} ended at {before}, and after the restart at {after}")
+        for name in {*self.transactions, *found.transactions} - self.removed:
+            if self.transactions.get(name) != found.transactions.get(name):
+                raise FindingError(f"the restarted broker has {found.transactions}, not {self.transactions}")
 
 
 async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, requests: int) -> Session:

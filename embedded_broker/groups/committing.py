@@ -152,7 +152,7 @@ class Sorted:
 
 
 def not_committed(answer: Committed, _: BrokerResponseError) -> Committed:
-    """The answer of a coordinator that appended the offsets, and lost its partition before they were safe."""
+    """Makes each success of the answer a 16: another broker leads now, and may not have the offsets."""
     for topic in answer.topics:
         for each in topic.partitions:
             each.error_code = each.error_code or ErrorCode.NOT_COORDINATOR

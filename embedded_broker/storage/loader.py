@@ -1,8 +1,9 @@
 """Opening one partition: from whatever files are there to a log that can be read and appended to.
 
-After a clean shutdown nothing but the tail is read. Otherwise every segment from the recovery point on is
-checked batch by batch: the first bad one ends the log, later segments go, indexes and producer state are made
-anew. A clean shutdown does not excuse a missing index or a tail that is not whole: those are repaired too.
+After a clean shutdown nothing but the tail is read. Otherwise every segment from the recovery point on, or
+from the log's start where that is above it, is checked batch by batch: the first bad one ends the log, later
+segments go, indexes and producer state are made anew. A clean shutdown does not excuse a missing index or a
+tail that is not whole: those are repaired too.
 """
 
 from __future__ import annotations
@@ -93,8 +94,7 @@ class LogLoader:
         self._snapshots = SnapshotFiles(self._files, self._directory, names)
         self._find_segments(names)
         if not clean_shutdown:
-            # What the log starts behind was safe when that was written, or is needed by nobody.
-            self._recover_from(max(recovery_point, self._log_start_offset))
+            self._recover_all(recovery_point)
         self._repair_indexes()
         log_end_offset = self._settle_end()
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
@@ -133,11 +133,7 @@ class LogLoader:
         before it took in the meantime.
         """
         while len(self._segments) > 1 and not self._segments[-1].size_bytes:
-            try:
-                end = self._segments[-2].next_offset()
-            except CorruptMessageError:
-                return  # recovery cuts that one
-            if end <= self._segments[-1].base_offset:
+            if not self._segments[-2].goes_on_behind(self._segments[-1].base_offset):
                 return
             self._drop_segments(len(self._segments) - 1, f"its offsets are in {self._segments[-2]}")
 
@@ -146,12 +142,17 @@ class LogLoader:
 
     # --- after a crash --------------------------------------------------------------------------------------
 
-    def _recover_from(self, recovery_point: int) -> None:
+    def _recover_all(self, recovery_point: int) -> None:
         if not self._segments:
             return
-        first = max(0, bisect_right(self._segments, recovery_point, key=_base_offset) - 1)
-        if first and not self._segments[first].size_bytes and not self._ends_soundly(first - 1):
-            first -= 1  # that one was made by halves: the log went on in the one before it
+        # Nobody needs what is below the log's start. A removed segment whose name came back may be torn:
+        # cutting it would take along what was flushed behind it.
+        self._recover_from(max(recovery_point, self._log_start_offset), recovery_point)
+        if self._segments[-1].next_offset() < self._log_start_offset:
+            self._recover_from(recovery_point, recovery_point)  # that start will be ignored
+
+    def _recover_from(self, needed: int, recovery_point: int) -> None:
+        first = max(0, bisect_right(self._segments, needed, key=_base_offset) - 1)
         for offset in self._snapshots.offsets():
             if offset > self._segments[first].base_offset:
                 self._snapshots.delete(offset)
@@ -173,13 +174,6 @@ class LogLoader:
             if cut:
                 break
         self._producers = states
-
-    def _ends_soundly(self, number: int) -> bool:
-        try:
-            self._segments[number].next_offset()
-        except CorruptMessageError:
-            return False
-        return True
 
     def _is_lost(self, next_offset: int, recovery_point: int) -> bool:
         """Whether a hole that begins there is no work of a cleaner: it cleans below the recovery point."""

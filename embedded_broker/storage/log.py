@@ -181,6 +181,8 @@ class Log(FollowingLog):
         # What is left must last before the rest goes: its names, and producers that only the rest speaks of.
         self._files.sync_directory(self.directory)
         make_producers_durable(self._snapshots, self._segments.all, first.base_offset)
+        if first.base_offset == self.log_end_offset:
+            self._snapshot_offset = first.base_offset  # or the close would put an unsynced one in its place
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
         self.advance_log_start(max(first.base_offset, self.log_start_offset))

@@ -55,14 +55,18 @@ class RootCheckpoints:
         """All that are written here, as they are now."""
         self.write_high_watermarks(logs)
         self.write_recovery_points(logs)
-        self.write_log_starts(logs)
 
     def write_high_watermarks(self, logs: Mapping[TopicPartition, Log]) -> None:
         """As they are now."""
         self._high_watermarks.write({tp: log.high_watermark_to_keep for tp, log in logs.items()})
 
     def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """As they are now."""
+        """As they are now, and the starts of logs first.
+
+        Segments that the disk refused to remove have their names still, and were perhaps never flushed. What
+        says that all is flushed behind them has to say that they are no part of their log.
+        """
+        self.write_log_starts(logs)
         self._recovery_points.write({tp: log.recovery_point for tp, log in logs.items()})
 
     def write_log_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
@@ -71,7 +75,10 @@ class RootCheckpoints:
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
 
     def truncated(self, topic_partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean."""
+        """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean.
+
+        Nor is it below the log's start, which goes back with the end.
+        """
         self.write_recovery_points(logs)
         log, cleaned = logs.get(topic_partition), self.cleaner_offsets.read()
         end = 0 if log is None else log.log_end_offset

@@ -238,9 +238,28 @@ class LogSegment:
             CorruptMessageError: the log does not end with a whole batch.
         """
         offset = self.base_offset
-        for head in iter_heads(self.log, self.offset_index.last_position, self.size_bytes):
+        for head in iter_heads(self.log, self._last_known_position, self.size_bytes):
             offset = head.last_offset + 1
         return offset
+
+    def goes_on_behind(self, offset: int) -> bool:
+        """Whether the batches below ``offset`` are followed by one, or by what a crash has left of one."""
+        for position in (self._last_known_position, 0):  # the index may speak of batches that were lost
+            reached = self.base_offset
+            try:
+                for head in iter_heads(self.log, position, self.size_bytes):
+                    reached = head.last_offset + 1
+            except CorruptMessageError:
+                if reached >= offset:
+                    return True
+            else:
+                return reached > offset
+        return False
+
+    @property
+    def _last_known_position(self) -> int:
+        """Where the last batch starts that the index speaks of; 0 where a crash has left no such batch."""
+        return self.offset_index.last_position if self.offset_index.is_sane(self.size_bytes) else 0
 
     # --- load and repair ------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -124,31 +125,53 @@ def test_an_empty_path_was_the_current_directory(command: tuple[str, ...]) -> No
     assert (result.exit_code, "the path is empty" in result.output) == (2, True), result.output
 
 
-def test_full_collections_walk_along_what_is_new() -> None:
-    """With 5,000 topics each kept the loop for 40 ms; garbage among what was left out is found in the end."""
+def test_a_long_full_collection_is_not_repeated() -> None:
+    """With 5,000 topics each kept the loop for 40 ms; the dead of what it leaves out are found in the end."""
     script = """
         import gc, time, weakref
-        from splashdam.cli.broker import keep_collections_short
+        from splashdam.cli.broker import short_collections
 
         class Ring:
             def __init__(self):
                 self.me = self
 
-        now_s = time.monotonic()
-        time.monotonic = lambda: now_s
-        keep_collections_short()
-        kept, dead = [Ring() for _ in range(1000)], weakref.ref(Ring())
-        gc.collect()
-        assert dead() is None
-        assert not gc.get_objects(generation=2)
-        end = weakref.ref(kept[0])
-        kept.clear()
-        gc.collect()
-        assert end() is not None, "what one collection has found alive is left out"
-        now_s += 600
-        gc.collect()
-        assert end() is None
-        assert not gc.get_objects(generation=2)
+        now_s, collection_s = time.monotonic(), 0.006
+
+        def clock():
+            global now_s
+            now_s += collection_s
+            return now_s
+
+        time.monotonic = clock
+        with short_collections():
+            kept = [Ring() for _ in range(1000)]
+            gc.collect()
+            assert gc.get_freeze_count() > 1000
+            assert not gc.get_objects(generation=2)
+            end = weakref.ref(kept[0])
+            kept.clear()
+            gc.collect()
+            assert end() is not None, "what a long collection has found alive is left out"
+            now_s += 600
+            gc.collect()
+            assert end() is None
+            frozen, collection_s = gc.get_freeze_count(), 0.001
+            kept.append(Ring())
+            gc.collect()
+            assert gc.get_freeze_count() == frozen, "a short one leaves nothing out"
+        assert not gc.callbacks
     """
     done = run_script(script)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_broker_keeps_collections_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so before it says that it listens."""
+
+    def entered() -> AbstractContextManager[None]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("splashdam.cli.broker.short_collections", entered)
+    done = CliRunner().invoke(splashdam, ["broker", "--data", str(tmp_path), "--port", "0"])
+    assert done.output == ""
+    assert isinstance(done.exception, ZeroDivisionError)

@@ -215,6 +215,9 @@ async def test_a_session_goes_on_in_a_version_that_knows_no_divergence(talk: Tal
     again = FetchRequest(session_id=answer.session_id, session_epoch=1, max_wait_ms=0)
     (part,) = (await talk.ask(again, 10)).responses[0].partitions
     assert (part.error_code, len(records_of(part.records))) == (0, 2)
+    again.session_epoch = 2
+    answer = await talk.ask(again, 12)
+    assert answer.responses[0].partitions[0].diverging_epoch.end_offset == 2
 
 
 async def test_an_older_segment_is_enough(network: MemoryNetwork, autojump_clock: MockClock) -> None:

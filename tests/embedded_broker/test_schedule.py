@@ -130,7 +130,7 @@ async def test_compacted_topics_are_compacted(
 
 
 async def test_checkpoints_are_written(autojump_clock: MockClock, opened: Open, files: MemoryFiles) -> None:
-    """High watermarks, recovery points and log starts, each by its own interval."""
+    """High watermarks, recovery points and log starts, each by its own interval; starts also before points."""
     options = {
         "replica_high_watermark_checkpoint_interval_ms": 2_000,
         "log_flush_offset_checkpoint_interval_ms": 4_000,
@@ -138,14 +138,17 @@ async def test_checkpoints_are_written(autojump_clock: MockClock, opened: Open, 
     }
     names = ("replication-offset", "recovery-point-offset", "log-start-offset")
     async with opened(**options) as broker:
-        log = append(broker)
+        for _ in range(3):
+            log = append(broker)
         log.flush()
         log.advance_log_start(1)
-        for seconds, written in ((1, 0), (3, 1), (5, 2), (7, 3)):
+        for seconds, offsets in ((1, (None,) * 3), (3, (3, None, None)), (5, (3, 3, 1)), (7, (3, 3, 2))):
             await trio.sleep(seconds - trio.current_time())
             assert [checkpoint(files, name) for name in names] == [
-                b"0\n1\nt 0 1\n" if number < written else None for number in range(3)
+                None if offset is None else b"0\n1\nt 0 %d\n" % offset for offset in offsets
             ]
+            if seconds == 5:
+                log.advance_log_start(2)
 
 
 async def test_rare_tasks_begin_after_the_initial_delay(

@@ -7,6 +7,7 @@ from group_talk import RawMember, leave, members_of, settle
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.groups.classic.members import JoinRequest
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.memory_files import Fault, MemoryFiles
 
@@ -129,7 +130,7 @@ async def test_the_longest_name_makes_an_id_that_fits_its_field(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """A string of older versions has 32,767 bytes; the id was longer, and the client was hung up on."""
-    name = "€" * 10_922  # 32,766 bytes
+    name = "a" + "€" * 10_922  # 32,767 bytes; the cut goes through a character
     async with members_of(network, 1) as (member,):
         member.instance_id = name
         for version in (5, 9):
@@ -137,3 +138,11 @@ async def test_the_longest_name_makes_an_id_that_fits_its_field(
             assert (answer.error_code, answer.leader) == (0, answer.member_id)
             assert answer.member_id.startswith(name[:10_000])
             assert len(answer.member_id.encode()) <= 32_767
+
+
+def test_a_long_client_id_is_cut_like_the_name_of_an_instance() -> None:
+    """Members without an instance id are named by their client."""
+    request = JoinRequest("", None, "a" + "€" * 10_922, "/127.0.0.1", 1, 1, "consumer", ())
+    assert len(request.new_member_id("0" * 36).encode()) == 32_767 - 2
+    assert request._replace(client_id="").new_member_id("u") == "-u"
+    assert request._replace(instance_id="i").new_member_id("u") == "i-u"

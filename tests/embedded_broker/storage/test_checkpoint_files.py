@@ -7,6 +7,7 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from log_kit import NOW_MS, TP, batch, open_log
 
 from splashdam.embedded_broker.storage.checkpoints import OffsetCheckpoint, decode_lines, encode_lines
 from splashdam.embedded_broker.storage.data_directory import (
@@ -22,6 +23,7 @@ from splashdam.embedded_broker.storage.partition_metadata import (
     read_topic_id,
     write_topic_id,
 )
+from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles
@@ -245,3 +247,18 @@ def test_a_partition_metadata_that_a_power_cut_tore_counts_as_missing(zeros: int
     for length in range(len(whole)):
         files.write_atomic("/d/partition.metadata", whole[:length] + bytes(zeros))
         assert read_topic_id(files, "/d") is None
+
+
+def test_a_truncated_log_does_not_start_where_it_did() -> None:
+    """Its start goes back with its end; a crash then hid what was appended instead of the rest."""
+    files = MemoryFiles()
+    checkpoints, log = RootCheckpoints(files, "/data"), open_log(files)
+    for _ in range(9):
+        log.append_as_leader(batch(b"x"), now_ms=NOW_MS)
+    log.flush()
+    log.advance_log_start(8)
+    checkpoints.write_all({TP: log})
+    assert checkpoints.read().log_starts == {TP: 8}
+    log.truncate_to(3, now_ms=NOW_MS)
+    checkpoints.truncated(TP, {TP: log})
+    assert checkpoints.read().log_starts.get(TP, 0) == log.log_start_offset <= 3

@@ -67,6 +67,7 @@ class LogMachine(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.written: list[Written] = []
         self.flushed_offset = 0
+        self.flushed_start = 0  # what the checkpoint says of the start, where it says that much was flushed
         self.doubtful: list[Written] = []  # refused, but the bytes of one may have landed and still be there
         self.refused_by_disk: dict[int, Written] = {}  # of each producer, while its retry may come
         self.counter = 0
@@ -108,15 +109,17 @@ class LogMachine(RuleBasedStateMachine):
         values = tuple(b"%d.%d" % (self.counter, number) for number in range(count))
         return Written(producer_id, epoch, sequence + skip, self.end, values)
 
-    def lose(self) -> None:
+    def lose(self, recovery_point: int) -> None:
         """A closed segment that was not yet synced loses its end; the one behind may be there, as in Kafka.
 
-        What the producers of those batches have sent is known where a snapshot tells of it.
+        Where the recovery point is known the one behind goes, too. What the producers of those batches have
+        sent is known where a snapshot tells of it.
         """
         there = {header.base_offset for header in read_headers(self.log)}
         end = self.log.log_end_offset
         lost = [each for each in self.written if self.flushed_offset <= each.base_offset < end]
         lost = [each for each in lost if each.base_offset not in there]
+        assert not lost or not recovery_point or lost[-1].next_offset <= self.start_offset
         if lost:
             known = {entry.producer_id: (entry.epoch, entry.last_sequence) for entry in self.log.producers}
             told = [
@@ -235,6 +238,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.flushed_offset = self.end
+        self.flushed_start = self.log.log_start_to_keep or 0
         self.doubtful.clear()
         assert self.log.recovery_point == self.end
 
@@ -256,7 +260,6 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(wall_ms=st.sampled_from([NOW_MS, NOW_MS + 20_000]), fault=st.none() | faults)
     def retention(self, wall_ms: int, fault: Fault | None) -> None:
-        size_bytes = self.log.size_bytes
         if fault is not None:
             self.files.inject(fault)
         try:
@@ -269,8 +272,6 @@ class LogMachine(RuleBasedStateMachine):
         self.files.heal()
         assert self.start_offset <= self.log.log_start_offset <= self.end
         self.start_offset = self.log.log_start_offset
-        if size_bytes and not self.log.size_bytes:
-            self.doubtful.clear()
 
     @rule(later_ms=st.integers(0, 150))
     def unlink(self, later_ms: int) -> None:
@@ -294,7 +295,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def keep_start(self) -> None:
-        self.kept_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.flushed_start = self.log.log_start_to_keep or 0
 
     @rule()
     def restart(self) -> None:
@@ -309,24 +310,27 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         self.files.kill()
+        self.kept_start = max(self.kept_start, self.flushed_start)
         self.reopen(recovery_point=self.flushed_offset)
         assert self.log.log_end_offset >= self.end
         self.take_over_what_survived()
 
     @rule(seed=st.none() | st.integers(0, 2**16), knows_recovery_point=st.booleans())
     def cut_power(self, seed: int | None, knows_recovery_point: bool) -> None:
-        if (self.log.log_start_to_keep or 0) > self.kept_start and not knows_recovery_point:
+        if knows_recovery_point:
+            self.kept_start = max(self.kept_start, self.flushed_start)
+        elif (self.log.log_start_to_keep or 0) > self.kept_start:
             # The disk refused to rename removed segments, which no flush concerns any more, and nothing says
             # that the log began behind them.
             self.flushed_offset = self.kept_start
         self.files.crash(None if seed is None else Random(seed))
-        self.reopen(recovery_point=self.flushed_offset if knows_recovery_point else 0)
+        recovery_point = self.flushed_offset if knows_recovery_point else 0
+        self.reopen(recovery_point=recovery_point)
         self.gap_end = min(self.gap_end, self.log.log_end_offset)
         assert self.log.log_end_offset >= self.flushed_offset
-        self.lose()
+        self.lose(recovery_point)
         self.take_over_what_survived()
-        self.log.flush()  # what came back may stand in pages that were never synced
-        self.flushed_offset = self.end
+        self.flush()  # what came back may stand in pages that were never synced
 
     @precondition(lambda self: hasattr(self, "log"))
     @invariant()
