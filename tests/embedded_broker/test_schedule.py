@@ -130,7 +130,7 @@ async def test_compacted_topics_are_compacted(
 
 
 async def test_checkpoints_are_written(autojump_clock: MockClock, opened: Open, files: MemoryFiles) -> None:
-    """High watermarks, recovery points and log starts, each by its own interval; starts also before points."""
+    """High watermarks, recovery points and log starts, each by its interval; starts also before points."""
     options = {
         "replica_high_watermark_checkpoint_interval_ms": 2_000,
         "log_flush_offset_checkpoint_interval_ms": 4_000,
