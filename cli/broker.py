@@ -19,9 +19,6 @@ from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
 
-_FULL = 2
-"""The oldest generation of Python's collector."""
-
 _LONG_COLLECTION_S = 0.005
 """A shorter one may walk along the same objects again."""
 
@@ -124,20 +121,15 @@ async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Freezes what a long full collection has found alive; once in ten minutes looks for the dead among it.
+    """Freezes what a long collection has found alive; once in ten minutes looks for the dead among it.
 
     A full collection of Python's garbage stops the loop while it walks along all objects: 10 ms for what is
-    imported, 40 ms beside 5,000 partitions. From Python 3.14 on the collector works in small steps.
+    imported, 40 ms beside 5,000 partitions.
     """
-    if sys.version_info >= (3, 14):
-        yield
-        return
     began_s = last_whole_s = time.monotonic()
 
-    def on_collection(phase: str, info: dict[str, int]) -> None:
+    def on_collection(phase: str, _info: dict[str, int]) -> None:
         nonlocal began_s, last_whole_s
-        if info["generation"] != _FULL:
-            return
         now_s = time.monotonic()
         if phase == "start":
             began_s = now_s
@@ -152,3 +144,4 @@ def short_collections() -> Iterator[None]:
         yield
     finally:
         gc.callbacks.remove(on_collection)
+        gc.unfreeze()

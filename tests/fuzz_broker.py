@@ -14,6 +14,7 @@ import random
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -79,7 +80,6 @@ class Watch(logging.Handler):
     Attributes:
         loop: is an instrument of the loop.
         holds: those that were too long, by the number of the request.
-        unread: damaged requests that were not answered: one behind a parked request is read later.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,6 @@ class Watch(logging.Handler):
         self.holds: dict[int, Hold] = {}
         self.failures: list[str] = []
         self.closings: list[str] = []
-        self.unread = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -99,16 +98,21 @@ class Watch(logging.Handler):
         elif text.startswith("closed "):
             self.closings.append(text)
 
-    def check(self, asked: object, *, is_whole: bool) -> None:
-        """Raises for what a broker must not log; ``is_whole`` says that the last request was well-formed."""
+    def check(self, asked: object, *, is_whole: bool, unread: int = 0) -> None:
+        """Raises for what a broker must not log.
+
+        Args:
+            asked: the last request.
+            is_whole: it was well-formed.
+            unread: so many damaged ones stand behind one that is parked, and may be read only now.
+        """
         closings, self.closings = self.closings, []
         if self.failures:
             raise FindingError(f"{self.failures[0]}\nafter {asked!r:.3000}")
         for text in closings:
             is_ours = is_whole and "Request" in text and "elements" not in text
-            if is_ours and self.unread:
-                self.unread -= 1
-            elif is_ours or "Response" in text:
+            unread -= is_ours
+            if (is_ours and unread < 0) or "Response" in text:
                 raise FindingError(f"{text}\nafter {asked!r:.3000}")
 
 
@@ -146,6 +150,12 @@ class Session:
         self._watch = watch
         self._maker = RequestMaker(noise)
         self._lines: list[Talk] = []
+        self._unread: Counter[Talk] = Counter()
+
+    @property
+    def unread(self) -> int:
+        """How many damaged requests were not answered, on connections that were not closed."""
+        return self._unread.total()
 
     def _line(self) -> Talk:
         """One of some connections; the oldest, which may wait for an answer, gives way to new ones."""
@@ -162,7 +172,7 @@ class Session:
 
     async def ask(self) -> None:
         """One request, and what comes of it."""
-        line = self._line()
+        line, unread = self._line(), self.unread
         request, version = self._maker.request()
         frame, is_whole = self._maker.frame(request, version, self.asked)
         self.asked += 1
@@ -175,13 +185,13 @@ class Session:
             await self._drop(line)
         else:
             if answer is None:
-                self._watch.unread += not is_whole
+                self._unread[line] += not (is_whole or _is_silent(request))
                 if not _is_silent(request):
                     await self._drop(line, close=self._noise.random() < 0.5)
             else:
                 self._hear(answer, request, version)
         self._note_hold(request, version)
-        self._watch.check((request, version), is_whole=is_whole)
+        self._watch.check((request, version), is_whole=is_whole, unread=unread)
 
     def _note_hold(self, request: Request[Any], version: int) -> None:
         loop = self._watch.loop
@@ -212,6 +222,7 @@ class Session:
     async def _drop(self, line: Talk, *, close: bool = True) -> None:
         self._lines.remove(line)
         if close:
+            del self._unread[line]
             await line.stream.aclose()
 
 
@@ -304,10 +315,10 @@ async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, req
         await session.ask()
     longest = 700 if len(brokers) == 1 else 60  # followers fetch all the time, which costs ours
     await trio.sleep(noise.choice((0, 20, longest)))
-    watch.check("waiting", is_whole=True)
+    watch.check("waiting", is_whole=True, unread=session.unread)
     for number, broker in enumerate(brokers):
         await _honest(broker, f"honest-{number}")
-    watch.check("an honest client", is_whole=True)
+    watch.check("an honest client", is_whole=True, unread=session.unread)
     return session
 
 

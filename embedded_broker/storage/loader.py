@@ -133,7 +133,7 @@ class LogLoader:
         before it took in the meantime.
         """
         while len(self._segments) > 1 and not self._segments[-1].size_bytes:
-            if not self._segments[-2].goes_on_behind(self._segments[-1].base_offset):
+            if not self._segments[-2].reaches(self._segments[-1].base_offset):
                 return
             self._drop_segments(len(self._segments) - 1, f"its offsets are in {self._segments[-2]}")
 
@@ -149,10 +149,22 @@ class LogLoader:
         # cutting it would take along what was flushed behind it.
         self._recover_from(max(recovery_point, self._log_start_offset), recovery_point)
         if self._segments[-1].next_offset() < self._log_start_offset:
-            self._recover_from(recovery_point, recovery_point)  # that start will be ignored
+            # That start will be ignored. Its first pass told of the newest leader epochs alone.
+            self._epochs.cut(0, self._segments[self._number_of(recovery_point)].base_offset)
+            self._recover_from(recovery_point, recovery_point)
 
-    def _recover_from(self, needed: int, recovery_point: int) -> None:
-        first = max(0, bisect_right(self._segments, needed, key=_base_offset) - 1)
+    def _number_of(self, offset: int) -> int:
+        return max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
+
+    def _recover_from(self, needed_offset: int, recovery_point: int) -> None:
+        """Checks the segment that holds ``needed_offset``, and all behind it."""
+        first = self._number_of(needed_offset)
+        if first:
+            # An earlier crash tore that end, and it was cut; this one undid the cut.
+            front, end = self._segments[first - 1], self._segments[first].base_offset
+            if cut := front.cut_behind(end):
+                _logger.warning("%s: cut %d bytes behind its last batch", front, cut)
+                self._is_as_left = False
         for offset in self._snapshots.offsets():
             if offset > self._segments[first].base_offset:
                 self._snapshots.delete(offset)

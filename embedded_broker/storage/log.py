@@ -129,9 +129,10 @@ class Log(FollowingLog):
     def log_start_to_keep(self) -> int | None:
         """What a checkpoint must say of the log's start; None where the first segment's name says it.
 
-        Never beyond what is on stable storage: after a power cut the log would end before its own start.
+        Never beyond what is on stable storage: after a power cut the log would end before its own start. What
+        a checkpoint said when the log was opened was, even if the recovery point does not tell so.
         """
-        start = min(self.log_start_offset, self.recovery_point)
+        start = min(self.log_start_offset, max(self.recovery_point, self._kept_start))
         is_said = start <= self._segments.all[0].base_offset and not self._remover.keeps_names
         return None if is_said else start
 

@@ -83,6 +83,7 @@ class AppendableLog(FlushableLog):
         self._files = files
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.snapshot_offset
+        self._kept_start = loaded.log_start_offset
         self._on_work = on_work
         self._refused: dict[int, _Refused] = {}
         self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left

@@ -185,6 +185,7 @@ class FollowingLog(AppendableLog):
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
+        self._kept_start = min(self._kept_start, end)
         self.high_watermark = min(self.high_watermark, end)
         self._undecided = [each for each in self._undecided if each[1] < end]
         self._epochs.cut(self.log_start_offset, end)

@@ -67,6 +67,9 @@ class RootCheckpoints:
         says that all is flushed behind them has to say that they are no part of their log.
         """
         self.write_log_starts(logs)
+        self._write_recovery_points(logs)
+
+    def _write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
         self._recovery_points.write({tp: log.recovery_point for tp, log in logs.items()})
 
     def write_log_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
@@ -77,9 +80,10 @@ class RootCheckpoints:
     def truncated(self, topic_partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
         """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean.
 
-        Nor is it below the log's start, which goes back with the end.
+        Its start may have gone back with its end.
         """
-        self.write_recovery_points(logs)
+        self._write_recovery_points(logs)
+        self.write_log_starts(logs)
         log, cleaned = logs.get(topic_partition), self.cleaner_offsets.read()
         end = 0 if log is None else log.log_end_offset
         if cleaned.get(topic_partition, 0) > end:

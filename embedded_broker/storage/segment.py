@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from splashdam.embedded_broker.storage.files import Files, LogFile
 from splashdam.embedded_broker.storage.index_file import IndexFile
@@ -242,18 +243,12 @@ class LogSegment:
             offset = head.last_offset + 1
         return offset
 
-    def goes_on_behind(self, offset: int) -> bool:
-        """Whether the batches below ``offset`` are followed by one, or by what a crash has left of one."""
+    def reaches(self, offset: int) -> bool:
+        """Whether it has a batch at or behind ``offset``, whatever follows that one."""
         for position in (self._last_known_position, 0):  # the index may speak of batches that were lost
-            reached = self.base_offset
-            try:
-                for head in iter_heads(self.log, position, self.size_bytes):
-                    reached = head.last_offset + 1
-            except CorruptMessageError:
-                if reached >= offset:
-                    return True
-            else:
-                return reached > offset
+            with suppress(CorruptMessageError):
+                heads = iter_heads(self.log, position, self.size_bytes)
+                return any(head.last_offset >= offset for head in heads)
         return False
 
     @property
@@ -317,15 +312,43 @@ class LogSegment:
 
     def cut(self, head: Head) -> None:
         """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
-        self.log.truncate(head.position)
-        self.offset_index.drop_from(head.position)
-        self.txn_index.drop_from(head.base_offset)
+        self._cut_at(head.position, head.base_offset)
+        self.prepare_for_append()
+
+    def cut_behind(self, offset: int) -> int:
+        """Cuts what follows the batches below ``offset``, where the last of these is there, and syncs.
+
+        Returns:
+            The number of bytes cut off.
+
+        Raises:
+            KafkaStorageError: the files could not be read or written.
+        """
+        for position in (self._last_known_position, 0):
+            end, reached = position, self.base_offset
+            with suppress(CorruptMessageError):
+                for head in iter_heads(self.log, position, self.size_bytes):
+                    if head.last_offset >= offset:
+                        break
+                    end, reached = head.position + head.size_bytes, head.last_offset + 1
+            if reached == offset:
+                break
+        cut = self.size_bytes - end if reached == offset else 0
+        if cut:
+            self._cut_at(end, offset)
+            for file in self.unsynced_files():
+                file.sync_now()
+        return cut
+
+    def _cut_at(self, position: int, offset: int) -> None:
+        self.log.truncate(position)
+        self.offset_index.drop_from(position)
+        self.txn_index.drop_from(offset)
         self.time_index.drop_after(
             self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
         )
         self._knows_max_timestamp = False
         self._first_timestamp = None
-        self.prepare_for_append()
 
     def has_indexes(self) -> bool:
         """Whether both index files exist."""

@@ -428,3 +428,40 @@ def test_a_removed_segment_that_came_back_torn_takes_nothing_with_it() -> None:
     files.crash(Random(0))
     log = open_after_a_crash(files, log_start_offset=start)
     assert values_of(log) == expected(3)[2:]
+
+
+def test_a_torn_end_that_came_back_in_front_of_a_segment_is_cut() -> None:
+    """A recovery had cut it, the log rolled there, and a power cut undid the cut: readers met zeros."""
+    files, log = on_a_new_disk()
+    log.roll(NOW_MS)
+    append(log, 1, 0)
+    files.kill()
+    files._names.files[FIRST + ".log"].data += bytes(30)
+    log = open_after_a_crash(files, recovery_point=1)
+    assert values_of(log) == expected(2)
+    files.crash()
+    assert values_of(open_after_a_crash(files, recovery_point=1)) == expected(1)
+
+
+def test_a_removed_segment_that_came_back_does_not_hide_the_snapshot_behind_it() -> None:
+    """The snapshot at the log's start alone told of the producers of expired batches."""
+    files, log = on_a_new_disk()
+    log.delete_old_segments(wall_ms=NOW_MS + 8 * 86_400_000, now_ms=0)
+    files.kill()
+    files.open_log(FIRST + ".log", create=True)
+    files._names.files[FIRST + ".log"].data += batch(b"00") + bytes(30)
+    log = open_after_a_crash(files, recovery_point=1, log_start_offset=1)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+    assert log.append_as_leader(numbered(0), now_ms=NOW_MS).duplicate
+
+
+def test_leader_epochs_are_those_of_all_batches_where_a_start_is_ignored() -> None:
+    """The first look, from that start on, had told of the newest epoch, and older ones were skipped then."""
+    files = MemoryFiles()
+    log = open_log(files, settings=SETTINGS)
+    for number, epoch in enumerate((3, 3, 3, 3, 5, 5)):
+        log.append_as_leader(numbered(number), now_ms=NOW_MS, leader_epoch=epoch)
+    files.kill()
+    files.unlink(f"{DIRECTORY}/leader-epoch-checkpoint")
+    log = open_after_a_crash(files, log_start_offset=100)
+    assert log._epochs.entries == ((3, 0), (5, 4))
