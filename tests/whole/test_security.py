@@ -216,7 +216,7 @@ def test_no_secret_is_shown_over_tcp(pki: Pki, tmp_path: Path, caplog: pytest.Lo
         for password in (PASSWORD, "hunter-of-users"):
             with KafkaProducer(**{**options, "sasl_plain_password": password}) as producer:
                 try:
-                    producer.send("t", b"v").get(10)
+                    producer.send("t", b"v").get(30)
                 except AuthenticationError as error:
                     shown += [repr(error), str(error)]
                 shown += [repr(producer.config), repr(producer), producer.last_failure]

@@ -218,7 +218,7 @@ def test_confluent_stays_through_re_authentication(
         producer.produce("renewed", b"x", on_delivery=count)
         sent += 1
         producer.poll(0.05)
-    assert producer.flush(10) == 0
+    assert producer.flush(30) == 0
     assert (delivered, lost) == (sent, [])
     assert "expired" not in caplog.text
 
