@@ -1,9 +1,9 @@
 # `make demo` and `make test` set everything up by themselves; see CONTRIBUTING.md.
 # The interpreters on which the suite has passed, newest first; plain names count where their version is among them.
-PYTHONS := python3.13 python3.12 python3.11 python3 python
-RIGHT_PYTHON := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
+RIGHT_PYTHON := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(firstword $(foreach name,$(PYTHONS),$(shell $(name) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 && echo $(name))))
-NO_PYTHON := No Python to build with: looked on the PATH for $(PYTHONS), version 3.11 to 3.13 with its venv module (Debian: python3-venv). Name another: make PYTHON=/path/to/python3.12
+NO_PYTHON := No Python to build with: looked on the PATH for $(PYTHONS), version 3.11 to 3.14 with its venv module (Debian: python3-venv). Name another: make PYTHON=/path/to/python3.12
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built

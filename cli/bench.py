@@ -27,6 +27,7 @@ from splashdam.cli.measuring.turns import (
     taking_part,
     turns,
 )
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import bootstrap_servers_option, timeout_option
 from splashdam.client.local import local_address
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -36,7 +37,7 @@ CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0")
 
 
-@click.command(short_help="Measure splashdam and the other clients on your cluster.")
+@click.command(cls=OnceCommand, short_help="Measure splashdam and the other clients on your cluster.")
 @bootstrap_servers_option
 @click.option(
     "-s",

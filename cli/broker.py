@@ -14,6 +14,7 @@ import click
 import trio
 
 from splashdam.cli.failures import file_failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import DirectoryPath, config_option, is_given, property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
@@ -26,7 +27,7 @@ _WHOLE_COLLECTION_S = 600.0
 """So often all objects are walked along, which stops the loop once."""
 
 
-@click.command(short_help="Serve Kafka clients from a directory.")
+@click.command(cls=OnceCommand, short_help="Serve Kafka clients from a directory.")
 @click.option(
     "--data",
     type=DirectoryPath(),

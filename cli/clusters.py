@@ -22,7 +22,7 @@ from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
@@ -112,7 +112,11 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def named_cluster(
-    bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
+    bootstrap_servers: str,
+    properties: Mapping[str, str],
+    timeout_seconds: float,
+    *,
+    may_be_new: bool = False,
 ) -> Iterator[Cluster]:
     """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``.
 
@@ -120,9 +124,10 @@ def named_cluster(
         bootstrap_servers: as the option says.
         properties: more settings, by Kafka's names.
         timeout_seconds: how long an answer may take.
+        may_be_new: whether a directory that is missing is made.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or wrong.
+        KafkaConfigurationError: a setting is unknown or wrong, or the directory is missing.
     """
     options = options_from_properties(properties, what="client")
     options["bootstrap_servers"] = bootstrap_servers
@@ -139,6 +144,11 @@ def named_cluster(
             settings.allow_auto_create_topics,
         )
         return
+    if not may_be_new and not local.directory.exists():
+        raise KafkaConfigurationError(
+            f"{settings.bootstrap_servers}: there is no directory {local.directory}; "
+            "'splashdam topics create' makes one, and so does a producer"
+        )
     lease = Lease(local)
     try:
         yield Cluster(
@@ -148,10 +158,14 @@ def named_cluster(
         lease.release()
 
 
-def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
+def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Callable[..., None]:
     """Gives a command the options that name a cluster, and, as its first argument, the cluster.
 
     What the cluster refuses is reported as a message and a status.
+
+    Args:
+        command: the function behind the command.
+        may_be_new: see `named_cluster`.
     """
 
     @cluster_options()
@@ -168,7 +182,7 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
             _refuse_topic_configs(properties)
         with failures_reported():
             servers, settings = settled_cluster(config, properties)
-            with named_cluster(servers, settings, timeout_seconds) as cluster:
+            with named_cluster(servers, settings, timeout_seconds, may_be_new=may_be_new) as cluster:
                 command(cluster, **arguments)
 
     return run

@@ -13,6 +13,7 @@ import click
 
 from splashdam.cli.clusters import named_cluster
 from splashdam.cli.failures import failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import exclusive, timeout_option
 from splashdam.cli.streams import is_terminal, standard_output
 
@@ -24,7 +25,7 @@ _WIDTH = 240
 """Of lines that nobody sees on a screen: room for every client."""
 
 
-@click.command(short_help="Hold a cluster against what Kafka promises.")
+@click.command(cls=OnceCommand, short_help="Hold a cluster against what Kafka promises.")
 @click.option(
     "-b",
     "--bootstrap",

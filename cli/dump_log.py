@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from splashdam.cli.failures import file_failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.progress import bytes_read
 from splashdam.cli.rendering import text_or_base64
 from splashdam.cli.streams import is_terminal, standard_output
@@ -19,7 +20,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 
 
-@click.command("dump-log", short_help="Print what stands in files of a log.")
+@click.command("dump-log", cls=OnceCommand, short_help="Print what stands in files of a log.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="The records of each batch, too.")
 @click.option("--print-data", is_flag=True, help="With their keys, values and headers; implies --deep.")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from splashdam.cli.clusters import Cluster, on_cluster
+from splashdam.cli.once import OnceGroup
 from splashdam.cli.parameters import exclusive
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
@@ -27,7 +28,7 @@ from splashdam.net.fetch_client import EARLIEST, LATEST
 Offsets = Mapping[TopicPartition, int]
 
 
-@click.group(short_help="List, describe, reset and delete consumer groups.")
+@click.group(cls=OnceGroup, short_help="List, describe, reset and delete consumer groups.")
 def groups() -> None:
     """Consumer groups of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 

@@ -13,6 +13,7 @@ import attrs
 import click
 
 from splashdam.cli.failures import explained, failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import (
     cluster_options,
     is_given,
@@ -43,7 +44,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     return None if separator is None else separator.replace("\\t", "\t").encode()
 
 
-@click.command(short_help="Send lines of standard input to a topic.")
+@click.command(cls=OnceCommand, short_help="Send lines of standard input to a topic.")
 @topic_argument
 @click.option(
     "--key-separator",

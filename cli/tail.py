@@ -15,6 +15,7 @@ import trio
 
 from splashdam.cli.clusters import Cluster, named_cluster
 from splashdam.cli.failures import INTERRUPTED, failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import (
     cluster_options,
     settled_cluster,
@@ -29,7 +30,7 @@ from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSetti
 from splashdam.net.fetching import FetchedPartition
 
 
-@click.command(short_help="Write the records of a topic to standard output.")
+@click.command(cls=OnceCommand, short_help="Write the records of a topic to standard output.")
 @topic_argument
 @click.option(
     "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."

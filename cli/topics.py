@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
 from splashdam.cli.clusters import Cluster, on_cluster
+from splashdam.cli.once import OnceGroup
 from splashdam.cli.parameters import Command, pairs, topic_argument
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
@@ -34,7 +36,7 @@ def _config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
-@click.group(short_help="Create, list, describe, alter and delete topics.")
+@click.group(cls=OnceGroup, short_help="Create, list, describe, alter and delete topics.")
 def topics() -> None:
     """Topics of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 
@@ -47,7 +49,7 @@ def topics() -> None:
 )
 @_config_option("A configuration of the topic, for example retention.ms=3600000. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists is left as it is.")
-@on_cluster
+@partial(on_cluster, may_be_new=True)
 def create(
     cluster: Cluster,
     *,

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from splashdam.cli.failures import file_failures_reported
+from splashdam.cli.once import OnceGroup
 from splashdam.cli.parameters import DirectoryPath
 from splashdam.cli.streams import is_terminal, standard_input
 from splashdam.embedded_broker.security.users import UserStore
@@ -23,7 +24,7 @@ data_option = click.option(
 )
 
 
-@click.group(short_help="Add, delete and list the users of a broker.")
+@click.group(cls=OnceGroup, short_help="Add, delete and list the users of a broker.")
 def users() -> None:
     """Users of a broker, in its data directory.
 

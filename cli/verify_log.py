@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from splashdam.cli.failures import file_failures_reported
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.progress import bytes_read
 from splashdam.cli.words import counted
 from splashdam.embedded_broker.storage.findings import Finding, Level
@@ -18,7 +19,7 @@ from splashdam.embedded_broker.storage.verify import (
 from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
 
 
-@click.command("verify-log", short_help="Check a data directory, or one partition of it.")
+@click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--contiguous", is_flag=True, help="A gap between offsets is an error; compaction leaves such.")
 @click.option("--quiet", is_flag=True, help="Errors alone, no notes.")

@@ -40,12 +40,15 @@ class Deadline:
     """The end of a time-out in seconds, None for no limit.
 
     Raises:
+        TypeError: the time-out is no number.
         ValueError: the time-out is negative.
     """
 
     __slots__ = ("_clock", "_end_ms")
 
     def __init__(self, clock: Clock, timeout: float | None) -> None:
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise TypeError(f"timeout={timeout!r} is no number of seconds, nor None")
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative: {timeout}")
         self._clock = clock

@@ -295,6 +295,9 @@ class Broker:
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
             self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
+            from splashdam.embedded_broker.authorization.guarding import all_guards
+
+            all_guards()  # imported now, and not while the first client waits
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)
         if self.controller.is_alone:

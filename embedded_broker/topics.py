@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,11 @@ from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.topic_changes import change_topics
-from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC
+from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC, folded
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import new_topic_settings
 from splashdam.model.broker_errors import InvalidRequestError
+from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 
@@ -54,6 +55,10 @@ class Topics:
         name = self._name_by_id.get(topic_id)
         return None if name is None else self._logs.topics.get(name)
 
+    def collides(self, name: str) -> bool:
+        """Whether metrics could not tell a topic of this name from one that is here."""
+        return folded(name) in self._logs.registry.names_by_fold
+
     @property
     def _settings(self) -> BrokerSettings:
         return self._present_settings()
@@ -83,13 +88,13 @@ class Topics:
         count = self._settings.num_partitions
         self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
 
-    def add(self, wanted: list[NewTopic]) -> None:
-        """Creates topics as given, all or none, in the whole cluster.
+    def add(self, wanted: list[NewTopic]) -> list[Topic]:
+        """Creates topics as given, all or none, in the whole cluster, and returns them.
 
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
         """
-        self._create(wanted)
+        return self._create(wanted)
 
     def create_new(self, new: NewTopic, *, validate_only: bool) -> Topic:
         """Creates a topic as given, in the whole cluster; or says how it would be.
@@ -119,6 +124,33 @@ class Topics:
         """
         self._controller.delete_topic(topic.name)
 
+    def delete_all(self, topics: Sequence[Topic]) -> dict[str, BrokerResponseError]:
+        """As ``delete`` for several; where the broker is alone, at the cost of one change of the registry.
+
+        Who has deleted all that is to go calls ``free_names``.
+
+        Returns:
+            By name those that are refused, and why.
+        """
+        refused: dict[str, BrokerResponseError] = {}
+        going = list(topics)
+        if self._controller.is_alone and not self._controller.has_ended:  # then the directory says what is
+            try:
+                self._delete(*topics)
+            except BrokerResponseError as error:
+                refused = {topic.name: error for topic in topics}
+            going = [topic for topic in topics if topic.name not in self._logs.topics]
+        for topic in going:
+            try:
+                self.delete(topic)
+            except BrokerResponseError as error:
+                refused[topic.name] = error
+        return refused
+
+    def free_names(self) -> None:
+        """Lets the names of deleted topics be used again; a creation that needs one earlier does it, too."""
+        self._logs.free_names()
+
     # --- what the controller says ---------------------------------------------------------------------------
 
     def apply(self, change: ClusterChange) -> None:
@@ -127,9 +159,10 @@ class Topics:
         Raises:
             KafkaStorageError: the disk refuses.
         """
-        for topic in change.deleted:
-            if topic.name in self._logs.topics:
-                self._delete(topic)
+        gone = [topic for topic in change.deleted if topic.name in self._logs.topics]
+        if gone:
+            self._delete(*gone)
+            self.free_names()
         changed = [each for name, each in change.topics.items() if self._differs(name, each)]
         if changed:
             change_topics(self._logs, *changed, now_ms=self._clock.wall_ms())
@@ -154,20 +187,24 @@ class Topics:
         """
         for topic in [topic for name, topic in self._logs.topics.items() if name not in known]:
             self._delete(topic)
+        self.free_names()
 
     def _needs(self, topic: Topic) -> bool:
         """Whether a topic is not here yet; one of the same name that is not in the cluster any more goes."""
         here = self._logs.topics.get(topic.name)
         if here is not None and here.topic_id != topic.topic_id:
             self._delete(here)
+            self.free_names()
             here = None
         return here is None
 
-    def _delete(self, topic: Topic) -> None:
+    def _delete(self, *topics: Topic) -> None:
+        """Raises KafkaStorageError; ``free_names`` is to follow."""
         try:
-            self._logs.delete_topic(topic.name)
+            self._logs.delete_topics([topic.name for topic in topics])
         finally:
-            if topic.name not in self._logs.topics:
-                del self._name_by_id[topic.topic_id]
-                for partition in topic.partitions:
-                    self._parking.changed(TopicPartition(topic.name, partition))
+            for topic in topics:
+                if topic.name not in self._logs.topics:
+                    del self._name_by_id[topic.topic_id]
+                    for partition in topic.partitions:
+                        self._parking.changed(TopicPartition(topic.name, partition))

@@ -3,8 +3,8 @@
 No request keeps the loop for long, whatever is in it. Two rules see to that:
 
 - Work is counted in units of about 30 µs, which is a small request. A turn has 256 of them; then the others
-  have theirs. Handlers that loop over what a client named, or over a log, are generators: ``yield n``
-  counts n units, and says that the turn may end here.
+  have theirs. Handlers and guards that loop over what a client named, or over a log, are generators:
+  ``yield n`` counts n units, and says that the turn may end here.
 - What a stranger packed is unpacked here only where that is little: 256 KiB at most, and no word of the
   bytes about their own size is believed. All else runs beside the loop (``Files.run``: a thread on disk;
   inline in memory, so that virtual time stays true), one batch of a request at a time and few at once. The
@@ -88,7 +88,7 @@ class Work(Protocol[T_co]):
 
 
 Steps: TypeAlias = Generator[Work[Any] | int, Any, T]
-"""What a handler that may take several turns returns."""
+"""What a handler or a guard that may take several turns returns."""
 
 
 def in_steps(
@@ -101,6 +101,17 @@ def in_steps(
         if number % in_a_unit == 0:
             yield 1
     return done
+
+
+def parted(items: Iterable[A], is_one: Callable[[A], bool]) -> Steps[tuple[list[A], list[A]]]:
+    """Those of which something is true, and the others; the turn may end as in ``in_steps``."""
+    ones: list[A] = []
+    others: list[A] = []
+    for number, item in enumerate(items, 1):
+        (ones if is_one(item) else others).append(item)
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
+    return ones, others
 
 
 def units_of_names(*names: str) -> int:

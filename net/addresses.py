@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import IPv6Address
 from typing import Any
 
 from splashdam.model.errors import KafkaConfigurationError
@@ -32,13 +33,21 @@ def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int
 
 def _parse(text: str, servers: object) -> tuple[str, int]:
     host, port = _split(text)
-    if not host or any(letter in host for letter in "/[] "):
+    if not host or any(letter in host for letter in "/[] ") or (":" in host and not _is_ipv6(host)):
         raise _refusal(servers, text, "is not of the form host:port")
     if port is None:
         return host, DEFAULT_PORT
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise _refusal(servers, text, f"has port {port!r}, which is not a number from 1 to 65535")
     return host, int(port)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _split(text: str) -> tuple[str, str | None]:

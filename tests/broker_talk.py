@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import trio
 
+from splashdam.embedded_broker.turns import Steps
 from splashdam.record.batch import iter_headers
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
@@ -88,6 +90,11 @@ class Talk:
         except (EOFError, trio.BrokenResourceError):
             return True
         return False
+
+
+def at_once(steps: Steps[Any]) -> None:
+    """All steps of a generator, in one turn."""
+    deque(steps, maxlen=0)
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:

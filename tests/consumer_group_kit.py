@@ -21,15 +21,19 @@ class FakeTopics:
     """Topics by name that come, grow and go."""
 
     def __init__(self, **partitions: int) -> None:
-        self.shapes = {name: TopicShape(topic_id(name), count) for name, count in partitions.items()}
+        self.by_name = {name: TopicShape(topic_id(name), count) for name, count in partitions.items()}
 
     def names(self) -> Iterable[str]:
         """All of them."""
-        return list(self.shapes)
+        return list(self.by_name)
 
     def shape(self, name: str) -> TopicShape | None:
         """One of them."""
-        return self.shapes.get(name)
+        return self.by_name.get(name)
+
+    def shapes(self, names: frozenset[str]) -> dict[str, TopicShape]:
+        """Those of them that are there."""
+        return {name: self.by_name[name] for name in names if name in self.by_name}
 
 
 class GroupInMemory:
@@ -137,8 +141,8 @@ def partitions(*names_and_numbers: tuple[str, int]) -> Share:
 def all_partitions(topics: FakeTopics, names: Iterable[str]) -> Share:
     """Every partition of some topics."""
     return frozenset(
-        TopicIdPartition(topics.shapes[name].topic_id, number)
+        TopicIdPartition(topics.by_name[name].topic_id, number)
         for name in names
-        if name in topics.shapes
-        for number in range(topics.shapes[name].partitions)
+        if name in topics.by_name
+        for number in range(topics.by_name[name].partitions)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,3 +41,21 @@ def _connector() -> dict[str, str]:
     """Spark's own Kafka connector, where `make spark-connector` says that its jars are."""
     jars = os.environ.get("SPARK_KAFKA_JARS")
     return {"spark.jars": ",".join(map(str, sorted(Path(jars).glob("*.jar"))))} if jars else {}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept_for_later() -> Iterator[None]:
+    """Readers of clusters and producers live as long as their process, for the tasks that follow."""
+    yield
+    clusters = sys.modules.get("splashdam.pipeline.clusters")
+    if clusters is not None:
+        while clusters._readers:
+            clusters._readers.popitem()[1].close()
+    producers = sys.modules.get("splashdam.pipeline.sink.producers")
+    if producers is not None:
+        while producers.CACHE._kept:
+            producers.CACHE._kept.popitem()[1].producer.close(0)
+    pool = sys.modules.get("pyiceberg.utils.concurrent")
+    if pool is not None and pool.ExecutorFactory._instance is not None:
+        pool.ExecutorFactory._instance.shutdown()
+        pool.ExecutorFactory._instance = None

@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: tools/fetch_python.sh CACHE VERSION  -> prints the path of a Python of Debian's unstable, as 3.14
+# usage: [DEBIAN_MIRROR=URL] tools/fetch_python.sh CACHE VERSION  -> prints the path of a Python of Debian's unstable, as 3.14
 # For an interpreter that is newer than the system: its packages, their libraries and their libc are unpacked into
 # CACHE/VERSION and nothing is installed. With apt, for Debian and Ubuntu. `PYTHON=$(tools/fetch_python.sh …) make test`
 # then takes it.
@@ -13,6 +13,11 @@ if [ -x "$python" ]; then
     echo "$python"
     exit
 fi
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(SITE)' | sed -n 's/^Debian Debian //p' | head -n 1)}
+if [ -z "$mirror" ]; then
+    echo "no Debian mirror is known here: run apt-get update on Debian, or name one with DEBIAN_MIRROR=URL" >&2
+    exit 1
+fi
 part=$(mktemp -d "$cache/.fetching.XXXXXX")
 trap 'rm -rf "$part"' EXIT
 
@@ -21,7 +26,7 @@ apt=$part/apt
 mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 : > "$apt/status"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$keyring] http://deb.debian.org/debian sid main" > "$apt/sources.list"
+echo "deb [signed-by=$keyring] $mirror sid main" > "$apt/sources.list"
 cat > "$apt/apt.conf" << END
 Dir::State "$apt"; Dir::State::status "$apt/status"; Dir::Cache "$apt";
 Dir::Etc::sourcelist "$apt/sources.list"; Dir::Etc::sourceparts "-"; APT::Sandbox::User "";

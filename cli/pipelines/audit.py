@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import pairs
 from splashdam.cli.query_progress import print_summary, task_progress
 from splashdam.cli.spark import on_spark
@@ -31,7 +32,7 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
     return path
 
 
-@click.command(short_help="Check a log directory of any size, with a report page.")
+@click.command(cls=OnceCommand, short_help="Check a log directory of any size, with a report page.")
 @click.argument("directory", metavar="DIR", callback=_there)
 @click.option(
     "--report",

@@ -16,6 +16,7 @@ from splashdam.cli.kafka_streams import (
     value_format,
     value_options,
 )
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
 from splashdam.cli.table_options import table_options
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(short_help="Values by a JSON or Avro schema; bad ones to a dead-letter topic.")
+@click.command(
+    cls=OnceCommand, short_help="Values by a JSON or Avro schema; bad ones to a dead-letter topic."
+)
 @topic_stream
 @one_place("table", "to_topic", "--table and --topic")
 @one_place("dead_letter_table", "dead_letter_topic", "--dead-letter-topic and --dead-letter-table")

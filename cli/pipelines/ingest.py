@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.cli.table_options import table_options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
+@click.command(cls=OnceCommand, short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
 @click.argument("topics", metavar="TOPIC[,…]")
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from splashdam.cli.kafka_streams import TopicStream, topic_stream
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(short_help="The newest value of each key in a Delta table, as compaction leaves it.")
+@click.command(
+    cls=OnceCommand, short_help="The newest value of each key in a Delta table, as compaction leaves it."
+)
 @topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])

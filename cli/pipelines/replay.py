@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.cli.table_options import table_options
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(short_help="A table back into topics, with the original partitions.")
+@click.command(cls=OnceCommand, short_help="A table back into topics, with the original partitions.")
 @click.argument("table", metavar="TABLE")
 @kafka_options(writes=["topic"])
 @on_spark

@@ -12,6 +12,7 @@ import click
 
 from splashdam.cli.failures import failures_reported
 from splashdam.cli.kafka_streams import TopicStream, topic_stream, value_format, value_options
+from splashdam.cli.once import OnceCommand
 from splashdam.cli.query_progress import print_summary, query_progress
 from splashdam.cli.spark import kafka_options, on_spark
 from splashdam.cli.table_options import table_options
@@ -69,7 +70,9 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@click.command(short_help="Event-time windows with a watermark; late rows to a table of their own.")
+@click.command(
+    cls=OnceCommand, short_help="Event-time windows with a watermark; late rows to a table of their own."
+)
 @topic_stream
 @_window_query
 @value_options(is_required=False)

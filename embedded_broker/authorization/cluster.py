@@ -9,11 +9,13 @@ from splashdam.embedded_broker.authorization.guarding import (
     Handler,
     add_refused,
     guards,
-    parted,
+    refused,
+    split,
     then,
 )
 from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
+from splashdam.embedded_broker.turns import Steps
 from splashdam.wire.message import Request
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from splashdam.wire.messages.alter_configs import AlterConfigsRequest
@@ -42,7 +44,6 @@ from splashdam.wire.messages.describe_user_scram_credentials import DescribeUser
 from splashdam.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
-    PartitionResult,
     ReplicaElectionResult,
 )
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -103,49 +104,33 @@ def asks_itself(request: Any, context: RequestContext, handler: Handler) -> Answ
 
 
 @guards(*_WHOLE)
-def whole(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def whole(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """One operation on the cluster."""
     if context.authorize(_WHOLE[type(request)], ResourceType.CLUSTER):
         return handler(request, context)
     if isinstance(request, ElectLeadersRequest) and context.version == 0:  # without a code for the whole
-        listed = request.topic_partitions or []
-        return ElectLeadersResponse(
-            replica_election_results=[
-                ReplicaElectionResult(
-                    topic=each.topic,
-                    partition_result=[
-                        PartitionResult(partition_id=number, error_code=_CLUSTER)
-                        for number in each.partitions
-                    ],
-                )
-                for each in listed
-            ]
-        )
+        results = yield from refused(ReplicaElectionResult, request.topic_partitions or (), _CLUSTER)
+        return ElectLeadersResponse(replica_election_results=results)
     return api_for(request.API_KEY).response(error_code=_CLUSTER)
 
 
 @guards(AlterReplicaLogDirsRequest)
-def alter_log_dirs(request: AlterReplicaLogDirsRequest, context: RequestContext, handler: Handler) -> Answer:
+def alter_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """ALTER on the cluster."""
     if context.authorize(Operation.ALTER, ResourceType.CLUSTER):
         return handler(request, context)
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=number, error_code=_CLUSTER)
-                    for number in topic.partitions
-                ],
-            )
-            for directory in request.dirs
-            for topic in directory.topics
-        ]
-    )
+    answer = AlterReplicaLogDirsResponse()
+    for topic in (topic for directory in request.dirs for topic in directory.topics):
+        refusals = yield from refused(AlterReplicaLogDirPartitionResult, topic.partitions, _CLUSTER)
+        answer.results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=refusals))
+        yield 1
+    return answer
 
 
 @guards(*_CONFIGS)
-def configs(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def configs(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """The operation on each topic or group, and on the cluster for what belongs to brokers."""
     operation, answered = _CONFIGS[type(request)]
 
@@ -159,13 +144,14 @@ def configs(request: Any, context: RequestContext, handler: Handler) -> Answer:
         name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
         return context.authorize(operation, kind, name)
 
-    request.resources, others = parted(request.resources, is_allowed)
+    request.resources, others = split(request.resources, is_allowed)
 
-    def change(answer: Any) -> None:
+    def change(answer: Any) -> Steps[None]:
         for resource in others:
-            add_refused([resource], CODES[kind_of(resource)], answered)(answer)
+            yield from add_refused([resource], CODES[kind_of(resource)], answered)(answer)
+            yield 1
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
 @guards(DescribeQuorumRequest)
@@ -177,14 +163,17 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, han
 
 
 @guards(DescribeClusterRequest)
-def describe_cluster(request: DescribeClusterRequest, context: RequestContext, handler: Handler) -> Answer:
+def describe_cluster(
+    request: DescribeClusterRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """Everybody may; what one may do with the cluster is told to those with DESCRIBE on it."""
 
-    def change(answer: DescribeClusterResponse) -> None:
+    def change(answer: DescribeClusterResponse) -> Steps[None]:
         if request.include_cluster_authorized_operations:
             may_describe = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER)
             answer.cluster_authorized_operations = (
                 context.authorized_operations(ResourceType.CLUSTER) if may_describe else 0
             )
+        yield 1
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))

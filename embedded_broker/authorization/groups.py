@@ -12,13 +12,13 @@ from splashdam.embedded_broker.authorization.guarding import (
     element_of,
     guards,
     may,
-    parted,
     refused,
+    split,
     then,
 )
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
-from splashdam.model.error_codes import ErrorCode
+from splashdam.embedded_broker.turns import Steps, in_steps, parted
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -60,72 +60,77 @@ def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
 
 
 @guards(DescribeGroupsRequest)
-def describe(request: DescribeGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+def describe(request: DescribeGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DESCRIBE on each group; what one may do with it is told of those that are there."""
-    request.groups, others = parted(request.groups, _may(Operation.DESCRIBE, context))
+    request.groups, others = split(request.groups, _may(Operation.DESCRIBE, context))
 
-    def change(answer: DescribeGroupsResponse) -> None:
+    def change(answer: DescribeGroupsResponse) -> Steps[None]:
         if request.include_authorized_operations:
             for group in answer.groups:
                 if not group.error_code:
                     group.authorized_operations = context.authorized_operations(
                         ResourceType.GROUP, group.group_id
                     )
-        answer.groups += [DescribedGroup(group_id=group, error_code=_GROUP) for group in others]
+                    yield 1
+        answer.groups += yield from in_steps(
+            others, lambda group: DescribedGroup(group_id=group, error_code=_GROUP)
+        )
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
 @guards(ListGroupsRequest)
-def list_groups(request: ListGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+def list_groups(request: ListGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DESCRIBE on the cluster shows all; otherwise those with DESCRIBE on them are shown."""
     if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return handler(request, context)
     may_describe = _may(Operation.DESCRIBE, context)
 
-    def change(answer: ListGroupsResponse) -> None:
-        answer.groups = [group for group in answer.groups if may_describe(group.group_id)]
+    def change(answer: ListGroupsResponse) -> Steps[None]:
+        answer.groups, _ = yield from parted(answer.groups, lambda group: may_describe(group.group_id))
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
 @guards(DeleteGroupsRequest)
-def delete_groups(request: DeleteGroupsRequest, context: RequestContext, handler: Handler) -> Answer:
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DELETE on each group."""
-    request.groups_names, others = parted(request.groups_names, _may(Operation.DELETE, context))
+    request.groups_names, others = split(request.groups_names, _may(Operation.DELETE, context))
 
-    def change(answer: DeleteGroupsResponse) -> None:
-        answer.results += [DeletableGroupResult(group_id=group, error_code=_GROUP) for group in others]
+    def change(answer: DeleteGroupsResponse) -> Steps[None]:
+        answer.results += yield from in_steps(
+            others, lambda group: DeletableGroupResult(group_id=group, error_code=_GROUP)
+        )
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
 @guards(OffsetCommitRequest)
-def offset_commit(request: OffsetCommitRequest, context: RequestContext, handler: Handler) -> Answer:
+def offset_commit(request: OffsetCommitRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """READ on the group, and on each topic."""
     if not _may(Operation.READ, context)(request.group_id):
         answer = OffsetCommitResponse()
-        add_refused(request.topics, _GROUP, "topics")(answer)
+        yield from add_refused(request.topics, _GROUP, "topics")(answer)
         return answer
-    request.topics, others = parted(request.topics, may(Operation.READ, context))
-    return then(handler(request, context), add_refused(others, _TOPIC, "topics"))
+    request.topics, others = split(request.topics, may(Operation.READ, context))
+    return (yield from then(handler(request, context), add_refused(others, _TOPIC, "topics"), context))
 
 
 @guards(OffsetDeleteRequest)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext, handler: Handler) -> Answer:
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DELETE on the group, READ on each topic."""
     if not _may(Operation.DELETE, context)(request.group_id):
         return OffsetDeleteResponse(error_code=_GROUP)
-    request.topics, others = parted(request.topics, may(Operation.READ, context))
-    return then(handler(request, context), add_refused(others, _TOPIC, "topics"))
+    request.topics, others = split(request.topics, may(Operation.READ, context))
+    return (yield from then(handler(request, context), add_refused(others, _TOPIC, "topics"), context))
 
 
 @guards(OffsetFetchRequest)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Answer:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DESCRIBE on each group, and on each topic; of all topics, those that are allowed."""
     if context.version < _FIRST_GROUPS_VERSION:
-        return _offsets_of_one(request, context, handler)
-    groups, refused_groups = parted(
+        return (yield from _offsets_of_one(request, context, handler))
+    groups, refused_groups = split(
         request.groups, lambda group: _may(Operation.DESCRIBE, context)(group.group_id)
     )
     request.groups = groups
@@ -133,36 +138,38 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: 
     others: dict[str, list[Any]] = {}
     for group in groups:
         if group.topics is not None:
-            group.topics, others[group.group_id] = parted(group.topics, may_describe)
+            group.topics, others[group.group_id] = split(group.topics, may_describe)
 
-    def change(answer: OffsetFetchResponse) -> None:
+    def change(answer: OffsetFetchResponse) -> Steps[None]:
         for group in answer.groups:
-            group.topics = [topic for topic in group.topics if may_describe(topic)]
+            group.topics, _ = yield from parted(group.topics, may_describe)
             of = element_of(type(group), "topics")
             left_out: list[Any] = others.get(group.group_id, [])
             if not group.error_code:
-                group.topics += [refused(of, topic, _TOPIC) for topic in left_out]
-        answer.groups += [
-            OffsetFetchResponseGroup(group_id=group.group_id, error_code=_GROUP) for group in refused_groups
-        ]
+                group.topics += yield from refused(of, left_out, _TOPIC)
+            yield 1
+        answer.groups += yield from in_steps(
+            refused_groups,
+            lambda group: OffsetFetchResponseGroup(group_id=group.group_id, error_code=_GROUP),
+        )
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
-def _offsets_of_one(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Answer:
+def _offsets_of_one(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     if not _may(Operation.DESCRIBE, context)(request.group_id):
         answer = OffsetFetchResponse(error_code=_GROUP)
         if context.version < _FIRST_ERROR_VERSION:
-            add_refused(request.topics or (), _GROUP, "topics")(answer)
+            yield from add_refused(request.topics or (), _GROUP, "topics")(answer)
         return answer
     may_describe = may(Operation.DESCRIBE, context)
     others: list[Any] = []
     if request.topics is not None:
-        request.topics, others = parted(request.topics, may_describe)
+        request.topics, others = split(request.topics, may_describe)
 
-    def change(answer: OffsetFetchResponse) -> None:
-        answer.topics = [topic for topic in answer.topics if may_describe(topic)]
+    def change(answer: OffsetFetchResponse) -> Steps[None]:
+        answer.topics, _ = yield from parted(answer.topics, may_describe)
         if not answer.error_code:
-            add_refused(others, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics")(answer)
+            yield from add_refused(others, _TOPIC, "topics")(answer)
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from splashdam.embedded_broker.authorization.guarding import (
     Handler,
     add_refused,
     guards,
     may,
-    parted,
-    refused,
+    split,
     then,
     topic_name,
 )
+from splashdam.embedded_broker.fetch_reading import close_slice
 from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import Answer, CloseConnectionError, RequestContext
-from splashdam.embedded_broker.storage.log_file import FileSlice
+from splashdam.embedded_broker.registry import Answer, CloseConnectionError, Parked, RequestContext
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.wire.message import Request
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest
 from splashdam.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from splashdam.wire.messages.delete_records import DeleteRecordsRequest
-from splashdam.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
+from splashdam.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from splashdam.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -46,7 +50,6 @@ from splashdam.wire.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 
 _REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -69,20 +72,20 @@ _BY_TOPIC: dict[type[Request[Any]], _ByTopic] = {
 
 
 @guards(*_BY_TOPIC)
-def by_topic(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def by_topic(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """Refused topics are answered with 29; brokers may ask for the ends of epochs of all."""
     rule = _BY_TOPIC[type(request)]
     if isinstance(request, OffsetForLeaderEpochRequest) and context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     ):
         return handler(request, context)
-    allowed, others = parted(getattr(request, rule.asked), may(rule.operation, context))
+    allowed, others = split(getattr(request, rule.asked), may(rule.operation, context))
     setattr(request, rule.asked, allowed)
-    return then(handler(request, context), add_refused(others, _REFUSED, rule.answered))
+    return (yield from then(handler(request, context), add_refused(others, _REFUSED, rule.answered), context))
 
 
 @guards(ProduceRequest)
-def produce(request: ProduceRequest, context: RequestContext, handler: Handler) -> Answer:
+def produce(request: ProduceRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """WRITE on the transactional id, then on each topic. With ``acks=0`` a refusal closes the connection."""
     transactional_id, code = request.transactional_id, _REFUSED
     if transactional_id is not None and not context.authorize(
@@ -92,21 +95,34 @@ def produce(request: ProduceRequest, context: RequestContext, handler: Handler) 
         others = request.topic_data
         code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     else:
-        allowed, others = parted(request.topic_data, may(Operation.WRITE, context))
+        allowed, others = split(request.topic_data, may(Operation.WRITE, context))
     if not others:
         return handler(request, context)
-    answers = [refused(TopicProduceResponse, topic, code) for topic in others]
     request.topic_data = allowed
     answer = handler(request, context) if allowed else ProduceResponse()
     if request.acks == 0:
-        raise CloseConnectionError(
-            f"acks=0: the client may not write to {quoted(topic_name(others[0], context))}"
+        return _closing(
+            answer, f"acks=0: the client may not write to {quoted(topic_name(others[0], context))}"
         )
-    return then(answer, lambda response: response.responses.extend(answers))
+    return (yield from then(answer, add_refused(others, code, "responses"), context))
+
+
+def _closing(answer: Answer, reason: str) -> Answer:
+    """Closes the connection once what is allowed has been written."""
+    error = CloseConnectionError(reason)
+    if not isinstance(answer, Parked):
+        raise error
+    wait = answer.wait
+
+    async def wait_and_close() -> None:
+        await wait()
+        raise error
+
+    return Parked(wait_and_close)
 
 
 @guards(FetchRequest)
-def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> Answer:
+def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """READ on each topic, whether this request names it or an earlier one of the session.
 
     What is read for nobody is given back. A fetch of a replica moves the high watermark, so one of a client
@@ -115,42 +131,45 @@ def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> A
     if max(request.replica_id, request.replica_state.replica_id) >= 0:
         if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return handler(request, context)
-        return _all_unread(request)
+        return (yield from _all_unread(request))
     may_read = may(Operation.READ, context)
     if not all(may_read(topic) for topic in request.topics):
         request.max_wait_ms = 0
-    return _without_unread(handler(request, context), may_read)
+
+    def change(answer: FetchResponse) -> Steps[None]:
+        try:
+            for topic in answer.responses:
+                if not may_read(topic):
+                    topic.partitions = yield from in_steps(topic.partitions, _unread)
+                yield 1
+        except BaseException:  # the client is gone, and nobody else has the answer
+            for topic in answer.responses:
+                for partition in topic.partitions:
+                    close_slice(partition.records)
+            raise
+
+    return (yield from then(handler(request, context), change, context))
 
 
-def _without_unread(answer: Answer, may_read: Any) -> Answer:
-    def change(response: FetchResponse) -> None:
-        for topic in response.responses:
-            if not may_read(topic):
-                topic.partitions = [_unread(each) for each in topic.partitions]
-
-    return then(answer, change)
-
-
-def _all_unread(request: FetchRequest) -> FetchResponse:
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _unread(PartitionData(partition_index=each.partition)) for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _all_unread(request: FetchRequest) -> Steps[FetchResponse]:
+    answer = FetchResponse()
+    for topic in request.topics:
+        partitions = yield from in_steps(topic.partitions, lambda asked: _refusal(asked.partition))
+        answer.responses.append(
+            FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+        )
+        yield 1
+    return answer
 
 
 def _unread(partition: PartitionData) -> PartitionData:
-    if partition.records is not None and not isinstance(partition.records, bytes | bytearray | memoryview):
-        cast("FileSlice", partition.records).close()
+    close_slice(partition.records)
+    return _refusal(partition.partition_index)
+
+
+def _refusal(index: int) -> PartitionData:
     return PartitionData(
-        partition_index=partition.partition_index,
+        partition_index=index,
         error_code=_REFUSED,
         high_watermark=-1,
         aborted_transactions=None,
@@ -159,36 +178,40 @@ def _unread(partition: PartitionData) -> PartitionData:
 
 
 @guards(MetadataRequest)
-def metadata(request: MetadataRequest, context: RequestContext, handler: Handler) -> Answer:
+def metadata(request: MetadataRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DESCRIBE on each topic, CREATE on what is missing; nobody hears whether what is refused exists."""
     others: list[MetadataRequestTopic] = []
     if request.topics is not None:
         is_described, may_create = may(Operation.DESCRIBE, context), _may_create(request, context)
         is_all = context.version == 0 and not request.topics
-        allowed, others = parted(request.topics, lambda topic: is_described(topic) and may_create(topic))
+        allowed, others = split(request.topics, lambda topic: is_described(topic) and may_create(topic))
         # Version 0 says "all" with an empty list; then what is asked about nothing is a name that is none.
         request.topics = allowed or (
             [MetadataRequestTopic(name="")] if context.version == 0 and not is_all else []
         )
-    named = [
-        MetadataResponseTopic(error_code=_REFUSED, name=topic.name, topic_id=topic.topic_id)
-        for topic in others
-    ]
 
-    def change(answer: MetadataResponse) -> None:
+    def change(answer: MetadataResponse) -> Steps[None]:
         may_describe = may(Operation.DESCRIBE, context)
-        answer.topics = [topic for topic in answer.topics if topic.name != "" and may_describe(topic)]
-        answer.topics += named
+        told, _ = yield from parted(answer.topics, lambda topic: topic.name != "" and may_describe(topic))
+        answer.topics = told + (yield from in_steps(others, _hidden))
         if request.include_topic_authorized_operations:
-            for topic in answer.topics:
-                if not topic.error_code and topic.name is not None:
-                    topic.topic_authorized_operations = context.authorized_operations(
-                        ResourceType.TOPIC, topic.name
-                    )
+            yield from _add_operations(answer.topics, context)
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = _cluster_operations(context)
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
+
+
+def _hidden(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=_REFUSED, name=topic.name, topic_id=topic.topic_id)
+
+
+def _add_operations(topics: list[Any], context: RequestContext) -> Steps[None]:
+    """Says of each topic what the client may do with it."""
+    for topic in topics:
+        if not topic.error_code and topic.name is not None:
+            topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
+            yield 1
 
 
 def _may_create(request: MetadataRequest, context: RequestContext) -> Any:
@@ -218,52 +241,49 @@ def _cluster_operations(context: RequestContext) -> int:
 @guards(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext, handler: Handler
-) -> Answer:
+) -> Steps[Answer]:
     """DESCRIBE on each topic; of all topics, those that are allowed."""
     is_all = not request.topics
-    allowed, others = parted(request.topics, may(Operation.DESCRIBE, context))
+    allowed, others = split(request.topics, may(Operation.DESCRIBE, context))
     if not is_all and not allowed:
         answer: Answer = DescribeTopicPartitionsResponse(next_cursor=None)
     else:
         request.topics = allowed
         answer = handler(request, context)
 
-    def change(response: DescribeTopicPartitionsResponse) -> None:
-        may_describe = may(Operation.DESCRIBE, context)
-        response.topics = [topic for topic in response.topics if may_describe(topic)]
-        for topic in response.topics:
-            if topic.name is not None and not topic.error_code:
-                topic.topic_authorized_operations = context.authorized_operations(
-                    ResourceType.TOPIC, topic.name
-                )
-        add_refused(others, _REFUSED, "topics")(response)
+    def change(response: DescribeTopicPartitionsResponse) -> Steps[None]:
+        response.topics, _ = yield from parted(response.topics, may(Operation.DESCRIBE, context))
+        yield from _add_operations(response.topics, context)
+        yield from add_refused(others, _REFUSED, "topics")(response)
 
-    return then(answer, change)
+    return (yield from then(answer, change, context))
 
 
 @guards(CreateTopicsRequest)
-def create_topics(request: CreateTopicsRequest, context: RequestContext, handler: Handler) -> Answer:
+def create_topics(request: CreateTopicsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """CREATE on the cluster or on each topic; DESCRIBE_CONFIGS on it to be told its configuration."""
     others: list[Any] = []
     if not context.authorize(Operation.CREATE, ResourceType.CLUSTER):
-        request.topics, others = parted(request.topics, may(Operation.CREATE, context))
+        request.topics, others = split(request.topics, may(Operation.CREATE, context))
 
-    def change(answer: CreateTopicsResponse) -> None:
+    def change(answer: CreateTopicsResponse) -> Steps[None]:
         may_see = may(Operation.DESCRIBE_CONFIGS, context)
-        for topic in answer.topics:
+        for number, topic in enumerate(answer.topics, 1):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
             if not topic.error_code and not may_see(topic):
                 topic.topic_config_error_code = _REFUSED
                 topic.num_partitions = topic.replication_factor = -1
                 topic.configs = []
-        add_refused(others, _REFUSED, "topics")(answer)
+        yield from add_refused(others, _REFUSED, "topics")(answer)
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))
 
 
 @guards(DeleteTopicsRequest)
-def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler: Handler) -> Answer:
+def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
     """DELETE on each topic; who gives an id and may not even describe the topic is not told its name."""
-    others: list[DeletableTopicResult] = []
+    others: list[tuple[str | None, bytes]] = []
 
     def is_allowed(name: str | None, topic_id: bytes) -> bool:
         found = context.broker.topics.by_id(topic_id) if name is None else None
@@ -271,11 +291,16 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler
         if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
             return True
         tells = name is not None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, known)
-        others.append(
-            DeletableTopicResult(name=known if tells else None, topic_id=topic_id, error_code=_REFUSED)
-        )
+        others.append((known if tells else None, topic_id))
         return False
 
     request.topics = [each for each in request.topics if is_allowed(each.name, each.topic_id)]
     request.topic_names = [name for name in request.topic_names if is_allowed(name, bytes(16))]
-    return then(handler(request, context), lambda answer: answer.responses.extend(others))
+
+    def change(answer: DeleteTopicsResponse) -> Steps[None]:
+        answer.responses += yield from in_steps(
+            others,
+            lambda each: DeletableTopicResult(name=each[0], topic_id=each[1], error_code=_REFUSED),
+        )
+
+    return (yield from then(handler(request, context), change, context))

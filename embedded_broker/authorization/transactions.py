@@ -8,11 +8,12 @@ from splashdam.embedded_broker.authorization.guarding import (
     add_refused,
     guards,
     may,
-    parted,
+    split,
     then,
 )
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, CloseConnectionError, RequestContext
+from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
@@ -54,7 +55,9 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext, ha
 
 
 @guards(AddPartitionsToTxnRequest)
-def add_partitions(request: AddPartitionsToTxnRequest, context: RequestContext, handler: Handler) -> Answer:
+def add_partitions(
+    request: AddPartitionsToTxnRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """WRITE on the id and on every topic: all partitions join, or none. Brokers need CLUSTER_ACTION."""
     if context.version >= _FIRST_BROKERS_ADD:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -63,13 +66,13 @@ def add_partitions(request: AddPartitionsToTxnRequest, context: RequestContext, 
     answer, attribute = AddPartitionsToTxnResponse(), "results_by_topic_v3_and_below"
     topics = request.v3_and_below_topics
     if not _may_write(context, request.v3_and_below_transactional_id):
-        add_refused(topics, _ID, attribute)(answer)
+        yield from add_refused(topics, _ID, attribute)(answer)
         return answer
-    allowed, others = parted(topics, may(Operation.WRITE, context))
+    allowed, others = split(topics, may(Operation.WRITE, context))
     if not others:
         return handler(request, context)
-    add_refused(others, _TOPIC, attribute)(answer)
-    add_refused(allowed, ErrorCode.OPERATION_NOT_ATTEMPTED, attribute)(answer)
+    yield from add_refused(others, _TOPIC, attribute)(answer)
+    yield from add_refused(allowed, ErrorCode.OPERATION_NOT_ATTEMPTED, attribute)(answer)
     return answer
 
 
@@ -92,7 +95,9 @@ def end(request: EndTxnRequest, context: RequestContext, handler: Handler) -> An
 
 
 @guards(TxnOffsetCommitRequest)
-def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext, handler: Handler) -> Answer:
+def txn_offset_commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """WRITE on the id, READ on the group and on each topic."""
     answer, code = TxnOffsetCommitResponse(), 0
     if not _may_write(context, request.transactional_id):
@@ -100,10 +105,10 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext, 
     elif not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         code = _GROUP
     if code:
-        add_refused(request.topics, code, "topics")(answer)
+        yield from add_refused(request.topics, code, "topics")(answer)
         return answer
-    request.topics, others = parted(request.topics, may(Operation.READ, context))
-    return then(handler(request, context), add_refused(others, _TOPIC, "topics"))
+    request.topics, others = split(request.topics, may(Operation.READ, context))
+    return (yield from then(handler(request, context), add_refused(others, _TOPIC, "topics"), context))
 
 
 @guards(WriteTxnMarkersRequest)
@@ -118,7 +123,9 @@ def write_markers(request: WriteTxnMarkersRequest, context: RequestContext, hand
 
 
 @guards(FindCoordinatorRequest)
-def find_coordinator(request: FindCoordinatorRequest, context: RequestContext, handler: Handler) -> Answer:
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """DESCRIBE on the group or the transactional id."""
     kind = _KINDS.get(request.key_type)
     if kind is None:
@@ -127,15 +134,14 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext, h
         if context.authorize(Operation.DESCRIBE, kind, request.key):
             return handler(request, context)
         return FindCoordinatorResponse(error_code=CODES[kind], error_message=None, node_id=-1, port=-1)
-    allowed, others = parted(
+    request.coordinator_keys, others = split(
         request.coordinator_keys, lambda key: context.authorize(Operation.DESCRIBE, kind, key)
     )
-    request.coordinator_keys = allowed
 
-    def change(answer: FindCoordinatorResponse) -> None:
-        answer.coordinators += [
-            Coordinator(key=key, node_id=-1, port=-1, error_code=CODES[kind], error_message=None)
-            for key in others
-        ]
+    def change(answer: FindCoordinatorResponse) -> Steps[None]:
+        answer.coordinators += yield from in_steps(
+            others,
+            lambda key: Coordinator(key=key, node_id=-1, port=-1, error_code=CODES[kind], error_message=None),
+        )
 
-    return then(handler(request, context), change)
+    return (yield from then(handler(request, context), change, context))

@@ -7,7 +7,7 @@ and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.storage.append_checks import check_size
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
@@ -194,13 +195,22 @@ class GroupCoordinator:
     def append_to(
         self,
         partition: int,
-        records: Sequence[tuple[bytes, bytes | None]],
+        records: Iterable[tuple[bytes, bytes | None]],
         *,
         too_large: ErrorCode,
         producer_id: int = -1,
         producer_epoch: int = -1,
+        least_bytes: int = 0,
     ) -> AppendResult:
         """Appends records as one batch; transactional where a producer id is given.
+
+        Args:
+            partition: number of the partition.
+            records: keys and values; None deletes the key.
+            too_large: the code of what is too large for a batch.
+            producer_id: whose transaction the batch belongs to, -1 for none.
+            producer_epoch: the producer's.
+            least_bytes: keys and values have together, where that is known: no batch is made in vain.
 
         Raises:
             CoordinatorNotAvailableError: the partition is not here, or cannot be made.
@@ -208,6 +218,7 @@ class GroupCoordinator:
                 Kafka says it; a fenced epoch (47).
         """
         try:
+            check_size(least_bytes, self._topic.log(partition).settings)
             return self._topic.append(
                 partition, records, producer_id=producer_id, producer_epoch=producer_epoch
             )
@@ -229,7 +240,7 @@ class GroupCoordinator:
         """The topics of the cluster."""
         from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
 
-        return BrokerTopics(self._broker.topics)
+        return BrokerTopics(self._broker.logs.topics)
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:
         """What was set on the group itself."""

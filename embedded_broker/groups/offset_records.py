@@ -33,15 +33,7 @@ class OffsetKey(NamedTuple):
 
     def encoded(self) -> bytes:
         """The key of its record."""
-        topic, partition = self.topic_partition
-        return b"".join(
-            (
-                _INT16.pack(OFFSET_KEY_VERSION),
-                _string(self.group_id),
-                _string(topic),
-                _INT32.pack(partition),
-            )
-        )
+        return offset_key_start(self.group_id) + offset_key_end(self.topic_partition)
 
 
 class GroupKey(NamedTuple):
@@ -83,6 +75,35 @@ class CommittedOffset(NamedTuple):
             return head + _string(self.metadata) + times
         head = _INT16.pack(_WRITTEN_VERSION) + _INT64.pack(self.offset) + _INT32.pack(self.leader_epoch)
         return head + _string(self.metadata) + _INT64.pack(self.commit_timestamp_ms)
+
+
+class NewOffset(NamedTuple):
+    """An offset that is to be committed, with its record but for the group's id, which may be long.
+
+    Attributes:
+        committed: what it says.
+        key_end: what stands in its key behind the group's id.
+        value: of its record.
+    """
+
+    committed: CommittedOffset
+    key_end: bytes
+    value: bytes
+
+    @classmethod
+    def of(cls, topic_partition: TopicPartition, committed: CommittedOffset) -> NewOffset:
+        """Encodes it."""
+        return cls(committed, offset_key_end(topic_partition), committed.encoded())
+
+
+def offset_key_start(group_id: str) -> bytes:
+    """What the keys of all offsets of a group begin with."""
+    return _INT16.pack(OFFSET_KEY_VERSION) + _string(group_id)
+
+
+def offset_key_end(topic_partition: TopicPartition) -> bytes:
+    """What follows in the key of one of them."""
+    return _string(topic_partition.topic) + _INT32.pack(topic_partition.partition)
 
 
 def parse_key(data: Buffer) -> OffsetKey | GroupKey | None:

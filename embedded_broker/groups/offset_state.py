@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
 from splashdam.embedded_broker.groups.offset_records import (
     CLASSIC_GROUP_KEY_VERSION,
     CommittedOffset,
     GroupKey,
+    NewOffset,
     OffsetKey,
 )
-from splashdam.model.values import Buffer
+from splashdam.model.values import Buffer, TopicPartition
 
 
 class OffsetState:
@@ -45,6 +48,23 @@ class OffsetState:
         if key not in pending:
             group.begin_pending(key.topic_partition)
         pending[key] = stored
+
+    def commit_all(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, NewOffset],
+        base_offset: int,
+        *,
+        producer_id: int = -1,
+    ) -> None:
+        """Takes in a group's offsets that one batch holds in their order, the first at the base offset."""
+        if producer_id >= 0:
+            for record_offset, (topic_partition, new) in enumerate(offsets.items(), base_offset):
+                self.commit(OffsetKey(group_id, topic_partition), new.committed, record_offset, producer_id)
+            return
+        store = self.group(group_id).store
+        for record_offset, (topic_partition, new) in enumerate(offsets.items(), base_offset):
+            store(topic_partition, StoredOffset(new.committed, record_offset))
 
     def forget(self, key: OffsetKey) -> None:
         """Takes in a tombstone of an offset; pending ones may still come after it."""

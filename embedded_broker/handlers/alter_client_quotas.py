@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps, in_steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.alter_client_quotas import (
@@ -14,32 +16,42 @@ from splashdam.wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.quotas.entities import Entity
+
 
 @handles(AlterClientQuotasRequest, versions=range(2))
 def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> Steps[AlterClientQuotasResponse]:
-    """One answer for each entity, in order."""
-    answer = AlterClientQuotasResponse()
-    for asked in request.entries:
-        altered = _altered(asked, request.validate_only, context)
-        answer.entries.append(altered)
-        yield 1 if altered.error_code or request.validate_only else CHANGE_UNITS
-    return answer
+    """One answer for each entity, in order; the legal ones are changed together, with one write."""
+    may_alter = context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+    changes: dict[Entity, dict[str, float | None]] = {}
+
+    def check(asked: EntryData) -> ResponseEntryData:
+        answer = ResponseEntryData(error_message=None, entity=asked.entity)
+        try:
+            if not may_alter:
+                raise ClusterAuthorizationFailedError
+            of, wanted = _checked(asked)
+            changes.setdefault(of, {}).update(wanted)
+        except BrokerResponseError as error:
+            _refuse(answer, error)
+        return answer
+
+    entries = yield from in_steps(request.entries, check, in_a_unit=2)
+    if changes and not request.validate_only:
+        try:
+            yield from context.broker.access.quotas.alter(changes)
+            yield CHANGE_UNITS
+        except BrokerResponseError as error:
+            for answer in entries:
+                if not answer.error_code:
+                    _refuse(answer, error)
+    return AlterClientQuotasResponse(entries=entries)
 
 
-def _altered(asked: EntryData, validate_only: bool, context: RequestContext) -> ResponseEntryData:
-    answer = ResponseEntryData(error_message=None, entity=asked.entity)
-    try:
-        if not context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER):
-            raise ClusterAuthorizationFailedError
-        _alter(asked, validate_only, context)
-    except BrokerResponseError as error:
-        answer.error_code, answer.error_message = error.code, error.message
-    return answer
-
-
-def _alter(asked: EntryData, validate_only: bool, context: RequestContext) -> None:
+def _checked(asked: EntryData) -> tuple[Entity, dict[str, float | None]]:
     from splashdam.embedded_broker.quotas.entities import check_entity, check_quota
 
     of = check_entity((each.entity_type, each.entity_name) for each in asked.entity)
@@ -50,5 +62,8 @@ def _alter(asked: EntryData, validate_only: bool, context: RequestContext) -> No
         if not change.remove:
             check_quota(of, change.key, change.value)
         changes[change.key] = None if change.remove else change.value
-    if not validate_only:
-        context.broker.access.quotas.alter(of, changes)
+    return of, changes
+
+
+def _refuse(answer: ResponseEntryData, error: BrokerResponseError) -> None:
+    answer.error_code, answer.error_message = error.code, error.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import (
@@ -12,14 +13,14 @@ from splashdam.embedded_broker.groups.consumer.member import (
     Share,
     TopicIdPartition,
 )
-from splashdam.embedded_broker.groups.consumer.membership import HeartbeatReply
+from splashdam.embedded_broker.groups.consumer.membership import PATTERN_ELEMENTS, Asked, HeartbeatReply
 from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
-from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.groups.consumer.settings import assignor_names
-from splashdam.embedded_broker.internal_topics import answer_when_safe
+from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -36,21 +37,41 @@ _FIRST_MEMBER_ID_VERSION = 1
 
 
 @handles(ConsumerGroupHeartbeatRequest, versions=range(2))
-def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Answer:
+def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> Steps[Answer]:
     """Takes a heartbeat; what it changes is in the log before the answer goes."""
-    broker = context.broker
+    groups, group_id = context.broker.groups, request.group_id
+    appended = Appended()
     try:
-        _authorize(request, context)
-        _check(request, context.version, broker.settings)
-        asked = _asked(request, context, request.member_id or broker.groups.new_id())
-        reply = heartbeat_of(broker.groups, request.group_id, asked)
-        log = broker.groups.log_of(request.group_id)
+        yield from _authorize(request, context)
+        _check(request, context.version, context.broker.settings)
+        reply = yield from heartbeat_of(groups, group_id, _asked(request, context))
+        appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:
         return _refused(error.code, error.message)
-    return answer_when_safe(log, _response(reply), lambda _: _refused(ErrorCode.NOT_COORDINATOR))
+    answer = yield from _response(reply)
+    return appended.answer(answer, lambda _: _refused(ErrorCode.NOT_COORDINATOR))
 
 
-def _asked(request: ConsumerGroupHeartbeatRequest, context: RequestContext, member_id: str) -> Heartbeat:
+def _asked(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Asked:
+    member_id = request.member_id or context.broker.groups.new_id()
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return Asked(
+        member_id,
+        request.member_epoch,
+        partial(_heartbeat, request, context, member_id),
+        (
+            len(names or ())
+            + sum(1 + len(each.partitions) for each in owned or ())
+            + PATTERN_ELEMENTS * bool(request.subscribed_topic_regex)
+        ),
+        names or (),
+        says_much=any(each is not None for each in (names, owned, request.subscribed_topic_regex)),
+    )
+
+
+def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext, member_id: str) -> Heartbeat:
     names = request.subscribed_topic_names
     return Heartbeat(
         member_id,
@@ -73,7 +94,7 @@ def _share(topics: Iterable[TopicPartitions]) -> Share:
     )
 
 
-def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
+def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Steps[None]:
     """Refuses who may not read with the group, or not know of the topics.
 
     Raises:
@@ -81,7 +102,11 @@ def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
     """
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "reading with this group is not allowed")
-    for name in request.subscribed_topic_names or ():
+    if context.broker.authorizer is None:
+        return
+    for number, name in enumerate(request.subscribed_topic_names or (), 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
         if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
             raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "describing these topics is not allowed")
 
@@ -137,21 +162,21 @@ def _problem_of_joining(request: ConsumerGroupHeartbeatRequest) -> str | None:
     return None
 
 
-def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+def _response(reply: HeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
     assignment = None
     if reply.assigned is not None:
-        assignment = Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in by_topic(reply.assigned)
-            ]
-        )
+        assignment = Assignment(topic_partitions=(yield from in_steps(reply.assigned, _topic_partitions)))
     return ConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
         assignment=assignment,
     )
+
+
+def _topic_partitions(assigned: tuple[bytes, list[int]]) -> TopicPartitions:
+    topic_id, partitions = assigned
+    return TopicPartitions(topic_id=topic_id, partitions=partitions)
 
 
 def _refused(code: int, message: str | None = None) -> ConsumerGroupHeartbeatResponse:

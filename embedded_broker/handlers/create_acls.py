@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -34,7 +34,8 @@ def create_acls(request: CreateAclsRequest, context: RequestContext) -> Steps[Cr
         except BrokerResponseError as error:
             results.append(_refused(error))
     try:
-        context.broker.access.acls.add(made)
+        yield from context.broker.access.acls.add(made)
+        yield CHANGE_UNITS
     except BrokerResponseError as error:
         results = [_refused(error) if not each.error_code else each for each in results]
     return CreateAclsResponse(results=results)

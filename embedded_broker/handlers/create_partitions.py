@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
+from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITION_UNITS
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
@@ -35,7 +35,7 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
-            _extend(topic, request.validate_only, context)
+            yield PARTITION_UNITS * _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
             context.broker.disk_troubles.kept_from(f"extend topic {quoted(topic.name)}", error)
             result.error_code, result.error_message = error.code, error.message
@@ -43,7 +43,8 @@ def create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
+def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> int:
+    """How many partitions it has made."""
     topic = context.broker.topics.get(asked.name)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {quoted(asked.name)}")
@@ -58,6 +59,8 @@ def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestC
         raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{new} partitions are new, none is assigned")
     controller = context.broker.controller
     controller.create_partitions(asked.name, asked.count, assignments, validate_only=True)
-    if not validate_only:
-        context.record_mutations(new, strict_from=_FIRST_STRICT_VERSION)
-        controller.create_partitions(asked.name, asked.count, assignments)
+    if validate_only:
+        return 0
+    context.record_mutations(new, strict_from=_FIRST_STRICT_VERSION)
+    controller.create_partitions(asked.name, asked.count, assignments)
+    return new

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps, in_steps, parted
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.delete_acls import (
@@ -13,49 +16,57 @@ from splashdam.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.acls import Acl
+
 
 @handles(DeleteAclsRequest, versions=range(1, 4))
-def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """One result for each filter."""
+def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
+    """One result for each filter, of the ACLs that were there when the request came."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
-        return _all_refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+        return (yield from _all_refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None))
     if context.broker.authorizer is None:
-        return _all_refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        return (yield from _all_refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
     from splashdam.embedded_broker.security.acl_messages import filter_of
 
-    filters = [filter_of(each) for each in request.filters]
-    try:
-        found = context.broker.access.acls.delete([each for each in filters if not each.is_unknown])
-    except BrokerResponseError as error:
-        return _all_refused(request, error.code, error.message)
-    deleted = iter(found)
-    return DeleteAclsResponse(
-        filter_results=[
-            _refused(ErrorCode.INVALID_REQUEST, "the filter names something unknown")
-            if each.is_unknown
-            else DeleteAclsFilterResult(
-                error_message=None,
-                matching_acls=[
-                    DeleteAclsMatchingAcl(
-                        error_message=None,
-                        resource_type=acl.resource_type,
-                        resource_name=acl.resource_name,
-                        pattern_type=acl.pattern_type,
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission,
-                    )
-                    for acl in next(deleted)
-                ],
+    answer, deleted = DeleteAclsResponse(), []
+    acls = context.broker.access.acls.all
+    for asked in request.filters:
+        yield 1
+        wanted = filter_of(asked)
+        if wanted.is_unknown:
+            answer.filter_results.append(
+                _refused(ErrorCode.INVALID_REQUEST, "the filter names something unknown")
             )
-            for each in filters
-        ]
+            continue
+        found, _ = yield from parted(acls, wanted.matches)
+        deleted += found
+        matching = yield from in_steps(found, _matching)
+        answer.filter_results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
+    try:
+        context.broker.access.acls.delete(deleted)
+        yield CHANGE_UNITS
+    except BrokerResponseError as error:
+        return (yield from _all_refused(request, error.code, error.message))
+    return answer
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )
 
 
-def _all_refused(request: DeleteAclsRequest, code: int, message: str | None) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[_refused(code, message) for _ in request.filters])
+def _all_refused(request: DeleteAclsRequest, code: int, message: str | None) -> Steps[DeleteAclsResponse]:
+    results = yield from in_steps(request.filters, lambda _: _refused(code, message))
+    return DeleteAclsResponse(filter_results=results)
 
 
 def _refused(code: int, message: str | None) -> DeleteAclsFilterResult:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Container
 
+from splashdam.embedded_broker.handlers.create_topics import (
+    PARTITION_UNITS,
+    PARTITIONS_TOGETHER,
+    TOPICS_TOGETHER,
+)
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
@@ -37,31 +43,73 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Step
         else [DeleteTopicState(name=name) for name in request.topic_names]
     )
     times = Counter((topic.name, topic.topic_id) for topic in asked)
-    once = {(topic.name, topic.topic_id): topic for topic in asked}
+    once = deque({(topic.name, topic.topic_id): topic for topic in asked}.items())
     answer = DeleteTopicsResponse()
-    for key, topic in once.items():
+    try:
+        while once:
+            yield CHANGE_UNITS
+            group = _Group(context)
+            while once and not group.is_full:
+                key, topic = once.popleft()
+                group.take(topic, times[key] > 1)
+            group.delete()
+            answer.responses += group.results
+            yield group.partitions * PARTITION_UNITS
         yield CHANGE_UNITS
-        answer.responses.append(_delete(topic, times[key] > 1, context))
+    finally:  # also where the client leaves meanwhile
+        context.broker.topics.free_names()
     return answer
 
 
-def _delete(asked: DeleteTopicState, is_repeated: bool, context: RequestContext) -> DeletableTopicResult:
-    result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
-    try:
-        if is_repeated:
-            raise InvalidRequestError("the request names the topic more than once")
-        topic = _find(asked, context)
-        result.name, result.topic_id = topic.name, topic.topic_id
-        context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
-        context.broker.topics.delete(topic)
-    except BrokerResponseError as error:
-        context.broker.disk_troubles.kept_from(f"delete topic {quoted(result.name)}", error)
+class _Group:
+    """Topics that are deleted together, in one step.
+
+    Attributes:
+        results: of all that was taken.
+        partitions: of those that are to go.
+    """
+
+    def __init__(self, context: RequestContext) -> None:
+        self.results: list[DeletableTopicResult] = []
+        self.partitions = 0
+        self._context = context
+        self._going: dict[str, tuple[Topic, DeletableTopicResult]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another one is for the next group."""
+        return len(self.results) >= TOPICS_TOGETHER or self.partitions >= PARTITIONS_TOGETHER
+
+    def take(self, asked: DeleteTopicState, is_repeated: bool) -> None:
+        """Looks a topic up, and counts what its deletion changes."""
+        result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
+        self.results.append(result)
+        try:
+            if is_repeated:
+                raise InvalidRequestError("the request names the topic more than once")
+            topic = _find(asked, self._context, self._going)
+            result.name, result.topic_id = topic.name, topic.topic_id
+            self._context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
+        except BrokerResponseError as error:
+            self._refuse(result, error)
+        else:
+            self._going[topic.name] = topic, result
+            self.partitions += len(topic.partitions)
+
+    def delete(self) -> None:
+        """Deletes what was found."""
+        refused = self._context.broker.topics.delete_all([topic for topic, _ in self._going.values()])
+        for name, error in refused.items():
+            self._refuse(self._going[name][1], error)
+
+    def _refuse(self, result: DeletableTopicResult, error: BrokerResponseError) -> None:
+        self._context.broker.disk_troubles.kept_from(f"delete topic {quoted(result.name)}", error)
         result.error_code = error.code
         result.error_message = error.message
-    return result
 
 
-def _find(asked: DeleteTopicState, context: RequestContext) -> Topic:
+def _find(asked: DeleteTopicState, context: RequestContext, going: Container[str]) -> Topic:
+    """The topic that is asked for; those that are about to go are not there any more."""
     broker = context.broker
     if not broker.settings.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
@@ -70,12 +118,12 @@ def _find(asked: DeleteTopicState, context: RequestContext) -> Topic:
         raise InvalidRequestError("a topic is named by its name or by its id, not by neither")
     if asked.name is None:
         topic = broker.topics.by_id(asked.topic_id)
-        if topic is None:
+        if topic is None or topic.name in going:
             raise UnknownTopicIdError
         return topic
     if asked.topic_id != NO_UUID:
         raise InvalidRequestError("a topic is named by its name or by its id, not by both")
     topic = broker.topics.get(asked.name)
-    if topic is None:
+    if topic is None or topic.name in going:
         raise UnknownTopicOrPartitionError
     return topic

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, parted
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.describe_acls import (
     AclDescription,
@@ -14,9 +15,12 @@ from splashdam.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.acls import Acl
+
 
 @handles(DescribeAclsRequest, versions=range(1, 4))
-def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Steps[DescribeAclsResponse]:
     """Every ACL of a resource stands with it."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeAclsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -31,26 +35,26 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Desc
         return DescribeAclsResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message="the filter names something unknown"
         )
-    by_resource = groupby(
-        context.broker.access.acls.matching(wanted),
-        key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type),
-    )
-    return DescribeAclsResponse(
-        resources=[
-            DescribeAclsResource(
-                resource_type=kind,
-                resource_name=name,
-                pattern_type=pattern,
-                acls=[
-                    AclDescription(
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission,
-                    )
-                    for acl in acls
-                ],
+    found, _ = yield from parted(context.broker.access.acls.all, wanted.matches)
+    by_resource: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for number, acl in enumerate(found, 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
+        resource = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        described = by_resource.get(resource)
+        if described is None:
+            kind, name, pattern = resource
+            described = by_resource[resource] = DescribeAclsResource(
+                resource_type=kind, resource_name=name, pattern_type=pattern
             )
-            for (kind, name, pattern), acls in by_resource
-        ]
+        described.acls.append(_described(acl))
+    return DescribeAclsResponse(resources=list(by_resource.values()))
+
+
+def _described(acl: Acl) -> AclDescription:
+    return AclDescription(
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )

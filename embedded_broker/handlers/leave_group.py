@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.groups.classic.requests import membership_of
+from splashdam.embedded_broker.groups.classic.requests import Answering, membership_of
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import Steps, in_steps, units_of_names
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.leave_group import (
@@ -17,38 +18,35 @@ _FIRST_SEVERAL_VERSION = 3
 
 
 @handles(LeaveGroupRequest, versions=range(6))
-def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Each member has its own code; up to version 2 there is one, whose code is the answer's."""
+def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Steps[LeaveGroupResponse]:
+    """Each member has its own code; up to version 2 there is one, whose code is the answer's.
+
+    A client that names many and hangs up before its answer may have removed only the first of them.
+    """
     has_several = context.version >= _FIRST_SEVERAL_VERSION
     asked = request.members if has_several else [MemberIdentity(member_id=request.member_id)]
-    try:
-        codes = _leave(request.group_id, asked, context)
-    except BrokerResponseError as error:
-        return LeaveGroupResponse(error_code=error.code)
+    codes: list[int] = []
+    while True:
+        try:
+            membership = membership_of(context.broker.groups, request.group_id)
+        except BrokerResponseError as error:
+            if error.code != ErrorCode.UNKNOWN_MEMBER_ID and not codes:
+                return LeaveGroupResponse(error_code=error.code)
+            codes += [error.code] * (len(asked) - len(codes))
+            break
+        some = asked[len(codes) : len(codes) + membership.LEAVE_AT_ONCE]
+        codes += _leave(membership, some)
+        if len(codes) == len(asked):
+            break
+        yield membership.leave_units + units_of_names(*(each.member_id for each in some))
     if not has_several:
         return LeaveGroupResponse(error_code=codes[0])
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(
-                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code
-            )
-            for each, code in zip(asked, codes, strict=True)
-        ]
-    )
+    members = yield from in_steps(zip(asked, codes, strict=True), _answered)
+    return LeaveGroupResponse(members=members)
 
 
-def _leave(group_id: str, asked: list[MemberIdentity], context: RequestContext) -> list[int]:
-    """Removes who can be; the codes.
-
-    Raises:
-        BrokerResponseError: this broker does not keep the group.
-    """
-    try:
-        membership = membership_of(context.broker.groups, group_id)
-    except BrokerResponseError as error:
-        if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-            raise
-        return [error.code] * len(asked)
+def _leave(membership: Answering, asked: list[MemberIdentity]) -> list[int]:
+    """Removes who can be, from a group that has been told so when this returns; the codes."""
     codes: list[int] = []
     for each in asked:
         try:
@@ -59,3 +57,10 @@ def _leave(group_id: str, asked: list[MemberIdentity], context: RequestContext) 
     if ErrorCode.NONE in codes:
         membership.left()
     return codes
+
+
+def _answered(member: tuple[MemberIdentity, int]) -> MemberResponse:
+    asked, code = member
+    return MemberResponse(
+        member_id=asked.member_id, group_instance_id=asked.group_instance_id, error_code=code
+    )

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 @handles(ListGroupsRequest, versions=range(6))
-def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+def list_groups(request: ListGroupsRequest, context: RequestContext) -> Steps[ListGroupsResponse]:
     """All that pass both filters, of which an empty one lets everything pass; neither knows case."""
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
-    return ListGroupsResponse(
-        groups=[
+    answer = ListGroupsResponse()
+    for number, (_, group_id, group) in enumerate(context.broker.groups.all_groups(), 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
+        if states and group.state_name.lower() not in states:
+            continue
+        if types and group.group_type not in types:
+            continue
+        answer.groups.append(
             ListedGroup(
                 group_id=group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state_name,
                 group_type=group.group_type,
             )
-            for _, group_id, group in context.broker.groups.all_groups()
-            if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
-        ]
-    )
+        )
+    return answer

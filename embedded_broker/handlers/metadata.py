@@ -13,12 +13,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
+from splashdam.embedded_broker.handlers.create_topics import (
+    PARTITION_UNITS,
+    PARTITIONS_TOGETHER,
+    TOPICS_TOGETHER,
+)
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
-from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -40,10 +46,6 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_ID_VERSION = 12
-_CREATED_AT_ONCE = 16
-"""They share one change of the topics on stable storage."""
-_CREATED_UNITS = CHANGE_UNITS // 4
-"""Of one topic of several; most of it are its partition's files."""
 
 
 @handles(MetadataRequest, versions=range(14))
@@ -69,7 +71,11 @@ def metadata(request: MetadataRequest, context: RequestContext) -> Steps[Metadat
     else:
         asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics}.values()
         yield from _create_missing(asked_once, request, context)
+        may_create = _may_create(request, context)
         for asked in asked_once:
+            name = asked.name
+            if may_create and name and broker.topics.get(name) is None and is_topic_name(name):
+                yield CHANGE_UNITS
             answer.topics.append(_answer(asked, request, context))
             yield 1 + len(answer.topics[-1].partitions) // PARTITIONS_IN_A_UNIT
     if request.include_cluster_authorized_operations:
@@ -101,19 +107,22 @@ def _create_missing(
     missing = [name for name in names if context.broker.topics.get(name) is None]
     if not missing or not _may_create(request, context):
         return
-    taken = {folded(topic.name) for topic in context.broker.topics.all()}
+    taken: set[str] = set()
     legal = []
     for name in missing:
-        if is_topic_name(name) and folded(name) not in taken:
+        if is_topic_name(name) and folded(name) not in taken and not context.broker.topics.collides(name):
             taken.add(folded(name))
             legal.append(name)
-    for start in range(0, len(legal) if len(legal) > 1 else 0, _CREATED_AT_ONCE):
+    partitions = context.broker.settings.num_partitions
+    at_once = max(1, min(TOPICS_TOGETHER, PARTITIONS_TOGETHER // partitions))
+    for start in range(0, len(legal) if len(legal) > 1 else 0, at_once):
         if start:
-            yield _CREATED_AT_ONCE * _CREATED_UNITS
+            yield CHANGE_UNITS + at_once * partitions * PARTITION_UNITS
         still = [
             name
-            for name in legal[start : start + _CREATED_AT_ONCE]
+            for name in legal[start : start + at_once]
             if context.broker.topics.get(name) is None  # somebody else may have had a turn
+            and _may_create_this(name, context)
         ]
         with suppress(BrokerResponseError):
             context.broker.topics.create_all(still)
@@ -122,6 +131,13 @@ def _create_missing(
 def _may_create(request: MetadataRequest, context: RequestContext) -> bool:
     is_asked = context.version < 4 or request.allow_auto_topic_creation
     return is_asked and context.broker.settings.auto_create_topics_enable
+
+
+def _may_create_this(name: str, context: RequestContext) -> bool:
+    """Asked again in the step that creates: the guard may have seen a topic that was deleted since."""
+    return context.authorize(Operation.CREATE, ResourceType.CLUSTER) or context.authorize(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _answer(
@@ -150,6 +166,8 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
     check_topic_name(asked.name)
     if not _may_create(request, context):
         raise UnknownTopicOrPartitionError
+    if not _may_create_this(asked.name, context):
+        raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return topics.create(asked.name)
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from splashdam.embedded_broker.listed_json import listed
 from splashdam.embedded_broker.quotas.entities import Entity, Quotas, check_entity, check_quota
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 
 FILE_NAME = "splashdam-quotas.json"
@@ -41,35 +44,35 @@ class QuotaStore:
         self._told = told
         data = files.read_bytes(self._path)
         self._quotas: Quotas = {} if not data else self._parsed(data)
+        self._lines = {of: _line(of, values) for of, values in self._quotas.items()}
 
     @property
     def quotas(self) -> Quotas:
         """By entity; an entity without any is not there."""
         return self._quotas
 
-    def alter(self, of: Entity, changes: Mapping[str, float | None]) -> None:
-        """Sets quotas of one entity, and takes away those whose new value is None.
+    def alter(self, changes: Mapping[Entity, Mapping[str, float | None]]) -> Steps[None]:
+        """Sets quotas of entities with one write of the file, and takes away those whose new value is None.
 
         Raises:
             KafkaStorageError: they cannot be written; nothing has changed.
         """
-        values = {**self._quotas.get(of, {}), **changes}
-        kept = {key: value for key, value in values.items() if value is not None}
-        quotas = {other: values for other, values in self._quotas.items() if other != of}
-        if kept:
-            quotas[of] = kept
-        if quotas == self._quotas:
+        while True:
+            before = self._quotas
+            altered = yield from in_steps(changes.items(), partial(_altered, before))
+            if self._quotas is before:  # nobody altered any meanwhile
+                break
+        quotas, lines = dict(before), dict(self._lines)
+        for of, values, line in altered:
+            if values:
+                quotas[of], lines[of] = values, line
+            elif of in quotas:
+                del quotas[of], lines[of]
+        if quotas == before:
             return
-        content = {
-            "version": _VERSION,
-            "quotas": [
-                {"entity": dict(sorted(each)), "values": dict(sorted(values.items()))}
-                for each, values in quotas.items()
-            ],
-        }
         self._files.make_directory(self._directory)
-        self._files.write_atomic(self._path, json.dumps(content, indent=1).encode() + b"\n")
-        self._quotas = quotas
+        self._files.write_atomic(self._path, listed(_VERSION, "quotas", lines.values()))
+        self._quotas, self._lines = quotas, lines
         self._told(quotas)
 
     def _parsed(self, data: bytes) -> Quotas:
@@ -82,6 +85,19 @@ class QuotaStore:
             raise KafkaStorageError(
                 f"{self._path} does not hold quotas ({type(error).__name__}: {error}); move it away"
             ) from None
+
+
+def _altered(
+    quotas: Quotas, change: tuple[Entity, Mapping[str, float | None]]
+) -> tuple[Entity, dict[str, float], str]:
+    of, wanted = change
+    values = {**quotas.get(of, {}), **wanted}
+    kept = {key: value for key, value in values.items() if value is not None}
+    return of, kept, _line(of, kept)
+
+
+def _line(of: Entity, values: Mapping[str, float]) -> str:
+    return json.dumps({"entity": dict(sorted(of)), "values": dict(sorted(values.items()))})
 
 
 def _entry(kept: Any) -> tuple[Entity, Mapping[str, float]]:

@@ -6,14 +6,16 @@ Kafka keeps them in its metadata log. The brokers of one cluster share one store
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
+from splashdam.embedded_broker.listed_json import listed
 from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission
+from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
 from splashdam.embedded_broker.storage.files import Files
+from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.broker_errors import KafkaStorageError
 
 FILE_NAME = "splashdam-acls.json"
@@ -44,67 +46,72 @@ class AclStore:
         self._path = f"{directory}/{FILE_NAME}"
         self._authorizers: WeakSet[StandardAuthorizer] = WeakSet()  # brokers come and go
         data = files.read_bytes(self._path)
-        self._acls: frozenset[Acl] = frozenset() if not data else self._parsed(data)
+        self._lines: dict[Acl, str] = {} if not data else {acl: _line(acl) for acl in self._parsed(data)}
 
     def inform(self, authorizer: StandardAuthorizer) -> None:
         """Lets an authorizer decide by these ACLs, now and whenever they change."""
         self._authorizers.add(authorizer)
-        authorizer.take(self._acls)
+        authorizer.take(self._lines)
 
-    def matching(self, wanted: AclFilter) -> list[Acl]:
-        """Those that match a filter, sorted."""
-        return sorted(acl for acl in self._acls if wanted.matches(acl))
+    @property
+    def all(self) -> tuple[Acl, ...]:
+        """Every ACL, the oldest first."""
+        return tuple(self._lines)
 
-    def add(self, acls: Iterable[Acl]) -> None:
-        """Adds ACLs; what is there already stays.
+    def add(self, acls: Iterable[Acl]) -> Steps[None]:
+        """Adds ACLs with one write of the file; what is there already stays.
 
         Raises:
             KafkaStorageError: they cannot be written; nothing has changed.
         """
-        self._replace(self._acls | frozenset(acls))
+        lines = yield from in_steps(acls, lambda acl: (acl, _line(acl)))
+        added = {acl: line for acl, line in lines if acl not in self._lines}
+        if added:
+            self._replace({**self._lines, **added})
 
-    def delete(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """Deletes what matches any filter; what each of them matched.
+    def delete(self, acls: Iterable[Acl]) -> None:
+        """Deletes those that are there, with one write of the file.
 
         Raises:
             KafkaStorageError: as ``add``.
         """
-        deleted = [self.matching(each) for each in filters]
-        self._replace(self._acls.difference(*deleted))
-        return deleted
+        kept = dict(self._lines)
+        for acl in acls:
+            kept.pop(acl, None)
+        if len(kept) < len(self._lines):
+            self._replace(kept)
 
-    def _replace(self, acls: frozenset[Acl]) -> None:
-        if acls == self._acls:
-            return
-        content = {"version": _VERSION, "acls": [_kept(acl) for acl in sorted(acls)]}
+    def _replace(self, lines: dict[Acl, str]) -> None:
         self._files.make_directory(self._directory)
-        self._files.write_atomic(self._path, json.dumps(content, indent=1).encode() + b"\n", private=True)
-        self._acls = acls
+        self._files.write_atomic(self._path, listed(_VERSION, "acls", lines.values()), private=True)
+        self._lines = lines
         for authorizer in self._authorizers:
-            authorizer.take(acls)
+            authorizer.take(lines)
 
-    def _parsed(self, data: bytes) -> frozenset[Acl]:
+    def _parsed(self, data: bytes) -> list[Acl]:
         try:
             found = json.loads(data)
             if found["version"] != _VERSION:
                 raise KafkaStorageError(f"{self._path} has version {found['version']}, which is unknown here")
-            return frozenset(_acl(kept) for kept in found["acls"])
+            return [_acl(kept) for kept in found["acls"]]
         except (ValueError, KeyError, TypeError) as error:
             raise KafkaStorageError(
                 f"{self._path} does not hold ACLs ({type(error).__name__}: {error}); move it away"
             ) from None
 
 
-def _kept(acl: Acl) -> dict[str, str]:
-    return {
-        "resource_type": acl.resource_type.name,
-        "resource_name": acl.resource_name,
-        "pattern_type": acl.pattern_type.name,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation.name,
-        "permission": acl.permission.name,
-    }
+def _line(acl: Acl) -> str:
+    return json.dumps(
+        {
+            "resource_type": acl.resource_type.name,
+            "resource_name": acl.resource_name,
+            "pattern_type": acl.pattern_type.name,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation.name,
+            "permission": acl.permission.name,
+        }
+    )
 
 
 def _acl(kept: dict[str, Any]) -> Acl:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Protocol
 
 from splashdam.embedded_broker.storage.files import Files
@@ -64,24 +64,36 @@ class OffsetCheckpoint:
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets; empty where the file is missing or damaged (each use has a safe fallback for that)."""
+        return self._read() or {}
+
+    def _read(self) -> dict[TopicPartition, int] | None:
         data = self._files.read_bytes(self._path)
         if data is None:
-            return {}
+            return None
         try:
             return dict(parse_entry(line, self._path) for line in decode_lines(data, self._path))
         except KafkaStorageError as error:
             _logger.warning("%s; going on without it", error.message)
-            return {}
+            return None
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes the offsets of some topics.
+        """Removes the offsets of some topics; the file is read only while it is not known what it says.
 
         Raises:
             KafkaStorageError: it could not be written; the old one stands.
         """
-        offsets = self.read()
-        kept = {tp: offset for tp, offset in offsets.items() if tp.topic not in topics}
-        if kept != offsets:
+        self._keep(lambda topic_partition: topic_partition.topic not in topics)
+
+    def keep_only(self, partitions: Container[TopicPartition]) -> None:
+        """Removes the offsets of all other partitions, likewise."""
+        self._keep(partitions.__contains__)
+
+    def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
+        if self._written is None:
+            self._written = self._read()
+        offsets = self._written or {}
+        kept = {tp: offset for tp, offset in offsets.items() if is_kept(tp)}
+        if len(kept) < len(offsets):
             self.write(kept)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -93,6 +105,7 @@ class OffsetCheckpoint:
         if offsets == self._written:  # so it is every few seconds in a broker that nobody uses
             return
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        self._written = None  # a write that fails may have replaced the file all the same
         self._files.write_atomic(self._path, encode_lines(lines))
         self._written = dict(offsets)
 

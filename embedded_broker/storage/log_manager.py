@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 import trio
@@ -28,13 +29,17 @@ from splashdam.embedded_broker.storage.log_directories import LogDirectories, Lo
 from splashdam.embedded_broker.storage.log_file import lacks_room
 from splashdam.embedded_broker.storage.log_moves import LogMoves
 from splashdam.embedded_broker.storage.log_opening import open_all
-from splashdam.embedded_broker.storage.offline_logs import OfflineLogs
+from splashdam.embedded_broker.storage.offline_logs import OfflineLogs, deletion_notes
 from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.embedded_broker.storage.topic_changes import undo_creation
 from splashdam.embedded_broker.storage.topic_creation import new_topics
-from splashdam.embedded_broker.storage.topic_directories import put_aside, remove_deleted_topics
+from splashdam.embedded_broker.storage.topic_directories import (
+    put_aside,
+    remove_deleted_topics,
+    remove_partitions,
+)
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.model.broker_errors import (
     KafkaStorageError,
@@ -74,6 +79,8 @@ class LogManager:
         cleaner: compacts the logs of topics that want it.
         files: the file system.
         on_log_start: is told of logs that begin later now, since old segments went.
+        scattered: topics of which there may be more directories than they have partitions, since the disk
+            refused to remove those that could not be made.
     """
 
     def __init__(
@@ -91,6 +98,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
+        self.scattered: set[str] = set()
+        self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
         self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
         self.files = self.directories.files
@@ -208,31 +217,69 @@ class LogManager:
             KafkaStorageError: the disk refuses to note it. Nothing has changed, unless the disk is full: then
                 the topic is gone, and the note follows when there is room.
         """
-        if name not in self.topics:
-            raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
-        self.offline.forget(self.topics[name])
+        self.delete_topics([name])
+        self.free_names()
+
+    def delete_topics(self, names: Collection[str]) -> None:
+        """As ``delete_topic`` for several, at the cost of one change of the registry.
+
+        Their names are free after ``free_names``, which is to follow, perhaps after others have been deleted:
+        it writes something of every partition that there is. A start, or a topic of such a name, does it too.
+
+        Raises:
+            As ``delete_topic``, for all of them.
+        """
+        for name in names:
+            if name not in self.topics:
+                raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
+        if not names:
+            return
+        topics = [self.topics[name] for name in names]
+        notes = self.offline.notes_of(topics)
         full: KafkaStorageError | None = None
         try:
-            self.registry.begin_deletion(name)
+            self.registry.begin_deletion(*names, resources=notes)
         except KafkaStorageError as error:
             if not lacks_room(error):
                 raise
-            self.registry.forget(name)  # for now in memory alone: the files go first, and make the room
+            # For now in memory alone: the files go first, and make the room.
+            self.registry.forget(*names, resources=notes)
             full = error
-        self.abandon_logs(each for each in self.logs if each.topic == name)
+        self.offline.forget(topics)
+        of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
+        self.abandon_logs(each for each in of_topics if each in self.logs)
+        with logged("removing what there is of deleted topics"):
+            roots = self._roots_online
+            try:
+                remove_partitions(self.files, roots, topics)
+            finally:
+                if roots != self._roots_online:  # one has failed, and may hold something still
+                    self.registry.put_resources(deletion_notes(topics))
+            self._removed.update(name for name in names if name not in self.scattered)
+        if full is not None:
+            self.free_names()
+            if self.registry.is_doubtful:
+                raise full
+
+    def free_names(self) -> None:
+        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again."""
+        if self._is_closed or os.getpid() != self._pid or not self.registry.is_unsettled:
+            return
         with logged("removing what there is of deleted topics"):
             self.finish_deletions()
         if self.registry.is_unsettled:
             self.wake()
-        if full is not None and self.registry.is_doubtful:
-            raise full
+
+    @property
+    def _roots_online(self) -> list[str]:
+        return [each.root for each in self.directories.online]
 
     def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
         """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
         wanted = [
             (TopicPartition(topic.name, number), topic) for topic in topics for number in topic.partitions
         ]
-        place = self.directories.place([*self.logs.values(), *self.moves.futures.values()])
+        place = self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
         roots = {self.root: None}
         for topic_partition, topic in wanted:
             if topic_partition in self.logs or topic_partition in self.offline:
@@ -348,25 +395,36 @@ class LogManager:
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Closes logs whose directories go."""
+        smallest_ms = MAX_LONG
         for topic_partition in list(topic_partitions):
             self.moves.forget(topic_partition)
-            self.logs.pop(topic_partition).abandon()
-        self.note_flush_ms()
+            log = self.logs.pop(topic_partition)
+            log.abandon()
+            smallest_ms = min(smallest_ms, log.settings.flush_ms)
+        if smallest_ms < MAX_LONG:  # or another one has the smallest, if any
+            self.note_flush_ms()
 
     def note_flush_ms(self) -> None:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
-    def finish_deletions(self) -> None:
+    def finish_deletions(self, *, everywhere: bool = False) -> None:
         """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
         a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
+
+        Args:
+            everywhere: whether to look into the directories even where nothing should be left.
 
         Raises:
             KafkaStorageError: the disk refuses; the names stay taken.
         """
-        remove_deleted_topics(self.files, [each.root for each in self.directories.online], self.registry)
+        if everywhere or not self.registry.deleting <= self._removed:
+            remove_deleted_topics(self.files, self._roots_online, self.registry)
         if self.registry.deleting:
             self.checkpoints.forget(self.registry.deleting)
+            gone = self.registry.deleting
             self.registry.end_deletions()
+            self.scattered -= gone
+            self._removed -= gone
 
     def settle_topics(self) -> None:
         """Does what the disk refused before: removes files of deleted topics, then writes the registry.

@@ -253,6 +253,9 @@ def _is_of_deleted_topic(manager: LogManager, topic_partition: TopicPartition, p
     if not any(kind == DELETED for kind, _ in manager.registry.resources):
         return False
     topic_id = read_topic_id(manager.files, path)
+    topic = manager.topics.get(topic_partition.topic)
+    if topic is not None and topic.topic_id == topic_id:  # its deletion was not written to the end
+        return False
     if topic_id is None or (DELETED, format_uuid(topic_id)) not in manager.registry.resources:
         return False
     put_aside(manager.files, path, topic_partition)

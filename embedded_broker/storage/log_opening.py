@@ -27,7 +27,7 @@ def open_all(manager: LogManager, node_id: int, now_ms: int) -> None:
         KafkaStorageError: something cannot be read or repaired; nothing stays open.
     """
     manager.directories.load(node_id)
-    manager.finish_deletions()
+    manager.finish_deletions(everywhere=True)
     if manager.registry.is_unsettled:
         with logged("gathering the changes of topics"):  # it is tried again where the disk is full
             manager.registry.settle()
@@ -36,6 +36,10 @@ def open_all(manager: LogManager, node_id: int, now_ms: int) -> None:
     try:
         for topic_partition, path in found.items():
             _open(manager, topic_partition, path, now_ms)
+        with logged("forgetting the offsets of logs that are gone"):
+            for directory in manager.directories.online:
+                here = {tp for tp, path in found.items() if os.path.dirname(path) == directory.root}
+                directory.checkpoints.keep_only(here)
         manager.offline.note_missing(manager.topics.values())
         manager.make_partitions(manager.topics.values(), now_ms)  # a crash may have left one half made
         manager.moves.resume(now_ms)

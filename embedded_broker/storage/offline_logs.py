@@ -106,16 +106,20 @@ class OfflineLogs:
                 self._logs.append(log)
             self.on_offline(list(lost))
 
-    def forget(self, topic: Topic) -> None:
-        """A topic is deleted; what of it nobody can see now is removed by the start that sees it again.
+    def notes_of(self, topics: Iterable[Topic]) -> dict[tuple[str, str], dict[str, str]]:
+        """What the registry keeps of topics that are to be deleted.
 
-        Raises:
-            KafkaStorageError: that could not be written down; nothing has changed.
+        What of them nobody can see now is removed by the start that sees it again.
         """
-        lost = [each for each in self._directories if each.topic == topic.name]
-        if lost:
-            self._manager.registry.put_resources(
-                {(DELETED, format_uuid(topic.topic_id)): {"topic": topic.name}}
-            )
-        for topic_partition in lost:
-            del self._directories[topic_partition]
+        lost = {each.topic for each in self._directories}
+        return deletion_notes(topic for topic in topics if topic.name in lost)
+
+    def forget(self, topics: Iterable[Topic]) -> None:
+        """Topics are deleted, and their notes written."""
+        names = {topic.name for topic in topics}
+        self._directories = {tp: where for tp, where in self._directories.items() if tp.topic not in names}
+
+
+def deletion_notes(topics: Iterable[Topic]) -> dict[tuple[str, str], dict[str, str]]:
+    """The registry's lines about topics of which something may be left in a directory that has failed."""
+    return {(DELETED, format_uuid(topic.topic_id)): {"topic": topic.name} for topic in topics}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import NamedTuple
 
 from splashdam.embedded_broker.storage.checkpoints import (
@@ -44,6 +44,7 @@ class RootCheckpoints:
         self._high_watermarks = OffsetCheckpoint(files, f"{root}/{HIGH_WATERMARK_NAME}")
         self._log_starts = OffsetCheckpoint(files, f"{root}/{LOG_START_NAME}")
         self.cleaner_offsets = OffsetCheckpoint(files, f"{root}/{CLEANER_OFFSET_NAME}")
+        self._all = (self._recovery_points, self._log_starts, self._high_watermarks, self.cleaner_offsets)
 
     def read(self) -> KeptOffsets:
         """What the last broker left."""
@@ -91,13 +92,13 @@ class RootCheckpoints:
 
     def forget(self, topics: Collection[str]) -> None:
         """Removes topics from all: a later topic of the same name must not find offsets of this one."""
-        for checkpoint in (
-            self._recovery_points,
-            self._log_starts,
-            self._high_watermarks,
-            self.cleaner_offsets,
-        ):
+        for checkpoint in self._all:
             checkpoint.forget(topics)
+
+    def keep_only(self, partitions: Container[TopicPartition]) -> None:
+        """Removes all others: a topic may have been deleted while the directory could not be seen."""
+        for checkpoint in self._all:
+            checkpoint.keep_only(partitions)
 
 
 class SpreadCheckpoints:

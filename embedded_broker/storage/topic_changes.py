@@ -39,6 +39,7 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
     except BaseException:
         if not _undo(manager, {topic.name: topic for topic in before}, new):
             manager.registry.restore(*before)
+            manager.scattered.update(topic.name for topic in before)
             manager.wake()
         raise
     for topic in topics:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from splashdam.embedded_broker.storage.directory_scan import find_partitions, remove_deleted, topic_ids
+from splashdam.embedded_broker.storage.directory_scan import (
+    find_partitions,
+    holds_a_log,
+    refuse_link,
+    remove_deleted,
+    topic_ids,
+)
 from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.storage.partition_metadata import new_uuid, write_topic_id
 from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
@@ -46,6 +52,32 @@ def put_aside(files: Files, path: str, topic_partition: TopicPartition) -> None:
     files.rename(path, target)
     files.sync_directory(root)
     files.remove_tree(target)
+
+
+def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic]) -> None:
+    """As ``remove_deleted_topics`` for topics whose partitions are known: it looks at theirs alone.
+
+    Raises:
+        KafkaStorageError: the disk refuses; ``remove_deleted_topics`` goes on.
+    """
+    names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    targets: list[str] = []
+    for root in roots:
+        moved = len(targets)
+        for topic_partition in names:
+            path = f"{root}/{topic_partition}"
+            refuse_link(files, path)
+            if path in roots or not holds_a_log(files, path, or_nothing=True):
+                continue
+            if files.list_directory(path):
+                targets.append(f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}")
+                files.rename(path, targets[-1])
+            else:
+                files.remove_tree(path)  # empty, or not there at all
+        if len(targets) > moved:
+            files.sync_directory(root)
+    for target in targets:
+        files.remove_tree(target)
 
 
 def remove_deleted_topics(files: Files, roots: Sequence[str], registry: TopicRegistry) -> None:

@@ -9,7 +9,7 @@ removed, so that the next start finishes what a crash interrupted.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -120,21 +120,24 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._keep(
-            *({"kind": kind, "name": name, "configs": dict(kept)} for (kind, name), kept in resources.items())
-        )
+        self._keep(*_kept_resources(resources))
 
-    def begin_deletion(self, name: str) -> None:
-        """Moves a topic from ``topics`` to ``deleting``.
+    def begin_deletion(
+        self, *names: str, resources: Mapping[tuple[str, str], Mapping[str, str]] | None = None
+    ) -> None:
+        """Moves topics from ``topics`` to ``deleting``, and keeps options as ``put_resources``: one change.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._keep({"deleting": name})
+        self._keep(*_deletion(names, resources or {}))
 
-    def forget(self, name: str) -> None:
+    def forget(
+        self, *names: str, resources: Mapping[tuple[str, str], Mapping[str, str]] | None = None
+    ) -> None:
         """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
-        self._apply({"deleting": name})
+        for change in _deletion(names, resources or {}):
+            self._apply(change)
         self._changes.is_doubtful = True
 
     def restore(self, *topics: Topic) -> None:
@@ -324,3 +327,13 @@ def _texts(configs: Mapping[str, Any], of: str) -> dict[str, str]:
 def _checked_name(name: str) -> str:
     check_topic_name(name)
     return name
+
+
+def _kept_resources(resources: Mapping[tuple[str, str], Mapping[str, str]]) -> list[dict[str, Any]]:
+    return [{"kind": kind, "name": name, "configs": dict(kept)} for (kind, name), kept in resources.items()]
+
+
+def _deletion(
+    names: Iterable[str], resources: Mapping[tuple[str, str], Mapping[str, str]]
+) -> list[dict[str, Any]]:
+    return [*_kept_resources(resources), *({"deleting": name} for name in names)]

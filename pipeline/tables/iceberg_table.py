@@ -7,8 +7,8 @@ counts: snapshots expire.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -59,30 +59,29 @@ class IcebergTable(Table):
         """
         if _has_own_catalog(location) and not location.exists(_CATALOG_FILE):
             raise TableMissingError(f"{location.uri} holds no Iceberg table: there is no {_CATALOG_FILE}")
-        catalog = _catalog(location)
-        from pyiceberg.exceptions import NoSuchTableError
-
         name = identifier(location)
-        try:
-            return cls(location, catalog, catalog.load_table(name))
-        except NoSuchTableError as error:
-            _close(catalog)
-            raise TableMissingError(f"the catalog knows no table {name} for {location.uri}") from error
+        with _closed_on_failure(_catalog(location)) as catalog:
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                return cls(location, catalog, catalog.load_table(name))
+            except NoSuchTableError as error:
+                raise TableMissingError(f"the catalog knows no table {name} for {location.uri}") from error
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> IcebergTable:
         """A new one; where it exists by now, that one."""
-        catalog = _catalog(location)
         name = identifier(location)
-        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        from pyiceberg.exceptions import TableAlreadyExistsError
+        with _closed_on_failure(_catalog(location)) as catalog:
+            from pyiceberg.exceptions import TableAlreadyExistsError
 
-        with suppress(TableAlreadyExistsError):
-            transaction = catalog.create_table_transaction(name, schema, location=location.uri)
-            with transaction, transaction.update_spec() as spec:
-                for column in partition_by:
-                    spec.add_identity(column)
-        return cls(location, catalog, catalog.load_table(name))
+            catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            with suppress(TableAlreadyExistsError):
+                transaction = catalog.create_table_transaction(name, schema, location=location.uri)
+                with transaction, transaction.update_spec() as spec:
+                    for column in partition_by:
+                        spec.add_identity(column)
+            return cls(location, catalog, catalog.load_table(name))
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -211,6 +210,15 @@ def catalog_properties(location: Location) -> dict[str, Any]:
         location.filesystem.create_dir(location.root, recursive=True)
         catalog = {"type": "sql", "uri": f"sqlite:///{location.root}/{_CATALOG_FILE}"}
     return {"warehouse": location.uri, **storage, **catalog}
+
+
+@contextmanager
+def _closed_on_failure(catalog: Catalog) -> Iterator[Catalog]:
+    try:
+        yield catalog
+    except BaseException:
+        _close(catalog)
+        raise
 
 
 def _close(catalog: Catalog) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from cli_processes import run
 from click.testing import CliRunner
@@ -104,3 +106,31 @@ def test_a_mechanism_is_added_beside_the_other(tmp_path: Path) -> None:
         done = run("users", "add", "anna", "--data", str(tmp_path), *options, lines=b"secret\n")
         assert done.returncode == 0
     assert run("users", "list", "--data", str(tmp_path)).stdout == b"anna\tSCRAM-SHA-256,SCRAM-SHA-512\n"
+
+
+def every_command(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every_command(found, *names, name)
+    else:
+        yield names, command
+
+
+SINGLE = [
+    pytest.param((*names, max(option.opts, key=len)), id=" ".join((*names, max(option.opts, key=len))))
+    for names, command in every_command(splashdam)
+    for option in command.params
+    if isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
+]
+
+
+@pytest.mark.parametrize("line", SINGLE)
+def test_the_last_of_two_was_taken(line: tuple[str, ...]) -> None:
+    """``groups reset --to-offset 1 --to-offset 2`` moved offsets; of two ``--config`` one was not read."""
+    *names, option = line
+    done = CliRunner().invoke(splashdam, [*names, option, "1", option, "2"])
+    assert done.exit_code == 2
+    assert f"{option} is given 2 times" in done.output

@@ -138,3 +138,12 @@ def test_a_directory_without_a_broker(tmp_path: Path) -> None:
     where = ("-b", f"embedded:{tmp_path / 'data'}")
     assert CliRunner().invoke(splashdam, ["topics", "create", "t", *where]).output == "created t\n"
     assert CliRunner().invoke(splashdam, ["topics", "list", *where]).output == "t\n"
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("topics", "delete", "t", "--yes"), ("tail", "t")])
+def test_a_directory_that_is_mistyped_was_made(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """It looked like an empty cluster; only what makes a topic makes the directory."""
+    done = CliRunner().invoke(splashdam, [*command, "-b", f"embedded:{tmp_path / 'nothere'}"])
+    assert done.exit_code == 2
+    assert f"there is no directory {tmp_path / 'nothere'}" in done.output
+    assert not (tmp_path / "nothere").exists()

@@ -101,13 +101,13 @@ def test_an_open_producer_at_exit_gives_up(tcp_cluster: Any) -> None:
         producer = KafkaProducer(bootstrap_servers=sys.argv[1], exit_timeout_ms=200)
         atexit.register(lambda: print(f"{time.monotonic() - started:.3f}"))  # runs after the producer's
         KafkaProducer(bootstrap_servers=sys.argv[1]).close()
-        producer.send("one", b"lost")
+        producer.send_many("one", [b"lost"] * 3, partition=0)  # one batch
         started = time.monotonic()
         """,
         tcp_cluster.address,
     )
     assert done.returncode == 0
-    assert done.stderr.count("1 records were not delivered") == 1
+    assert done.stderr.count("3 records were not delivered") == 1
     assert done.stderr.count("\n") == 1
     assert 0.2 <= float(done.stdout) < 5
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, create_request, fetch_request, fetched, produce, produce_request
+from broker_talk import Talk, at_once, batch, create_request, fetch_request, fetched, produce, produce_request
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.access_settings import AUTHORIZER
+from splashdam.embedded_broker.authorization import topics
 from splashdam.embedded_broker.authorization.guarding import all_guards
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import registered_apis
-from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission
+from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
@@ -76,7 +77,7 @@ def allow(
 ) -> None:
     """Allows everybody something."""
     acl = Acl(kind, name, PatternType.LITERAL, "User:*", "*", operation, Permission.ALLOW)
-    broker.access.acls.add([acl])
+    at_once(broker.access.acls.add([acl]))
 
 
 def test_every_api_has_a_guard() -> None:
@@ -100,7 +101,7 @@ async def test_produce(asker: Talk, guarded: Broker) -> None:
     ]
     assert answer.responses[1].partition_responses[0].base_offset == -1
     assert (await produce(asker, "mine", batch(b"a"), transactional_id="x")).error_code == TXN
-    guarded.access.acls.delete([AclFilter()])
+    guarded.access.acls.delete(guarded.access.acls.all)
     assert (await produce(asker, "mine", batch(b"a"))).error_code == TOPIC
     await asker.send(produce_request("mine", batch(b"a"), acks=0), 9, answered=False)
     assert await asker.is_closed()
@@ -161,7 +162,7 @@ async def test_a_session_ends_no_check(asker: Talk, guarded: Broker) -> None:
     allow(guarded, Op.READ)
     opened = await asker.ask(fetch_request("mine", 0, session_epoch=0), 11)
     assert opened.session_id
-    guarded.access.acls.delete([AclFilter()])
+    guarded.access.acls.delete(guarded.access.acls.all)
     allow(guarded, Op.WRITE)
     await produce(asker, "mine", batch(b"a"))
     following = fetch_request("mine", 0, session_id=opened.session_id, session_epoch=1)
@@ -186,6 +187,23 @@ async def test_metadata(asker: Talk, guarded: Broker, version: int) -> None:
     allow(guarded, Op.CREATE, name="missing")
     answer = await asker.ask(MetadataRequest(topics=asked[1:], allow_auto_topic_creation=True), version)
     assert [each.error_code for each in answer.topics] == [0]
+
+
+@pytest.mark.parametrize("names", [["victim"], ["victim", "victim-2"]])
+async def test_a_topic_deleted_after_the_guard_is_not_made_anew(
+    asker: Talk, guarded: Broker, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """Who may describe a topic asks for it and is let in; when its turn comes the topic is gone."""
+    for name in names:
+        allow(guarded, Op.DESCRIBE, name=name)
+    monkeypatch.setattr(topics, "_may_create", lambda *_: lambda _: True)  # the guard saw them
+    asked = [MetadataRequestTopic(name=name) for name in names]
+    answer = await asker.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+    assert [each.error_code for each in answer.topics] == [TOPIC] * len(names)
+    assert guarded.topics.get("victim") is None
+    allow(guarded, Op.CREATE, R.CLUSTER, "kafka-cluster")
+    answer = await asker.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+    assert [each.error_code for each in answer.topics] == [0] * len(names)
 
 
 async def test_bits_of_what_one_may_do(asker: Talk, guarded: Broker) -> None:
@@ -342,6 +360,32 @@ async def test_acls_over_the_wire(asker: Talk, guarded: Broker) -> None:
         (0, 1),
         (42, 0),
     ]
+
+
+async def test_many_acls_were_told_in_one_step(
+    asker: Talk, guarded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 of them kept the loop for a quarter of a second."""
+    allow(guarded, Op.ALTER, R.CLUSTER, "kafka-cluster")
+    theirs = [
+        Acl(R.TOPIC, f"t{number:04}", PatternType.LITERAL, "User:b", "*", Op.READ, Permission.ALLOW)
+        for number in range(2100)
+    ]
+    at_once(guarded.access.acls.add(theirs))
+    every = {"pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    whose = {"resource_name_filter": None, "principal_filter": "User:b", "host_filter": None}
+    turns: list[int] = []
+    begin = guarded.turns.begin
+    monkeypatch.setattr(guarded.turns, "begin", lambda: (turns.append(1), begin()))
+    found = await asker.ask(DescribeAclsRequest(resource_type_filter=1, **every, **whose), 3)
+    assert [each.resource_name for each in found.resources] == [each.resource_name for each in theirs]
+    assert len(turns) >= 3
+    turns.clear()
+    filters = [DeleteAclsFilter(resource_type_filter=kind, **every, **whose) for kind in (1, 2, 3)]
+    deleted = await asker.ask(DeleteAclsRequest(filters=filters), 3)
+    assert [len(each.matching_acls) for each in deleted.filter_results] == [2100, 2100, 0]
+    assert len(turns) >= 5
+    assert [each.resource_type for each in guarded.access.acls.all] == [R.CLUSTER]
 
 
 async def test_without_an_authorizer(talk: Talk, broker: Broker) -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, produce_request
+from broker_talk import Talk, at_once, batch, fetch_request, produce_request
+from trio.testing import MockClock
 
-from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker import dispatch
+from splashdam.embedded_broker.access_settings import AUTHORIZER
+from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.dispatch import TURN_ELEMENTS
+from splashdam.embedded_broker.permissions import Operation, ResourceType
+from splashdam.embedded_broker.quotas import store
+from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.testing.clock import VirtualClock
+from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.message import Request
 from splashdam.wire.messages import incremental_alter_configs
 from splashdam.wire.messages.add_partitions_to_txn import (
@@ -64,6 +75,9 @@ from splashdam.wire.messages.describe_user_scram_credentials import (
 from splashdam.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from splashdam.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from splashdam.wire.messages.list_groups import ListGroupsRequest
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from splashdam.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -101,8 +115,23 @@ MANY = 4_000
 EVERY = range(MANY)
 MORE = range(10 * MANY)
 NAMES = [f"name-{number}" for number in EVERY]
-FEWEST_TURNS = 2
-"""A request that is handled in one piece takes one."""
+
+REFUSED_AS_A_WHOLE = {
+    "AddPartitionsToTxn of long ids",
+    "AddPartitionsToTxn of many transactions",
+    "AlterPartitionReassignments",
+    "DescribeUserScramCredentials",
+    "ElectLeaders",
+    "ElectLeaders of no type",
+    "LeaveGroup",
+    "ListPartitionReassignments",
+    "OffsetFetch",
+    "WriteTxnMarkers",
+}
+"""With one code, or none, which costs nothing."""
+
+NAMES_FEW = {"CreateTopics", "FindCoordinator of long keys"}
+"""Refusing costs the same for each name, however long."""
 
 LARGE: dict[str, tuple[Request[Any], int]] = {
     "Metadata": (
@@ -234,6 +263,10 @@ LARGE: dict[str, tuple[Request[Any], int]] = {
             ]
             * 100
         ),
+        5,
+    ),
+    "LeaveGroup": (
+        LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in NAMES]),
         5,
     ),
     "FindCoordinator": (FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES), 4),
@@ -396,16 +429,151 @@ async def test_much_takes_many_turns(
     """ElectLeaders of 49,000 partitions was one step of 0.2 s, and so were requests of many other APIs."""
     broker.topics.create("t", 400)
     await talk.ask(ApiVersionsRequest(), 0)
-    turns, begin = 0, broker.turns.begin
+    turns = count_turns(broker, monkeypatch)
+    await talk.ask(*LARGE[name])
+    assert turns
+
+
+def count_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One element more whenever a turn was used up; nothing is decoded beside the loop from now on."""
+    monkeypatch.setattr(dispatch, "TURN_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(dispatch, "TURN_BYTES", 1 << 30)
+    turns: list[None] = []
+    begin = broker.turns.begin
 
     def counted() -> None:
-        nonlocal turns
-        turns += 1
+        if broker.turns.left <= 0:
+            turns.append(None)
         begin()
 
     monkeypatch.setattr(broker.turns, "begin", counted)
-    await talk.ask(*LARGE[name])
-    assert turns >= FEWEST_TURNS
+    return turns
+
+
+@asynccontextmanager
+async def guarded_broker(
+    files: MemoryFiles, network: MemoryNetwork, clock: MockClock
+) -> AsyncIterator[tuple[Broker, Talk]]:
+    """A broker that refuses everything, with the topic ``t`` of 400 partitions, and a connection to it."""
+    async with (
+        open_broker(
+            "/data",
+            host="broker",
+            port=9092,
+            listen=network.listen,
+            clock=VirtualClock(clock),
+            files=files,
+            authorizer_class_name=AUTHORIZER,
+        ) as broker,
+        await network.connect("broker", 9092) as stream,
+    ):
+        broker.topics.create("t", 400)
+        talk = Talk(stream)
+        await talk.ask(ApiVersionsRequest(), 0)
+        yield broker, talk
+
+
+@pytest.mark.parametrize("name", sorted(LARGE.keys() - REFUSED_AS_A_WHOLE - NAMES_FEW))
+async def test_refusals_were_made_in_one_step(
+    files: MemoryFiles,
+    network: MemoryNetwork,
+    autojump_clock: MockClock,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may do nothing kept the loop with many names, each of which was refused by itself."""
+    async with guarded_broker(files, network, autojump_clock) as (broker, talk):
+        turns = count_turns(broker, monkeypatch)
+        answer = await talk.ask(*LARGE[name])
+        assert answer is not None
+        assert turns
+
+
+async def test_what_acks_0_may_write_is_written_before_the_connection_ends(
+    files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """Many partitions that are allowed take several turns; those after the first were thrown away."""
+    async with guarded_broker(files, network, autojump_clock) as (broker, talk):
+        everybody = ("User:*", "*", Operation.WRITE, Permission.ALLOW)
+        at_once(broker.access.acls.add([Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, *everybody)]))
+        request, version = LARGE["Produce"]
+        assert isinstance(request, ProduceRequest)
+        theirs = produce_request("theirs", batch(b"v")).topic_data
+        await talk.send(
+            ProduceRequest(acks=0, timeout_ms=1000, topic_data=request.topic_data + theirs),
+            version,
+            answered=False,
+        )
+        assert await talk.is_closed()
+        ends = {log.log_end_offset for log in broker.logs.logs.values()}
+        assert ends == {MANY // 400}
+
+
+async def test_many_leave_a_group(broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are gone, each with its code, after several turns."""
+    broker.topics.create("t")
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    given = [(await talk.ask(join, 5)).member_id for _ in range(1500)]
+    members = [MemberIdentity(member_id=each) for each in [*given[:700], "nobody", *given[700:]]]
+    turns = count_turns(broker, monkeypatch)
+    answer = await talk.ask(LeaveGroupRequest(group_id="g", members=members), 5)
+    assert [each.member_id for each in answer.members] == [each.member_id for each in members]
+    codes = [each.error_code for each in answer.members]
+    assert codes == [0] * 700 + [ErrorCode.UNKNOWN_MEMBER_ID] + [0] * 800
+    assert turns
+    again = await talk.ask(LeaveGroupRequest(group_id="g", members=members), 5)
+    assert {each.error_code for each in again.members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+async def test_the_quotas_of_many_were_written_for_each_of_them(
+    broker: Broker, talk: Talk, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 entities wrote the file of all 2,000 times: 52 s, in which others waited for up to a second."""
+    written: list[str] = []
+    write = files.write_atomic
+
+    def counted(path: str, *arguments: Any, **options: Any) -> None:
+        written.append(path)
+        write(path, *arguments, **options)
+
+    monkeypatch.setattr(files, "write_atomic", counted)
+    request, _ = LARGE["AlterClientQuotas"]
+    assert isinstance(request, AlterClientQuotasRequest)
+    wrong = EntryData(entity=[EntityData(entity_type="ip", entity_name="no address")])
+    answer = await talk.ask(AlterClientQuotasRequest(entries=[*request.entries, wrong]), 1)
+    assert [each.error_code for each in answer.entries] == [0] * MANY + [ErrorCode.INVALID_REQUEST]
+    assert len(written) == 1
+    assert len(broker.access.quotas.quotas) == MANY
+    encoded = []
+    monkeypatch.setattr(store, "_line", lambda *given: encoded.append(given) or "{}")
+    one = EntryData(
+        entity=[EntityData(entity_type="user", entity_name="one more")],
+        ops=[OpData(key="producer_byte_rate", value=1.0)],
+    )
+    assert (await talk.ask(AlterClientQuotasRequest(entries=[one]), 1)).entries[0].error_code == 0
+    assert len(encoded) == 1
+
+
+async def test_all_groups_were_listed_in_one_step(
+    broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are, in several turns."""
+    broker.topics.create("t")
+    topics = [
+        OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(committed_offset=1)])
+    ]
+    for name in NAMES[:2100]:
+        await talk.ask(OffsetCommitRequest(group_id=name, topics=topics), 8)
+    turns = count_turns(broker, monkeypatch)
+    answer = await talk.ask(ListGroupsRequest(), 4)
+    assert sorted(each.group_id for each in answer.groups) == sorted(NAMES[:2100])
+    assert turns
 
 
 async def test_a_large_request_was_decoded_in_one_step(broker: Broker, talk: Talk) -> None:

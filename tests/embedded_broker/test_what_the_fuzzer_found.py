@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_talk import Talk
+from broker_talk import Talk, batch, produce_request
 from trio.testing import MockClock
 
 from splashdam.embedded_broker import internal_topics
@@ -26,6 +26,7 @@ from splashdam.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from splashdam.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from splashdam.wire.messages.produce import PartitionProduceData
 
 
 async def test_an_error_that_quotes_the_longest_name_is_answered(talk: Talk) -> None:
@@ -96,3 +97,24 @@ async def test_a_transaction_is_looked_up_once_for_all_its_partitions(
     codes = {each.partition_error_code for each in found}
     assert (len(found), codes) == (500, {ErrorCode.INVALID_PRODUCER_ID_MAPPING})
     assert len(hashed) == 1
+
+
+async def test_a_transactional_id_is_hashed_once_for_all_batches(
+    broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 of one Produce, with an id of 32 KB: each hashed it twice, which took half a minute of CPU."""
+    broker.topics.create("t", 100)
+    transactional_id = "x" * 32_000
+    request = produce_request("t", None, transactional_id=transactional_id)
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(
+            index=index,
+            records=batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+        )
+        for index in range(100)
+    ]
+    internal_topics.java_string_hash.cache_clear()
+    answer = await talk.ask(request, 9)
+    codes = [each.error_code for each in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 100
+    assert internal_topics.java_string_hash.cache_info().misses <= 2

@@ -19,6 +19,7 @@ from splashdam.net.addresses import parse_bootstrap_servers
         ("[::1]:1234", [("::1", 1234)]),
         ("[::1]", [("::1", 9092)]),
         ("::1", [("::1", 9092)]),
+        ("fe80::1%eth0", [("fe80::1%eth0", 9092)]),
         ("a:1,a:1,b:2,a:1", [("a", 1), ("b", 2)]),
         ("a:65535", [("a", 65535)]),
     ],
@@ -50,6 +51,8 @@ def test_addresses(servers: str | list[str], expected: list[tuple[str, int]]) ->
         ("[::1]:", "has port ''"),
         ("kafka://a:9092", "is not of the form host:port"),
         ("a b:1", "is not of the form host:port"),
+        ("a:9092:9092", "is not of the form host:port"),
+        ("[a:b]:1", "is not of the form host:port"),
     ],
 )
 def test_what_is_no_address(servers: str | list[str], reason: str) -> None:

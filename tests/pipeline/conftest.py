@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import leftovers
 import pytest
-from spark_fixture import spark
+from spark_fixture import nothing_is_kept_for_later, spark
 
-__all__ = ["spark"]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_kept_for_later() -> Iterator[None]:
-    """Readers of clusters and producers live as long as their process, for the tasks that follow."""
-    yield
-    clusters = sys.modules.get("splashdam.pipeline.clusters")
-    if clusters is not None:
-        while clusters._readers:
-            clusters._readers.popitem()[1].close()
-    producers = sys.modules.get("splashdam.pipeline.sink.producers")
-    if producers is not None:
-        while producers.CACHE._kept:
-            producers.CACHE._kept.popitem()[1].producer.close(0)
-    pool = sys.modules.get("pyiceberg.utils.concurrent")
-    if pool is not None and pool.ExecutorFactory._instance is not None:
-        pool.ExecutorFactory._instance.shutdown()
-        pool.ExecutorFactory._instance = None
+__all__ = ["nothing_is_kept_for_later", "spark"]
 
 
 @pytest.fixture(scope="session", autouse=True)

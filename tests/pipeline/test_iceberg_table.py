@@ -84,7 +84,8 @@ def test_a_commit_of_others_is_no_loss(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(table, "_commit_once", interfered)
     assert table.commit("q", 1, written(table, rows([1])))
     assert offsets_of(table) == [0, 0, 1]
-    assert "commit.retry.num-retries" not in theirs(tmp_path).properties
+    other.refresh()
+    assert "commit.retry.num-retries" not in other.properties
     other.catalog.close()
     table.close()
 
@@ -121,3 +122,27 @@ def test_the_catalog_is_an_option(tmp_path: Path) -> None:
         catalog_properties(Location.of("s3://bucket/table", {"s3.region": "eu"}))
     with pytest.raises(KafkaConfigurationError, match=r"NAMESPACE\.TABLE"):
         open_table("iceberg", tmp_path / "t", schema=SCHEMA, options={"identifier": "flights"})
+
+
+def test_a_catalog_that_fails_stayed_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the opening, or the making, of a table closes the connections of its catalog."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    new_table("iceberg", tmp_path).close()
+    closed: list[SqlCatalog] = []
+    close = SqlCatalog.close
+
+    def counted(catalog: SqlCatalog) -> None:
+        closed.append(catalog)
+        close(catalog)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(SqlCatalog, "close", counted)
+    monkeypatch.setattr(SqlCatalog, "load_table", refused)
+    monkeypatch.setattr(SqlCatalog, "create_namespace_if_not_exists", refused)
+    for folder in ("table", "new"):
+        with pytest.raises(PermissionError, match="no"):
+            open_table("iceberg", tmp_path / folder, schema=SCHEMA)
+    assert len(closed) == 2

@@ -29,6 +29,12 @@ from splashdam.model.values import Buffer
 class ClassicMembership(Generations):
     """The members of one group, and in which generation they are; a `Membership`."""
 
+    LEAVE_AT_ONCE = 32
+    """So many members go before the others are told."""
+
+    leave_units = 12
+    """What that takes: a third of a millisecond."""
+
     group_type = "classic"
 
     @classmethod

@@ -27,9 +27,7 @@ def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:
         has_changed: a member came, left, or wants something else.
     """
     _resolve_patterns(draft, world)
-    names = draft.group.subscribed_names()
-    shapes = {name: world.topics.shape(name) for name in names}
-    topics = {name: shape for name, shape in shapes.items() if shape is not None}
+    topics = world.topics.shapes(draft.group.subscribed_names())
     if topics != draft.group.topics:
         draft.change(TopicsChange(topics))
         has_changed = True

@@ -48,6 +48,9 @@ class ClassicRequests:
         membership: of the group.
     """
 
+    LEAVE_AT_ONCE = 1
+    """Each writes a record, and is decided on a copy of the group."""
+
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
 
@@ -217,6 +220,11 @@ class ClassicRequests:
         names = {shape.topic_id: name for name, shape in self._group.topics.items()}
         share = encode_assignment(member.current.assigned, names.get, protocol.metadata)
         reply(SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, share))
+
+    @property
+    def leave_units(self) -> int:
+        """What the next one takes."""
+        return 12 + self._membership.decision_units()
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
         """A member goes, or is sent away by the id of its instance alone.

@@ -33,6 +33,8 @@ from splashdam.model.quoting import quoted
 
 V = TypeVar("V")
 
+NO_NAMES: frozenset[str] = frozenset()
+
 
 @attrs.define
 class ConsumerGroup:
@@ -63,7 +65,7 @@ class ConsumerGroup:
 
     def copy(self) -> Self:
         """One that changes by itself."""
-        return attrs.evolve(
+        copied = attrs.evolve(
             self,
             members=dict(self.members),
             target=dict(self.target),
@@ -71,6 +73,8 @@ class ConsumerGroup:
             static_members=dict(self.static_members),
             holders=dict(self.holders),
         )
+        copied._names = self._names
+        return copied
 
     @property
     def state(self) -> str:
@@ -114,9 +118,19 @@ class ConsumerGroup:
     def subscribed_names(self) -> frozenset[str]:
         """The names of the topics that any member wants; known until a subscription changes."""
         if self._names is None:
-            wanted = (self.subscription_of(each.metadata) for each in self.members.values())
-            self._names = frozenset[str]().union(*wanted)
+            first, *others = self._subscriptions() or [NO_NAMES]
+            self._names = first.union(*others) if others else first
         return self._names
+
+    def _subscriptions(self) -> list[frozenset[str]]:
+        """What the members want, the same names once."""
+        wanted = (self.subscription_of(each.metadata) for each in self.members.values())
+        return list({id(each): each for each in wanted}.values())
+
+    def known_names(self, names: frozenset[str]) -> frozenset[str]:
+        """The same names as another member has them, where one does: mostly all want the same."""
+        known = (each.metadata.topic_names for each in self.members.values())
+        return next((each for each in known if each == names), names)
 
     def regexes_in_use(self) -> set[str]:
         """The patterns of its members."""

@@ -245,7 +245,9 @@ def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, wor
         rebalance_timeout_ms=(
             before.rebalance_timeout_ms if asked.rebalance_timeout_ms == -1 else asked.rebalance_timeout_ms
         ),
-        topic_names=before.topic_names if asked.topic_names is None else asked.topic_names,
+        topic_names=(
+            before.topic_names if asked.topic_names is None else draft.group.known_names(asked.topic_names)
+        ),
         topic_regex=_or(asked.topic_regex, before.topic_regex),
         server_assignor=_or(asked.server_assignor, before.server_assignor),
     )

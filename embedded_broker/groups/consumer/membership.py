@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
 from splashdam.embedded_broker.groups.consumer.changes import Change
@@ -14,15 +14,15 @@ from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
-    Held,
     MemberState,
     TopicIdPartition,
 )
-from splashdam.embedded_broker.groups.consumer.records import encode_change
+from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_change
 from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
+from splashdam.embedded_broker.turns import UNIT_BYTES
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -31,6 +31,15 @@ from splashdam.model.quoting import quoted
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+_ELEMENTS_IN_A_UNIT = 16
+"""Names, members and partitions that a decision looks at, shares out and writes down."""
+
+PATTERN_ELEMENTS = 4096
+"""What it costs to match all topics with a pattern: more than a turn has time for."""
+
+_FEW_NAMES = 256
+"""Looked up in a fraction of a millisecond."""
 
 _FIRST_EPOCH_VERSION = 9
 """Of OffsetCommit: members of consumer groups need it, for their epoch to be called one."""
@@ -49,7 +58,80 @@ class HeartbeatReply(NamedTuple):
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
-    assigned: Held | None = None
+    assigned: Sequence[tuple[bytes, list[int]]] | None = None
+
+
+class Asked(NamedTuple):
+    """A heartbeat of which nothing is known yet but how large it is.
+
+    Attributes:
+        member_id: who it is.
+        member_epoch: what it names.
+        ask: makes the rest of the request, beside the loop where that is large.
+        elements: names and partitions in the request.
+        names: of the topics that it wants.
+        says_much: more than that the member is alive.
+    """
+
+    member_id: str
+    member_epoch: int
+    ask: Callable[[], Heartbeat]
+    elements: int = 0
+    names: Sequence[str] = ()
+    says_much: bool = True
+
+
+class Decided(NamedTuple, Generic[R]):
+    """What was decided of a group, and is not so before it is written.
+
+    Attributes:
+        before: the group that it was decided for.
+        after: the group as it becomes.
+        records: what is to be written.
+        result: what the decision says.
+    """
+
+    before: ConsumerGroup
+    after: ConsumerGroup
+    records: Sequence[tuple[bytes, bytes | None]]
+    result: R
+
+
+class Hearing:
+    """A heartbeat as a `Work`: it decides, and changes nothing.
+
+    Args:
+        membership: of the group.
+        ask: makes what the member says of the request.
+        seed: the group as it was in the other protocol, to begin with.
+        units: what it takes.
+    """
+
+    def __init__(
+        self, membership: ConsumerMembership, ask: Callable[[], Heartbeat], seed: Sequence[Change], units: int
+    ) -> None:
+        self._membership = membership
+        self._ask = ask
+        self._seed = seed
+        self._world = membership.world()
+        self.size_bytes = units * UNIT_BYTES
+
+    def do(self, _max_bytes: int) -> Decided[HeartbeatReply]:
+        """The decision.
+
+        Raises:
+            BrokerResponseError: as ``heartbeat.hear`` and ``leave``.
+        """
+        return self._membership.prepare(partial(self._decide, self._ask()), self._seed)
+
+    def _decide(self, asked: Heartbeat, draft: Draft) -> HeartbeatReply:
+        if asked.member_epoch < 0:
+            leave(draft, asked, self._world)
+            return HeartbeatReply(asked.member_id, asked.member_epoch)
+        heard = hear(draft, asked, self._world)
+        epoch = heard.member.current.member_epoch
+        assigned = None if heard.assigned is None else by_topic(heard.assigned)
+        return HeartbeatReply(asked.member_id, epoch, assigned=assigned)
 
 
 class ConsumerMembership:
@@ -176,30 +258,75 @@ class ConsumerMembership:
         """Takes in a record that is read at the start."""
         self.group.apply(change)
 
-    def heartbeat(
-        self, asked: Heartbeat, *, owed: Sequence[tuple[bytes, None]] = (), seed: Sequence[Change] = ()
+    def hearing(self, asked: Asked, seed: Sequence[Change] = ()) -> Hearing:
+        """What decides on a heartbeat, for ``heard``.
+
+        Args:
+            asked: what the member says.
+            seed: the group as it was in the other protocol, to begin with.
+        """
+        units = 1 + asked.elements // _ELEMENTS_IN_A_UNIT
+        if not self._is_idle(asked):
+            units += self.decision_units(asked.names)
+        if seed:
+            units += PATTERN_ELEMENTS // _ELEMENTS_IN_A_UNIT
+        return Hearing(self, asked.ask, seed, units)
+
+    def decision_units(self, names: Sequence[str] = ()) -> int:
+        """What it takes to decide, where everything has to be looked at and shared out.
+
+        Args:
+            names: of topics that are wanted beside those of the group; of many, the first ones count.
+        """
+        group = self.group
+        matched = {regex: len(resolved.topics) for regex, resolved in group.regexes.items()}
+        subscribed = sum(
+            len(each.metadata.topic_names) + matched.get(each.metadata.topic_regex or "", 0)
+            for each in group.members.values()
+        )
+        patterns = PATTERN_ELEMENTS * bool(matched)
+        wanted = group.subscribed_names()
+        shared = 0
+        if len(wanted) <= _FEW_NAMES:  # more are too much for a turn anyway
+            shapes = self.host.topics.shapes(wanted.union(names[:_FEW_NAMES]))
+            shared = sum(shape.partitions for shape in shapes.values())
+        elements = len(group.members) + len(group.holders) + len(wanted) + subscribed + patterns + shared
+        return elements // _ELEMENTS_IN_A_UNIT
+
+    def _is_idle(self, asked: Asked) -> bool:
+        """Nothing is to be done for the member, nor for a group of a few hundred names."""
+        group, member = self.group, self.group.members.get(asked.member_id)
+        return (
+            not asked.says_much
+            and member is not None
+            and asked.member_epoch == member.current.member_epoch == group.epoch
+            and member.current.is_reconciled_to(group.assignment_epoch)
+            and not group.regexes
+            and len(names := group.subscribed_names()) <= _FEW_NAMES
+            and self.host.topics.shapes(names) == group.topics
+        )
+
+    def is_still(self, decided: Decided[R]) -> bool:
+        """Whether the group is the one that this was decided for."""
+        return self.group is decided.before
+
+    def heard(
+        self, decided: Decided[HeartbeatReply], owed: Sequence[tuple[bytes, None]] = ()
     ) -> HeartbeatReply:
         """Takes a heartbeat; what it changes is in the log when this returns.
 
         Args:
-            asked: what the member says.
+            decided: what ``hearing`` has come to, for the group as it is.
             owed: tombstones to write before the first records of the group.
-            seed: the group as it was in the other protocol, to begin with.
 
         Raises:
-            BrokerResponseError: as ``heartbeat.hear`` and ``leave``, or the log refuses.
+            BrokerResponseError: the log refuses.
         """
-        if asked.member_epoch < 0:
-            self.decide(lambda draft: leave(draft, asked, self.world()))
-            return HeartbeatReply(asked.member_id, asked.member_epoch)
-        heard = self.decide(lambda draft: hear(draft, asked, self.world()), owed, seed)
-        self.keep_alive(asked.member_id)
-        return HeartbeatReply(
-            asked.member_id,
-            heard.member.current.member_epoch,
-            self.times().heartbeat_interval_ms,
-            heard.assigned,
-        )
+        reply = self._settle(decided, owed)
+        if reply.member_epoch < 0:
+            return reply
+        self.keep_alive(reply.member_id)
+        return reply._replace(heartbeat_interval_ms=self.times().heartbeat_interval_ms)
 
     def world(self) -> World:
         """What a decision depends on, as it is now."""
@@ -223,30 +350,36 @@ class ConsumerMembership:
 
     # --- the log, and time ----------------------------------------------------------------------------------
 
-    def decide(
-        self,
-        decision: Callable[[Draft], R],
-        owed: Sequence[tuple[bytes, None]] = (),
-        seed: Sequence[Change] = (),
-    ) -> R:
+    def decide(self, decision: Callable[[Draft], R]) -> R:
         """Lets a draft decide, then writes what it changes; only then it is so.
 
         Raises:
             BrokerResponseError: what the decision raises, or the log refuses.
         """
-        draft = Draft(self.group)
+        return self._settle(self.prepare(decision))
+
+    def prepare(self, decision: Callable[[Draft], R], seed: Sequence[Change] = ()) -> Decided[R]:
+        """Lets a draft decide; nothing is changed, and it may be done in a thread.
+
+        Raises:
+            BrokerResponseError: what the decision raises.
+        """
+        before = self.group
+        draft = Draft(before)
         if seed:
             draft.change(*seed)
-        decided = decision(draft)
-        if self._goes_classic(draft.group):
-            self._hand_over(draft.group)
-        elif draft.changes:
-            group_id = self.group.group_id
-            records = [encode_change(group_id, each) for each in draft.changes]
-            self.host.append(group_id, [*owed, *records])
-            before, self.group = self.group, draft.group
+        result = decision(draft)
+        records = [encode_change(before.group_id, each) for each in draft.changes]
+        return Decided(before, draft.group, records, result)
+
+    def _settle(self, decided: Decided[R], owed: Sequence[tuple[bytes, None]] = ()) -> R:
+        if self._goes_classic(decided.after):
+            self._hand_over(decided.after)
+        elif decided.records:
+            self.host.append(self.group.group_id, [*owed, *decided.records])
+            before, self.group = self.group, decided.after
             self._watch(before)
-        return decided
+        return decided.result
 
     def _goes_classic(self, after: ConsumerGroup) -> bool:
         """The last member that speaks the new protocol is gone, and others are left, and that is allowed."""

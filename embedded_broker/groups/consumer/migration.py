@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Protocol
 
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from splashdam.embedded_broker.groups.consumer.converting import to_consumer
-from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import JOINING
-from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, HeartbeatReply
+from splashdam.embedded_broker.groups.consumer.membership import (
+    Asked,
+    ConsumerMembership,
+    Decided,
+    Hearing,
+    HeartbeatReply,
+)
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
+from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of
 from splashdam.model.quoting import quoted
+
+_ROUNDS_BESIDE = 3
+"""So often a decision may come too late, since others of the group were quicker."""
 
 
 class Groups(GroupHost, Protocol):
@@ -26,28 +36,57 @@ class Groups(GroupHost, Protocol):
         ...
 
 
-def heartbeat_of(groups: Groups, group_id: str, asked: Heartbeat) -> HeartbeatReply:
+def heartbeat_of(groups: Groups, group_id: str, asked: Asked) -> Steps[HeartbeatReply]:
     """Takes a heartbeat for a group; the first of a group that has no members makes it a consumer group.
+
+    A large one is decided on beside the loop, and anew where the group has changed meanwhile; in the loop,
+    where that has happened a few times. With the last step it is in the log.
+
+    Args:
+        groups: the table of groups.
+        group_id: the group's name.
+        asked: what the member says.
 
     Raises:
         BrokerResponseError: GROUP_ID_NOT_FOUND (69): there is no such group to be a member of, or it has
-            members of the classic protocol; or as ``ConsumerMembership.heartbeat``.
+            members of the classic protocol; or as ``Hearing`` and ``ConsumerMembership.heard``.
     """
-    group = groups.find(group_id)
-    known = None if group is None else group.membership
-    if isinstance(known, ConsumerMembership):
-        return known.heartbeat(asked)
-    if asked.member_epoch != JOINING:
-        raise _not_a_consumer_group(group_id, "there is none" if known is None else "it is a classic one")
-    seed = [] if known is None or known.is_empty else _upgraded(groups, group_id, known)
-    membership = ConsumerMembership(group_id, groups)
-    owed = [(key, None) for key in (known.record_keys if known else ())]
-    reply = membership.heartbeat(asked, owed=owed, seed=seed)
+    for round_number in count():
+        known = _membership_of(groups, group_id)
+        if isinstance(known, ConsumerMembership):
+            decided = yield from _decided(known.hearing(asked), round_number)
+            if _membership_of(groups, group_id) is known and known.is_still(decided):
+                return known.heard(decided)
+            continue
+        if asked.member_epoch != JOINING:
+            raise _not_a_consumer_group(group_id, "there is none" if known is None else "it is a classic one")
+        seed = _seed_of(groups, group_id, known)
+        membership = ConsumerMembership(group_id, groups)
+        decided = yield from _decided(membership.hearing(asked, seed), round_number)
+        if _membership_of(groups, group_id) is known and _seed_of(groups, group_id, known) == seed:
+            break
+    reply = membership.heard(decided, [(key, None) for key in (known.record_keys if known else ())])
     if known is not None:
         known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
     groups.replace_membership(group_id, membership)
     membership.loaded()
     return reply
+
+
+def _decided(hearing: Hearing, round_number: int) -> Steps[Decided[HeartbeatReply]]:
+    if round_number < _ROUNDS_BESIDE:
+        decided: Decided[HeartbeatReply] = yield hearing
+        return decided
+    return hearing.do(0)  # it unpacks nothing
+
+
+def _membership_of(groups: Groups, group_id: str) -> Membership | None:
+    group = groups.find(group_id)
+    return None if group is None else group.membership
+
+
+def _seed_of(groups: Groups, group_id: str, known: Membership | None) -> list[Change]:
+    return [] if known is None or known.is_empty else _upgraded(groups, group_id, known)
 
 
 def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from string import ascii_letters, digits
 from typing import Protocol
 
@@ -26,9 +27,16 @@ class TopicsView(Protocol):
         """A topic's id and number of partitions; None where there is no such topic."""
         ...
 
+    def shapes(self, names: frozenset[str]) -> dict[str, TopicShape]:
+        """The shapes of those of the topics that are there."""
+        ...
+
 
 class PatternMatches:
-    """What patterns match, remembered for as long as the topics stay the same."""
+    """What patterns match, remembered for as long as the topics stay the same.
+
+    Two threads may ask at once: neither hears anything wrong, one of them may ask in vain next time.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
@@ -41,12 +49,14 @@ class PatternMatches:
         """
         known = self._found.get(regex)
         if known is None or known[0] != names:
-            known = self._found[regex] = names, compiled(regex, TOPIC_LETTERS).matching(names)
+            pattern = copy(compiled(regex, TOPIC_LETTERS))  # which counts its steps: two threads may have one
+            known = self._found[regex] = names, pattern.matching(names)
         return known[1]
 
     def keep_only(self, regexes: Iterable[str]) -> None:
         """Forgets all others."""
-        self._found = {regex: self._found[regex] for regex in regexes if regex in self._found}
+        found = self._found
+        self._found = {regex: known for regex in regexes if (known := found.get(regex)) is not None}
 
 
 @attrs.frozen(kw_only=True)

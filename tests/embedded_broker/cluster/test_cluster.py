@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from broker_talk import batch, produce
+from broker_talk import at_once, batch, produce
 from memory_cluster_kit import Kit, talk_to
 
 from splashdam.embedded_broker.access_settings import AUTHORIZER
@@ -217,5 +217,5 @@ async def test_brokers_need_no_acls_and_share_those_of_clients(kit: Kit) -> None
         everybody = Acl(
             ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.WRITE, Permission.ALLOW
         )
-        cluster.broker(2).access.acls.add([everybody])
+        at_once(cluster.broker(2).access.acls.add([everybody]))
         assert await send(cluster, 1, b"a") == 0

@@ -65,12 +65,12 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), count=st.integers(0, 6))
     def change_topic(self, name: str, count: int) -> None:
         """A topic comes, grows, goes, or is made anew."""
-        known = self.topics.shapes.pop(name, None)
+        known = self.topics.by_name.pop(name, None)
         if count and known is not None and count >= known.partitions:
-            self.topics.shapes[name] = known._replace(partitions=count)
+            self.topics.by_name[name] = known._replace(partitions=count)
         elif count:
             self.lives += 1
-            self.topics.shapes[name] = TopicShape(topic_id(name, self.lives), count)
+            self.topics.by_name[name] = TopicShape(topic_id(name, self.lives), count)
 
     @invariant()
     def nothing_is_owned_twice(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.groups.offset_records import CommittedOffset
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
@@ -136,7 +136,7 @@ class Run:
                 epoch = -1 if step.producer_id < 0 else 0
                 log = broker.offsets.commit(
                     step.group_id,
-                    {step.topic_partition: committed},
+                    {step.topic_partition: NewOffset.of(step.topic_partition, committed)},
                     producer_id=step.producer_id,
                     producer_epoch=epoch,
                 )

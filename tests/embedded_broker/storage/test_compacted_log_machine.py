@@ -252,6 +252,8 @@ class CompactedLogMachine(RuleBasedStateMachine):
                 self.kill()
         else:
             self.files.heal()
+            if cleaning.target.first_uncleanable > self.first_dirty:
+                assert cleaning.next_dirty > self.first_dirty, "a cleaning that makes no progress"
             self.first_dirty = cleaning.next_dirty
 
     @rule(after=st.integers(0, 40), seed=st.none() | st.integers(0, 2**16))
