@@ -49,9 +49,9 @@ class Topic(NamedTuple):
 
 
 @contextmanager
-def our_broker(home: Path) -> Iterator[Running]:
-    """``splashdam broker``."""
-    command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
+def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
+    """``splashdam broker``, as it is installed for an interpreter."""
+    command = [python, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
     # Without bytecode it would compile itself at each start.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -9,10 +9,12 @@ left is the socket's, the file's and the loop's.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import socket
 import statistics
+import sys
 import tempfile
 import time
 import zlib
@@ -131,22 +133,31 @@ def measure(running: Running, connection: socket.socket, each: Packed, requests:
     return Taken(spent / requests, check, cpu_of(library_call(each.codec, each.batch[HEADER_BYTES:])))
 
 
-def run(rounds: int, requests: int) -> None:
-    """Measures all ways of packing in turns, a fresh broker each round, and prints."""
+def run(rounds: int, requests: int, other: str | None = None) -> None:
+    """Measures all ways of packing in turns, a fresh broker each round, and prints.
+
+    ``other`` is the interpreter of another splashdam, whose broker is measured in turns with this one's.
+    """
     ways = [packed(codec, size) for size in SIZES for codec in CODECS]
-    taken: dict[Packed, list[Taken]] = {each: [] for each in ways}
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as home, our_broker(Path(home)) as running:
+    taken: dict[str, dict[Packed, list[Taken]]] = {
+        python: {each: [] for each in ways} for python in dict.fromkeys([sys.executable, other]) if python
+    }
+    for _, (python, done) in itertools.product(range(rounds), taken.items()):
+        with tempfile.TemporaryDirectory() as home, our_broker(Path(home), python) as running:
             await_answer(running.address)
             create_topics(running.address, [Topic(talk.TOPIC)])
             with socket.create_connection(running.address) as connection:
                 for each in ways:
-                    taken[each].append(measure(running, connection, each, requests))
+                    done[each].append(measure(running, connection, each, requests))
     print(f"{requests} batches of 1 MiB, by CPU time of the broker; medians of {rounds}")
-    heads = ("packed KiB", "records/s", "MB/s", "times bare", "check")
+    heads = ("packed KiB", "records/s", "MB/s", "times bare", "check", *(["times other"] if other else []))
     print(f"{'':16}" + "".join(f"{head:>12}" for head in heads))
-    for each, done in taken.items():
-        print(f"{each.size:>6} {each.codec:9}" + "".join(f"{text:>12}" for text in _row(each, done)))
+    for each, here in taken[sys.executable].items():
+        row = _row(each, here)
+        if other is not None:
+            pairs = zip(taken[other][each], here, strict=True)
+            row.append(f"{statistics.median(there.broker / ours.broker for there, ours in pairs):.2f}")
+        print(f"{each.size:>6} {each.codec:9}" + "".join(f"{text:>12}" for text in row))
 
 
 def _row(each: Packed, done: list[Taken]) -> list[str]:

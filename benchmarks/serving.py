@@ -199,7 +199,7 @@ def hands(options: argparse.Namespace) -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "hands": hands,
-    "ingest": lambda options: ingest.run(options.rounds, options.requests),
+    "ingest": lambda options: ingest.run(options.rounds, options.requests, options.other),
     "stalls": lambda options: stalls.run(contestants(options.jars), options.rounds, options.seconds),
 }
 
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of producing, and beside each stranger")
     parser.add_argument("--requests", type=int, default=100, help="of ingest, each way of packing")
+    parser.add_argument("--other", help="interpreter of another splashdam, whose ingest is measured, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jars", type=Path, default=default_jars())
     options = parser.parse_args()

@@ -29,6 +29,7 @@ from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.message import Request
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -45,6 +46,9 @@ LOOKUPS, BATCHES = 40, 100
 BATCH_RECORDS, BATCH_VALUE_BYTES = 1000, 1000
 NEW_TOPICS, CREATIONS = 100, 50
 """In a request, and how many such requests there are; behind them the topics exist."""
+
+LARGE_TOPICS, LARGE_PARTITIONS = 5, 2_000
+"""Topics that come and go one by one, and the partitions of each; behind them the answers are cheap."""
 
 NAMED, NAMING = 16_000, 4
 """Elements of a request, and such requests in flight."""
@@ -111,7 +115,9 @@ def strangers() -> dict[str, Stranger]:
         "zstd bombs, compacted": _producing("compacted", "zstd"),
         "lz4 bombs, to be zstd": _producing("packed", "lz4"),
         "ListOffsets by time": Stranger([_by_time()], 6, LOOKUPS, _found_all),
-        "CreateTopics": Stranger([_creation(each) for each in range(CREATIONS)], 5, 1, _created_all),
+        "CreateTopics": Stranger(
+            [_creation(f"new-{each}", NEW_TOPICS, 1) for each in range(CREATIONS)], 5, 1, _created_all
+        ),
         "ElectLeaders": Stranger(
             [elections],
             2,
@@ -123,6 +129,21 @@ def strangers() -> dict[str, Stranger]:
             3,
             NAMING,
             lambda answer: _counted(answer.results_by_topic_v3_and_below, "results_by_partition"),
+        ),
+        "CreateTopics, large": Stranger(
+            [_creation(f"large-{each}", 1, LARGE_PARTITIONS) for each in range(LARGE_TOPICS)],
+            5,
+            1,
+            _created_all,
+        ),
+        "DeleteTopics, large": Stranger(
+            [
+                DeleteTopicsRequest(topic_names=[f"large-{each}-0"], timeout_ms=30_000)
+                for each in range(LARGE_TOPICS)
+            ],
+            5,
+            1,
+            lambda answer: not answer.responses[0].error_code,
         ),
     }
 
@@ -161,14 +182,14 @@ def _found_all(answer: Any) -> bool:
     return [each.offset for each in answer.topics[0].partitions] == [BATCH_RECORDS - 1] * BATCHES
 
 
-def _creation(number: int) -> CreateTopicsRequest:
-    names = [f"new-{number}-{each}" for each in range(NEW_TOPICS)]
-    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
-    return CreateTopicsRequest(topics=topics)
+def _creation(beginning: str, count: int, partitions: int) -> CreateTopicsRequest:
+    names = [f"{beginning}-{each}" for each in range(count)]
+    topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, timeout_ms=30_000)
 
 
 def _created_all(answer: Any) -> bool:
-    return [each.error_code for each in answer.topics] == [0] * NEW_TOPICS
+    return {each.error_code for each in answer.topics} == {0}
 
 
 def _counted(topics: Sequence[Any], field: str) -> bool:

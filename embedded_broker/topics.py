@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
+
 from splashdam.embedded_broker.internal_topics import new_internal_topic
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.log_manager import AT_ONCE, LogManager
+from splashdam.embedded_broker.storage.partition_metadata import new_uuid
 from splashdam.embedded_broker.storage.topic_changes import change_topics
 from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC, folded
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import new_topic_settings
+from splashdam.embedded_broker.turns import PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -108,12 +112,53 @@ class Topics:
         settings = self._settings
         if any(new.name == METADATA_TOPIC for new in wanted):
             raise InvalidRequestError(f"{METADATA_TOPIC} is Kafka's own log, and no topic")
+        for new in wanted:
+            self._logs.check_is_not_coming(new.name, new.topic_id)
         return self._controller.create_topics(
             wanted,
             partial(new_topic_settings, settings),
             settings.default_replication_factor,
             validate_only=validate_only,
         )
+
+    def prepare(self, new: NewTopic, first: int = 0) -> Steps[NewTopic]:
+        """Makes many partitions of a topic before it has them, in steps; for ``add``, or to extend it.
+
+        Where they are few, or other brokers take part, there is nothing to prepare. `give_up` is to follow.
+
+        Args:
+            new: as it is to be, checked already.
+            first: how many partitions it has.
+
+        Returns:
+            The same with an id.
+
+        Raises:
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56).
+        """
+        if new.partitions - first <= AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
+            return new
+        here = self.get(new.name)
+        topic_id = here.topic_id if here is not None and first else new_uuid()
+        topic = Topic(new.name, topic_id, tuple(range(new.partitions)), new.configs)
+        for made in self._logs.prepare(topic, first, now_ms=self._clock.wall_ms()):
+            yield made * PARTITION_UNITS
+        return attrs.evolve(new, topic_id=topic_id)
+
+    def is_coming(self, name: str) -> bool:
+        """Whether somebody makes partitions of this topic just now."""
+        return name in self._logs.coming
+
+    def give_up(self, new: NewTopic) -> None:
+        """What was prepared goes, unless the topic has it now."""
+        coming = self._logs.coming.get(new.name)
+        if coming is not None and coming.topic.topic_id == new.topic_id:
+            self._logs.give_up(coming)
+
+    def remove_directories(self) -> Steps[None]:
+        """Removes what there is of large topics that were deleted, in steps."""
+        for removed in self._logs.remove_directories():
+            yield removed * PARTITION_UNITS
 
     def delete(self, topic: Topic) -> None:
         """Deletes a topic in the whole cluster; fetches that wait for it are answered.

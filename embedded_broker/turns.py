@@ -52,6 +52,9 @@ PARTITIONS_IN_A_UNIT = 8
 AT_ONCE = 512
 """Partitions that are changed together, in one write of the disk, where a request names more."""
 
+PARTITION_UNITS = 20
+"""For making the files of one partition, or removing them: some twelve of them end a turn."""
+
 CHANGE_UNITS = 32
 """A change of the topics is on stable storage before it is answered: it takes as long as so many requests."""
 

@@ -47,6 +47,8 @@ def placed(
         )
     if all(broker.is_fenced for broker in state.brokers.values()):
         raise error_for(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are down")
+    if len(state.brokers) == 1:
+        return [list(state.brokers)] * partitions
     stripes = _Stripes(state, random, behind)
     return [stripes.next_replicas(replication_factor) for _ in range(partitions)]
 

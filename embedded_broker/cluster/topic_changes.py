@@ -105,7 +105,5 @@ def deleted(state: ClusterState, name: str) -> ClusterChange:
 def _partitions(
     name: str, first: int, replicas: Sequence[Sequence[int]], state: ClusterState
 ) -> dict[TopicPartition, PartitionState]:
-    return {
-        TopicPartition(name, number): new_partition(each, state)
-        for number, each in enumerate(replicas, first)
-    }
+    begun = {each: new_partition(each, state) for each in set(map(tuple, replicas))}
+    return {TopicPartition(name, number): begun[tuple(each)] for number, each in enumerate(replicas, first)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITION_UNITS
+from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITIONS_TOGETHER
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -35,7 +36,9 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
-            yield PARTITION_UNITS * _extend(topic, request.validate_only, context)
+            while context.broker.topics.is_coming(topic.name):
+                yield TURN_UNITS  # one change of a topic after the other
+            yield from _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
             context.broker.disk_troubles.kept_from(f"extend topic {quoted(topic.name)}", error)
             result.error_code, result.error_message = error.code, error.message
@@ -43,8 +46,8 @@ def create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> int:
-    """How many partitions it has made."""
+def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> Steps[None]:
+    """Many partitions are made before, in steps: nobody is to see some of them."""
     topic = context.broker.topics.get(asked.name)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {quoted(asked.name)}")
@@ -60,7 +63,12 @@ def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestC
     controller = context.broker.controller
     controller.create_partitions(asked.name, asked.count, assignments, validate_only=True)
     if validate_only:
-        return 0
+        return
     context.record_mutations(new, strict_from=_FIRST_STRICT_VERSION)
-    controller.create_partitions(asked.name, asked.count, assignments)
-    return new
+    wanted = NewTopic(asked.name, asked.count, topic.configs)
+    wanted = yield from context.broker.topics.prepare(wanted, len(topic.partitions))
+    try:
+        controller.create_partitions(asked.name, asked.count, assignments)
+    finally:
+        context.broker.topics.give_up(wanted)
+    yield PARTITION_UNITS * min(new, PARTITIONS_TOGETHER)

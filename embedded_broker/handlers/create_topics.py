@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from splashdam.embedded_broker.described_configs import ConfigEntry, topic_entries
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
-from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -33,9 +33,6 @@ PARTITIONS_TOGETHER = 12
 
 TOPICS_TOGETHER = 8
 """As above; each is checked and described, too."""
-
-PARTITION_UNITS = 20
-"""For making the files of one partition, or removing them: as many as there are together end a turn."""
 
 _FIRST_STRICT_VERSION = 6
 """From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
@@ -102,15 +99,32 @@ class _Group:
         self.results[new.name] = _created(new, topic.topic_id, self._context)
 
     def create(self) -> Steps[None]:
-        """Creates what was taken: in one change of the topics, or by itself each, where that is refused."""
+        """Creates what was taken: in one change of the topics, or by itself each, where that is refused.
+
+        The partitions of a large topic are made before, in steps: nobody is to see it without them.
+        """
+        topics = self._context.broker.topics
+        prepared: list[NewTopic] = []
+        try:
+            for new in self._coming:
+                try:
+                    prepared.append((yield from topics.prepare(new)))
+                except BrokerResponseError as error:
+                    self.refuse(new.name, error)
+            yield from self._add(prepared)
+        finally:
+            for new in prepared:
+                topics.give_up(new)
+
+    def _add(self, wanted: list[NewTopic]) -> Steps[None]:
         topics = self._context.broker.topics
         try:
-            self._note_ids(topics.add(self._coming))
+            self._note_ids(topics.add(wanted))
         except BrokerResponseError as error:
-            if len(self._coming) == 1:
-                self.refuse(self._coming[0].name, error)
+            if len(wanted) == 1:
+                self.refuse(wanted[0].name, error)
                 return
-            for new in self._coming:
+            for new in wanted:
                 yield CHANGE_UNITS + new.partitions * PARTITION_UNITS
                 try:
                     self._note_ids(topics.add([new]))

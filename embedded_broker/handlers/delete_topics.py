@@ -6,13 +6,12 @@ from collections import Counter, deque
 from collections.abc import Container
 
 from splashdam.embedded_broker.handlers.create_topics import (
-    PARTITION_UNITS,
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
 )
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import Topic
-from splashdam.embedded_broker.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     UnknownTopicIdError,
@@ -54,7 +53,8 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Step
                 group.take(topic, times[key] > 1)
             group.delete()
             answer.responses += group.results
-            yield group.partitions * PARTITION_UNITS
+            yield min(group.partitions, PARTITIONS_TOGETHER) * PARTITION_UNITS
+            yield from context.broker.topics.remove_directories()
         yield CHANGE_UNITS
     finally:  # also where the client leaves meanwhile
         context.broker.topics.free_names()

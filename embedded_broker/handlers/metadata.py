@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.cluster.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
-    PARTITION_UNITS,
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
 )
@@ -23,7 +22,7 @@ from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.embedded_broker.storage.topic_registry import Topic
-from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -163,6 +162,8 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
     topic = topics.get(asked.name)
     if topic is not None:
         return topic
+    if topics.is_coming(asked.name):
+        raise UnknownTopicOrPartitionError
     check_topic_name(asked.name)
     if not _may_create(request, context):
         raise UnknownTopicOrPartitionError

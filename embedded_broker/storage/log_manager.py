@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ import trio
 
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
+from splashdam.embedded_broker.storage.coming_partitions import ComingPartitions, end_of_notes
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
 from splashdam.embedded_broker.storage.directory_scan import (
     make_partition_directory,
@@ -44,6 +46,7 @@ from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, To
 from splashdam.model.broker_errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
+    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from splashdam.model.options import MAX_LONG
@@ -55,6 +58,9 @@ SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
 
 Hosts: TypeAlias = Callable[[TopicPartition], bool]
 """Whether a partition of a topic of the registry belongs into this directory."""
+
+AT_ONCE = 64
+"""Partitions whose directories are removed in one go; more go step by step."""
 
 DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
 
@@ -79,6 +85,7 @@ class LogManager:
         cleaner: compacts the logs of topics that want it.
         files: the file system.
         on_log_start: is told of logs that begin later now, since old segments went.
+        coming: partitions that are made before their topic has them, by its name.
         scattered: topics of which there may be more directories than they have partitions, since the disk
             refused to remove those that could not be made.
     """
@@ -100,6 +107,8 @@ class LogManager:
         self.smallest_flush_ms = MAX_LONG
         self.scattered: set[str] = set()
         self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
+        self._removals: deque[Iterator[int]] = deque()  # to be taken step by step
+        self.coming: dict[str, ComingPartitions] = {}
         self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
         self.files = self.directories.files
@@ -192,22 +201,86 @@ class LogManager:
     def create_topics(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[bytes]:
         """As ``create_topic`` for several, all or none, at the cost of one change of the registry.
 
+        One whose partitions ``prepare`` has made gets those.
+
         Raises:
             As ``create_topic``, for the first topic that is refused.
         """
         topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
+        for topic in topics:
+            self.check_is_not_coming(topic.name, topic.topic_id)
         if any(topic.name in self.registry.deleting for topic in topics):
             self.finish_deletions()
-        partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+        coming = [self.coming[topic.name] for topic in topics if topic.name in self.coming]
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in topics
+            if topic.name not in self.coming
+            for number in topic.partitions
+        ]
         for directory in self.directories.online:
             refuse_taken_directories(self.files, directory.root, partitions)
-        self.registry.put(*topics)
+        self.registry.put(*topics, resources=end_of_notes(coming))
         try:
             self.make_partitions(topics, now_ms)
         except BaseException:
             undo_creation(self, topics)
             raise
+        self.forget_coming(*coming)
         return [topic.topic_id for topic in topics]
+
+    def prepare(self, topic: Topic, first: int, *, now_ms: int) -> Generator[int, None, ComingPartitions]:
+        """Makes partitions of a topic, from number ``first`` on, before it has them: a few with each step.
+
+        The steps say how many. Nobody sees these partitions before ``create_topics`` or ``change_topics``
+        gives them to the topic. Whoever prepares them calls ``give_up`` in the end, in any case; until then
+        nobody else may.
+
+        Raises:
+            BrokerResponseError: what ``settings_for`` raises for the options.
+            KafkaStorageError: the disk refuses.
+        """
+        settings = self.settings_for(topic.configs)
+        self.coming[topic.name] = coming = ComingPartitions(self, topic, first, settings)
+        try:
+            if topic.name in self.registry.deleting:
+                yield from self.remove_directories()
+                self.finish_deletions()
+            yield from coming.make(self._hosts, now_ms)
+        except BaseException:
+            self.give_up(coming)
+            raise
+        return coming
+
+    def give_up(self, coming: ComingPartitions) -> None:
+        """Prepared partitions go, unless their topic has them now; the housekeeping removes them."""
+        if self.coming.get(coming.topic.name) is coming:
+            coming.is_given_up = True
+            self._removals.append(self._removal_of_coming(coming))
+            self.wake()
+
+    def _removal_of_coming(self, coming: ComingPartitions) -> Iterator[int]:
+        yield from coming.remove()
+        self.forget_coming(coming)
+
+    def forget_coming(self, *gone: ComingPartitions) -> None:
+        """Prepared partitions are their topic's, or removed."""
+        for coming in gone:
+            if self.coming.get(coming.topic.name) is coming:
+                del self.coming[coming.topic.name]
+
+    def check_is_not_coming(self, name: str, topic_id: bytes | None) -> None:
+        """Refuses the name of a topic that is being made, unless that is the one.
+
+        Raises:
+            TopicAlreadyExistsError: somebody else makes it.
+        """
+        coming = self.coming.get(name)
+        if coming is None or coming.topic.topic_id == topic_id:
+            return
+        if not coming.is_given_up:
+            raise TopicAlreadyExistsError(f"topic {quoted(name)} is being made")
+        deque(self.remove_directories(), maxlen=0)
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic and its logs; slices that are being read stay readable.
@@ -248,22 +321,51 @@ class LogManager:
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
-        with logged("removing what there is of deleted topics"):
-            roots = self._roots_online
-            try:
-                remove_partitions(self.files, roots, topics)
-            finally:
-                if roots != self._roots_online:  # one has failed, and may hold something still
-                    self.registry.put_resources(deletion_notes(topics))
-            self._removed.update(name for name in names if name not in self.scattered)
+        self._removals.append(self._removal(topics))
+        if full is not None or sum(len(topic.partitions) for topic in topics) <= AT_ONCE:
+            deque(self.remove_directories(), maxlen=0)
         if full is not None:
             self.free_names()
             if self.registry.is_doubtful:
                 raise full
 
+    def remove_directories(self) -> Iterator[int]:
+        """Removes what there is of topics that were deleted or given up: a few directories with each step.
+
+        The steps say how many. What the disk refuses is logged; ``finish_deletions`` tries that again.
+        """
+        while self._removals:
+            step = next(self._removals[0], None)
+            if step is None:
+                self._removals.popleft()
+            else:
+                yield step
+
+    def _removal(self, topics: Collection[Topic]) -> Iterator[int]:
+        roots = self._roots_online
+        with logged("removing what there is of deleted topics"):
+            try:
+                yield from remove_partitions(self.files, roots, topics)
+            except KafkaStorageError:
+                self._note_what_is_offline(roots, topics)
+                raise
+            self._note_what_is_offline(roots, topics)
+            self._removed.update(topic.name for topic in topics if topic.name not in self.scattered)
+
+    def _note_what_is_offline(self, roots: Collection[str], topics: Iterable[Topic]) -> None:
+        """Where a directory has failed meanwhile, it may hold something still."""
+        if roots != self._roots_online:
+            self.registry.put_resources(deletion_notes(topics))
+
     def free_names(self) -> None:
-        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again."""
-        if self._is_closed or os.getpid() != self._pid or not self.registry.is_unsettled:
+        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
+
+        Where it has directories to remove yet, the housekeeping does both.
+        """
+        if self._is_closed or os.getpid() != self._pid or not self.is_unsettled:
+            return
+        if self._removals:
+            self.wake()
             return
         with logged("removing what there is of deleted topics"):
             self.finish_deletions()
@@ -271,34 +373,67 @@ class LogManager:
             self.wake()
 
     @property
+    def is_unsettled(self) -> bool:
+        """Whether ``settle_topics`` has something to do."""
+        return self.registry.is_unsettled or bool(self._removals)
+
+    @property
     def _roots_online(self) -> list[str]:
         return [each.root for each in self.directories.online]
 
     def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
         """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
-        wanted = [
-            (TopicPartition(topic.name, number), topic) for topic in topics for number in topic.partitions
-        ]
         place = self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
         roots = {self.root: None}
-        for topic_partition, topic in wanted:
-            if topic_partition in self.logs or topic_partition in self.offline:
-                continue
-            if self._hosts(topic_partition):
-                directory = place()
-                self._make_log(topic_partition, topic.topic_id, directory, now_ms)
-                roots[directory.root] = None
+        for topic in topics:
+            settings = self.registry.settings_of(topic, self.settings_for)
+            if topic.name in self.coming:
+                for log in self.coming[topic.name].take(settings).values():
+                    self._add_log(log)
+            for number in topic.partitions:
+                topic_partition = TopicPartition(topic.name, number)
+                if topic_partition in self.logs or topic_partition in self.offline:
+                    continue
+                if self._hosts(topic_partition):
+                    directory = place()
+                    roots[directory.root] = None
+                    self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
         for root in roots:
             self.files.sync_directory(root)
+        self.wake()
 
-    def _make_log(
-        self, topic_partition: TopicPartition, topic_id: bytes, directory: LogDirectory, now_ms: int
-    ) -> None:
+    def make_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        directory: LogDirectory,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> Log:
+        """A new log with its directory, which nobody knows of yet.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
         path = f"{directory.root}/{topic_partition}"
         make_partition_directory(self.files, path)
         # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
         write_topic_id(self.files, path, topic_id, sync=False)
-        self.open_log(topic_partition, path, now_ms, clean_shutdown=True, recovery_point=0)
+        return Log.open(
+            self.files,
+            path,
+            topic_partition,
+            settings,
+            topic_id=topic_id,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            recovery_point=0,
+            on_work=self._note_work,
+        )
+
+    def _add_log(self, log: Log) -> None:
+        self.logs[log.topic_partition] = log
+        self.smallest_flush_ms = min(self.smallest_flush_ms, log.settings.flush_ms)
 
     def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
         """The log of a partition of a known topic, made where it is not here yet.
@@ -311,7 +446,10 @@ class LogManager:
             directory = self.directories.place(self.logs.values())()
             make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
             self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
-            self._make_log(topic_partition, self.topics[topic_partition.topic].topic_id, directory, now_ms)
+            topic = self.topics[topic_partition.topic]
+            settings = self.registry.settings_of(topic, self.settings_for)
+            self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
+            self.wake()
         return self.logs[topic_partition]
 
     def remove_replica(self, topic_partition: TopicPartition) -> None:
@@ -339,7 +477,7 @@ class LogManager:
     ) -> None:
         """Opens the log in a directory that is there, with arguments as for `Log.open`."""
         topic = self.topics[topic_partition.topic]
-        self.logs[topic_partition] = Log.open(
+        log = Log.open(
             self.files,
             path,
             topic_partition,
@@ -352,7 +490,7 @@ class LogManager:
             high_watermark=high_watermark,
             on_work=self._note_work,
         )
-        self.smallest_flush_ms = min(self.smallest_flush_ms, self.logs[topic_partition].settings.flush_ms)
+        self._add_log(log)
         self.wake()
 
     def release(self, topic_partition: TopicPartition) -> None:
@@ -417,6 +555,7 @@ class LogManager:
         Raises:
             KafkaStorageError: the disk refuses; the names stay taken.
         """
+        deque(self.remove_directories(), maxlen=0)
         if everywhere or not self.registry.deleting <= self._removed:
             remove_deleted_topics(self.files, self._roots_online, self.registry)
         if self.registry.deleting:
@@ -432,6 +571,7 @@ class LogManager:
         Raises:
             KafkaStorageError: the disk refuses again; the rest waits for the next turn.
         """
+        deque(self.remove_directories(), maxlen=0)
         if self.registry.deleting:
             self.finish_deletions()
         self.registry.settle()
@@ -507,6 +647,8 @@ class LogManager:
             failed = error
         finally:
             self.moves.close()
+            for coming in self.coming.values():
+                coming.abandon()
             for log in [*self.logs.values(), *self.offline.logs()]:
                 log.abandon()
             self.registry.abandon()

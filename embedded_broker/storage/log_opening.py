@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.storage.coming_partitions import remove_unfinished
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.log_moves import only_directories
 from splashdam.embedded_broker.storage.topic_directories import adopt_topics
@@ -28,6 +29,7 @@ def open_all(manager: LogManager, node_id: int, now_ms: int) -> None:
     """
     manager.directories.load(node_id)
     manager.finish_deletions(everywhere=True)
+    remove_unfinished(manager)
     if manager.registry.is_unsettled:
         with logged("gathering the changes of topics"):  # it is tried again where the disk is full
             manager.registry.settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.storage.coming_partitions import end_of_notes
 from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.settings import DirectorySettings
@@ -27,12 +28,13 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
     new = [
         TopicPartition(topic.name, number)
         for topic, old in zip(topics, before, strict=True)
-        for number in topic.partitions
-        if number not in old.partitions
+        for number in sorted(set(topic.partitions).difference(old.partitions))
     ]
+    coming = [manager.coming[name] for name in {each.topic for each in new} if name in manager.coming]
+    not_made = [each for each in new if each.topic not in manager.coming]
     for directory in manager.directories.online:
-        refuse_taken_directories(manager.files, directory.root, new)
-    manager.registry.put(*topics)
+        refuse_taken_directories(manager.files, directory.root, not_made)
+    manager.registry.put(*topics, resources=end_of_notes(coming))
     try:
         if new:
             manager.make_partitions(topics, now_ms)
@@ -42,8 +44,9 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
             manager.scattered.update(topic.name for topic in before)
             manager.wake()
         raise
-    for topic in topics:
-        for number in topic.partitions:
+    manager.forget_coming(*coming)
+    for topic, old in zip(topics, before, strict=True):
+        for number in topic.partitions if topic.configs != old.configs else ():
             log = manager.logs.get(TopicPartition(topic.name, number))
             if log is not None:
                 log.reconfigure(settings[topic.name])

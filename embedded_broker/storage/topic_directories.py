@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from splashdam.embedded_broker.storage.directory_scan import (
     find_partitions,
@@ -18,6 +18,9 @@ from splashdam.embedded_broker.storage.partition_metadata import new_uuid, write
 from splashdam.embedded_broker.storage.topic_names import deleted_directory_name
 from splashdam.embedded_broker.storage.topic_registry import Topic, TopicRegistry
 from splashdam.model.values import TopicPartition
+
+TOGETHER = 12
+"""Partitions that are made, or removed, in one step: 2 ms in memory, 5 ms on a disk."""
 
 
 def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPartition, str]) -> None:
@@ -54,8 +57,10 @@ def put_aside(files: Files, path: str, topic_partition: TopicPartition) -> None:
     files.remove_tree(target)
 
 
-def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic]) -> None:
+def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic]) -> Iterator[int]:
     """As ``remove_deleted_topics`` for topics whose partitions are known: it looks at theirs alone.
+
+    It does so a few with each step, which says how many.
 
     Raises:
         KafkaStorageError: the disk refuses; ``remove_deleted_topics`` goes on.
@@ -64,7 +69,9 @@ def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic
     targets: list[str] = []
     for root in roots:
         moved = len(targets)
-        for topic_partition in names:
+        for number, topic_partition in enumerate(names, 1):
+            if number % TOGETHER == 0:
+                yield TOGETHER
             path = f"{root}/{topic_partition}"
             refuse_link(files, path)
             if path in roots or not holds_a_log(files, path, or_nothing=True):
@@ -76,8 +83,10 @@ def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic
                 files.remove_tree(path)  # empty, or not there at all
         if len(targets) > moved:
             files.sync_directory(root)
-    for target in targets:
+    for number, target in enumerate(targets, 1):
         files.remove_tree(target)
+        if number % TOGETHER == 0:
+            yield TOGETHER
 
 
 def remove_deleted_topics(files: Files, roots: Sequence[str], registry: TopicRegistry) -> None:

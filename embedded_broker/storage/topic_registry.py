@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -30,6 +30,9 @@ CHANGES_NAME = "splashdam-topics.changes"
 _VERSION = 1
 _MOST_CHANGES = 1_000
 """Beside two for each topic; then the whole is written anew, which at this pace costs each of them little."""
+
+Resources: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
+"""Options of things other than topics, by kind and name."""
 
 
 @attrs.frozen
@@ -106,15 +109,16 @@ class TopicRegistry:
                 f"an option of topic {topic.name!r} in {self._path} is illegal ({error}); correct it there"
             ) from error
 
-    def put(self, *topics: Topic) -> None:
-        """Adds or replaces topics.
+    def put(self, *topics: Topic, resources: Resources | None = None) -> None:
+        """Adds or replaces topics, and keeps options as ``put_resources``: one change.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
         """
-        self._keep(*({"topic": topic.name, **_fields(topic)} for topic in topics))
+        changes = ({"topic": topic.name, **_fields(topic)} for topic in topics)
+        self._keep(*changes, *_kept_resources(resources or {}))
 
-    def put_resources(self, resources: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+    def put_resources(self, resources: Resources) -> None:
         """Replaces the options kept for each of these; none at all: nothing is kept any longer.
 
         Raises:
@@ -122,9 +126,7 @@ class TopicRegistry:
         """
         self._keep(*_kept_resources(resources))
 
-    def begin_deletion(
-        self, *names: str, resources: Mapping[tuple[str, str], Mapping[str, str]] | None = None
-    ) -> None:
+    def begin_deletion(self, *names: str, resources: Resources | None = None) -> None:
         """Moves topics from ``topics`` to ``deleting``, and keeps options as ``put_resources``: one change.
 
         Raises:
@@ -132,9 +134,7 @@ class TopicRegistry:
         """
         self._keep(*_deletion(names, resources or {}))
 
-    def forget(
-        self, *names: str, resources: Mapping[tuple[str, str], Mapping[str, str]] | None = None
-    ) -> None:
+    def forget(self, *names: str, resources: Resources | None = None) -> None:
         """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
         for change in _deletion(names, resources or {}):
             self._apply(change)
@@ -329,11 +329,9 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _kept_resources(resources: Mapping[tuple[str, str], Mapping[str, str]]) -> list[dict[str, Any]]:
+def _kept_resources(resources: Resources) -> list[dict[str, Any]]:
     return [{"kind": kind, "name": name, "configs": dict(kept)} for (kind, name), kept in resources.items()]
 
 
-def _deletion(
-    names: Iterable[str], resources: Mapping[tuple[str, str], Mapping[str, str]]
-) -> list[dict[str, Any]]:
+def _deletion(names: Iterable[str], resources: Resources) -> list[dict[str, Any]]:
     return [*_kept_resources(resources), *({"deleting": name} for name in names)]

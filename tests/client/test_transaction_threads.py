@@ -65,7 +65,7 @@ def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer:
         assert committed(str(broker.bootstrap_servers), "t", len(sent)) == [value for value, _ in in_order]
 
 
-def test_calls_in_callbacks_are_refused(tmp_path: Path) -> None:
+def test_calls_in_callbacks_are_refused(tmp_path: Path, undelivered: Any) -> None:
     """They would wait for the thread they run in; sending is fine there."""
     with KafkaProducer(
         bootstrap_servers=f"embedded:{tmp_path}", transactional_id="x", linger_ms=0
@@ -81,7 +81,8 @@ def test_calls_in_callbacks_are_refused(tmp_path: Path) -> None:
                 except IllegalStateError as error:
                     errors.append(error)
 
-        future = producer.send("t", b"x").add_callback(call_all)
+        with undelivered(producer):
+            future = producer.send("one", b"x").add_callback(call_all)
         future.get(timeout=30)
         producer.flush()
         assert len(errors) == 3

@@ -14,6 +14,7 @@ from patches import guard, perhaps
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.cluster.state import Resource
 from splashdam.embedded_broker.storage import checkpoints, topic_directories
+from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.topic_registry import TopicRegistry
@@ -37,11 +38,11 @@ def creation(names: list[str], partitions: int = 3, *, validate_only: bool = Fal
 async def changed_in_steps(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """How many partitions came or went in each step of a task that changed the topics at all."""
     steps: list[int] = [0]
-    make, abandon = LogManager._make_log, LogManager.abandon_logs
+    make, abandon = LogManager.make_log, LogManager.abandon_logs
 
-    def made(manager: LogManager, *given: Any) -> None:
+    def made(manager: LogManager, *given: Any) -> Log:
         steps[-1] += 1
-        make(manager, *given)
+        return make(manager, *given)
 
     def abandoned(manager: LogManager, given: Any) -> None:
         before = len(manager.logs)
@@ -53,7 +54,7 @@ async def changed_in_steps(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[lis
             if steps[-1]:
                 steps.append(0)
 
-    monkeypatch.setattr(LogManager, "_make_log", perhaps(made, because="a test may delete alone"))
+    monkeypatch.setattr(LogManager, "make_log", perhaps(made, because="a test may delete alone"))
     monkeypatch.setattr(LogManager, "abandon_logs", perhaps(abandoned, because="a test may create alone"))
     instrument = Steps()
 
