@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,10 @@ from quota_talk import alter
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.registry import Answer
+from splashdam.embedded_broker.storage import segment, timestamp_lookup
+from splashdam.embedded_broker.storage.scan import Head, iter_heads
+from splashdam.embedded_broker.storage.time_index import TimeIndex
+from splashdam.embedded_broker.storage.timestamp_lookup import STEP_HEADS
 from splashdam.embedded_broker.turns import (
     HEAVY_BYTES,
     INLINE_BYTES,
@@ -185,6 +189,94 @@ async def test_small_batches_end_a_turn_too(
     await talk.ask(by_time(LATE_MS), 10)
     assert unpacked.beside == 0
     assert MOST_IN_A_TURN // 2 < unpacked.most <= MOST_IN_A_TURN
+
+
+class Counted(trio.abc.Instrument):
+    """Counts things that the loop does: in all, and the most in one step of a task."""
+
+    def __init__(self) -> None:
+        self.total = self.most = 0
+        self._here = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A new step."""
+        self._here = 0
+
+    def add(self, count: int) -> None:
+        """So many were done."""
+        self.total += count
+        self._here += count
+        self.most = max(self.most, self._here)
+
+
+@pytest.fixture
+async def counted() -> AsyncIterator[Counted]:
+    """Counts what is added from now on."""
+    counts = Counted()
+    trio.lowlevel.add_instrument(counts)
+    yield counts
+    trio.lowlevel.remove_instrument(counts)
+
+
+async def test_a_turn_walks_along_so_many_records(
+    broker: Broker, talk: Talk, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of batches that are not packed, too: 1.4 million tiny records behind one promise after the other."""
+    broker.topics.create("t")
+    tiny = promising(build_batch([(1000, None, b"", None)] * 14_000, Compression.parse("none")))
+    plant(broker, *[tiny] * 100)
+    find = timestamp_lookup.find_by_time
+
+    def walked(records: Any, count: int, **given: Any) -> Any:
+        counted.add(count)
+        return find(records, count, **given)
+
+    monkeypatch.setattr(timestamp_lookup, "find_by_time", walked)
+    await talk.ask(by_time(LATE_MS), 10)
+    smallest_bytes = len(tiny) // 14_000
+    assert counted.total == 1_400_000
+    assert counted.most <= MOST_IN_A_TURN // smallest_bytes
+
+
+async def test_a_turn_passes_so_many_heads(
+    broker: Broker, talk: Talk, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that are too early are passed by their heads, 32 of them for a unit."""
+    broker.topics.create("t", 1, {"segment.bytes": "100000000", "index.interval.bytes": "100000000"})
+    early, late = batch(b"v"), promising(batch(b"v"))
+    plant(broker, late, *[early] * (2 * STEP_HEADS * TURN_UNITS))
+
+    def passed(*given: Any) -> Iterator[Head]:
+        for head in iter_heads(*given):
+            counted.add(1)
+            yield head
+
+    for place in (timestamp_lookup, segment):
+        monkeypatch.setattr(place, "iter_heads", patches.perhaps(passed, because="it goes on where it was"))
+    await talk.ask(by_time(LATE_MS), 10)
+    assert counted.total > STEP_HEADS * TURN_UNITS
+    assert counted.most <= STEP_HEADS * (TURN_UNITS + 2)
+
+
+async def test_a_turn_looks_up_so_many_times(
+    broker: Broker, talk: Talk, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look at a time index for each partition that is named, and so many partitions in a turn."""
+    partitions = 2 * TURN_UNITS
+    broker.topics.create("t", partitions)
+    for log in broker.logs.logs.values():
+        log.append_as_leader(batch(b"v"), now_ms=1000)
+    lookup = TimeIndex.lookup
+
+    def looked_up(index: TimeIndex, timestamp_ms: int) -> int:
+        counted.add(1)
+        return lookup(index, timestamp_ms)
+
+    monkeypatch.setattr(TimeIndex, "lookup", looked_up)
+    answer = await talk.ask(by_time(0, partitions=partitions), 10)
+    assert len(answer.topics[0].partitions) == partitions
+    assert counted.total >= partitions
+    assert counted.most <= TURN_UNITS
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
