@@ -110,6 +110,7 @@ class KafkaBroker:
         home: a directory of its own; the log directory is ``data`` in it.
         settings: of the broker, by Kafka's names, besides those that a single node needs.
         format_options: for the formatting of the directory, ``--add-scram`` for example.
+        cluster_id: whose node it is; a cluster of its own by default.
     """
 
     def __init__(
@@ -118,8 +119,10 @@ class KafkaBroker:
         home: Path,
         settings: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
+        cluster_id: str | None = None,
     ) -> None:
         self.version = version
+        self.cluster_id = cluster_id or format_uuid(new_uuid())
         self.data = home / "data"
         self._home = home
         self._settings = dict(settings or {})
@@ -178,8 +181,7 @@ class KafkaBroker:
         return path
 
     def _format(self, properties: Path) -> None:
-        cluster_id = format_uuid(new_uuid())
-        arguments = ("format", "-t", cluster_id, "-c", str(properties), *self._format_options)
+        arguments = ("format", "-t", self.cluster_id, "-c", str(properties), *self._format_options)
         run_tool(self.version, "kafka.tools.StorageTool", *arguments)
 
     def _properties(self) -> dict[str, str]:

@@ -86,6 +86,10 @@ def _partition(
     try:
         if is_repeated:
             raise InvalidRequestError(f"{quoted(str(topic_partition))} is asked about more than once")
+        if asked.timestamp < 0 and context.version < _SPECIAL_SINCE.get(asked.timestamp, _NEVER):
+            raise UnsupportedVersionError(
+                f"timestamp {asked.timestamp} has no meaning in version {context.version}"
+            )
         log = _log_asked(topic_partition, asked, request, context)
         try:
             found = yield from _find(log, asked.timestamp, request, context.version)
@@ -113,8 +117,6 @@ def _log_asked(
 
 
 def _find(log: Log, timestamp_ms: int, request: ListOffsetsRequest, version: int) -> Steps[TimestampOffset]:
-    if timestamp_ms < 0 and version < _SPECIAL_SINCE.get(timestamp_ms, _NEVER):
-        raise UnsupportedVersionError(f"timestamp {timestamp_ms} has no meaning in version {version}")
     if timestamp_ms in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOT_FOUND
     if timestamp_ms == _EARLIEST_LOCAL:
