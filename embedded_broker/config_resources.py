@@ -164,11 +164,11 @@ class BrokerResource(ConfigResource):
 
 
 class _Simple(ConfigResource):
-    """One whose configurations are few: their types and defaults by name."""
+    """One whose configurations are few: their types, defaults and meanings by name."""
 
     kind: str
     source: ConfigSource
-    defaults: ClassVar[Mapping[str, tuple[ConfigType, str]]]
+    defaults: ClassVar[Mapping[str, tuple[ConfigType, str, str]]]
 
     @property
     def present(self) -> Mapping[str, str]:
@@ -180,13 +180,13 @@ class _Simple(ConfigResource):
         return [self._entry(name) for name in sorted(self.defaults)]
 
     def _entry(self, name: str) -> ConfigEntry:
-        kind, default = self.defaults[name]
+        kind, default, doc = self.defaults[name]
         found = self._inherited(name)
         if name in self.present:
             found = [ConfigSynonym(name, self.present[name], self.source), *found]
         value = found[0].value if found else default
         source = found[0].source if found else ConfigSource.DEFAULT
-        return ConfigEntry(name=name, value=value, source=source, synonyms=tuple(found), kind=kind, doc="")
+        return ConfigEntry(name=name, value=value, source=source, synonyms=tuple(found), kind=kind, doc=doc)
 
     def _inherited(self, name: str) -> list[ConfigSynonym]:
         return []
@@ -209,9 +209,21 @@ class ClientMetricsResource(_Simple):
     kind = CLIENT_METRICS
     source = ConfigSource.CLIENT_METRICS
     defaults: ClassVar = {
-        "interval.ms": (ConfigType.INT, str(DEFAULT_INTERVAL_MS)),
-        "match": (ConfigType.LIST, ""),
-        "metrics": (ConfigType.LIST, ""),
+        "interval.ms": (
+            ConfigType.INT,
+            str(DEFAULT_INTERVAL_MS),
+            "Milliseconds between two pushes of a client, 100 to 3600000.",
+        ),
+        "match": (
+            ConfigType.LIST,
+            "",
+            "Of which clients: NAME=EXPRESSION separated by commas, all of which fit; empty for all.",
+        ),
+        "metrics": (
+            ConfigType.LIST,
+            "",
+            "Beginnings of the names of the metrics that clients push, separated by commas; * for all.",
+        ),
     }
 
     def _check(self, configs: Mapping[str, str]) -> None:
@@ -233,8 +245,16 @@ class GroupResource(_Simple):
     kind = GROUP
     source = ConfigSource.GROUP
     defaults: ClassVar = {
-        "consumer.heartbeat.interval.ms": (ConfigType.INT, ""),
-        "consumer.session.timeout.ms": (ConfigType.INT, ""),
+        "consumer.heartbeat.interval.ms": (
+            ConfigType.INT,
+            "",
+            "Milliseconds between two heartbeats that the group's members are told.",
+        ),
+        "consumer.session.timeout.ms": (
+            ConfigType.INT,
+            "",
+            "Milliseconds without a heartbeat after which a member is out of the group.",
+        ),
     }
 
     def _inherited(self, name: str) -> list[ConfigSynonym]:

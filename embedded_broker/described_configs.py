@@ -133,12 +133,19 @@ def broker_entries(layers: BrokerLayers) -> list[ConfigEntry]:
     """Every setting of a broker, by name; those that nobody knows are kept back as secrets."""
     entries = []
     for name, row in known(Scope.BROKER).items():
+        if name in _OF_THE_AUTHORIZER and not any(layers.named(name)):
+            continue
         found = broker_synonyms(layers, name)
         value = found[0].value if found and found[0].name == name else row.default_text
-        entries.append(_entry(row, value, found, read_only=not is_dynamic(name)))
+        entries.append(_entry(row, value, found, read_only=not _may_change(name)))
     custom = {name for name in (*layers.own, *layers.all_brokers) if is_custom(name)}
     entries += [_hidden(name, layers.named(name)) for name in custom]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def _may_change(name: str) -> bool:
+    """Whether Kafka says so; it says it of TLS, too, which it has changed for single listeners only."""
+    return is_dynamic(name) or name.startswith("ssl.")
 
 
 def broker_synonyms(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
@@ -218,11 +225,25 @@ class DescribedConfig(NamedTuple):
     doc: str
 
 
+_OF_THE_AUTHORIZER = frozenset(["super.users", "allow.everyone.if.no.acl.found"])
+"""Kafka's broker does not know these: they are there where they are set."""
+
+_NEVER_SET = {
+    "ssl.keystore.password": "No password: a key store is a PEM file, whose key ssl.key.password opens.",
+    "ssl.truststore.password": "No password: a trust store is a PEM file.",
+}
+"""Kafka's names of secrets that this broker has no use for, and refuses → what is said of them."""
+
+
 @cache
 def known(scope: Scope) -> Mapping[str, DescribedConfig]:
     """Every name of a scope, without those that Kafka has given up."""
     rows = (row for row in known_configs() if row.scope is scope)
-    return {row.name: _described(row) for row in rows if row.doc or row.name in IDLE_CONFIGS}
+    found = {row.name: _described(row) for row in rows if row.doc or row.name in IDLE_CONFIGS}
+    if scope is Scope.BROKER:
+        for name, doc in _NEVER_SET.items():
+            found[name] = DescribedConfig(name, ConfigType.PASSWORD, None, (), doc)
+    return found
 
 
 def _described(row: KnownConfig) -> DescribedConfig:

@@ -147,7 +147,8 @@ class Topics:
 
     def is_coming(self, name: str) -> bool:
         """Whether somebody makes partitions of this topic just now."""
-        return name in self._logs.coming
+        coming = self._logs.coming.get(name)
+        return coming is not None and not coming.is_given_up
 
     def give_up(self, new: NewTopic) -> None:
         """What was prepared goes, unless the topic has it now."""

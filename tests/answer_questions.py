@@ -47,27 +47,8 @@ EXCUSED: Mapping[str, str] = {
 """Fields that no question is about, and why."""
 
 _SAYS_NOTHING = "Kafka says UNKNOWN_SERVER_ERROR (-1), or nothing; this broker says what is wrong"
-_SETTINGS = "here key stores are PEM without a password and stay, and super.users is there when it is not set"
 DIFFERENT: Mapping[str, tuple[str, ...]] = {
     _SAYS_NOTHING: ("IncrementalAlterConfigs no operation: responses[].error_code: 42 instead of -1",),
-    _SETTINGS: (
-        "DescribeConfigs 4 1: ssl.keystore.password: *",
-        "DescribeConfigs 4 1: ssl.keystore.location: results[].configs[].read_only: True instead of False",
-        "DescribeConfigs 4 1: super.users: *",
-    ),
-    "settings of metrics and groups are not documented yet": (
-        "DescribeConfigs 16 m: interval.ms: results[].configs[].documentation: empty instead of set",
-        "DescribeConfigs 32 g: consumer.session.timeout.ms: results[].configs[].documentation: *",
-    ),
-    "Kafka tells the newest timestamp of a batch that it has already": (
-        "Produce twice the same: *.log_append_time_ms: -1 instead of positive",
-    ),
-    "Kafka tells where the log starts beside records that it does not take": (
-        "Produce no key: responses[].partition_responses[].log_start_offset: -1 instead of 0",
-    ),
-    "Kafka keeps a group without offsets until it looks for such ones the next time": (
-        "OffsetDelete o missing: *",
-    ),
     "ApiVersions 3 leaves out features whose lowest level is 0: here all, in Kafka not metadata.version": (
         "ApiVersions name: supported_features*",
     ),
@@ -79,11 +60,6 @@ DIFFERENT_WHERE_REFUSED: Mapping[str, tuple[str, ...]] = {
     _SAYS_NOTHING: (
         "CreateAcls as super user: *: results[].error_code: 42 instead of -1",
         "DescribeAcls as super user: unknown resource: *",
-    ),
-    "an ACL for the empty host is made; Kafka refuses it with INVALID_REQUEST (42)": (
-        "CreateAcls as super user: no host: *",
-        "DescribeAcls as super user: *: resources[].acls[].host: empty or set instead of set",
-        "DeleteAcls as super user: one: filter_results[].matching_acls[].host: *",
     ),
     _REFUSED_TEXT: (
         *(

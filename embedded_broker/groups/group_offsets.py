@@ -169,8 +169,13 @@ class GroupOffsets:
                 count += len(some)
         return count
 
-    def bury_offsets(self, partition: int, keys: Iterable[OffsetKey]) -> None:
+    def bury_offsets(self, partition: int, keys: Iterable[OffsetKey], *, keeps_groups: bool = False) -> None:
         """Writes tombstones for offsets, and forgets them.
+
+        Args:
+            partition: where they are.
+            keys: which.
+            keeps_groups: whether a group that has nothing left stays until ``expire`` comes round.
 
         Raises:
             BrokerResponseError: nothing was forgotten; the code is what a client is told.
@@ -181,4 +186,4 @@ class GroupOffsets:
             too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             self._coordinator.append_to(partition, tombstones, too_large=too_large)
         for key in buried:
-            self._coordinator.state_of(partition).forget(key)
+            self._coordinator.state_of(partition).forget(key, keeps_group=keeps_groups)

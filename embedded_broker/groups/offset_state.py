@@ -66,12 +66,16 @@ class OffsetState:
         for record_offset, (topic_partition, new) in enumerate(offsets.items(), base_offset):
             store(topic_partition, StoredOffset(new.committed, record_offset))
 
-    def forget(self, key: OffsetKey) -> None:
-        """Takes in a tombstone of an offset; pending ones may still come after it."""
+    def forget(self, key: OffsetKey, *, keeps_group: bool = False) -> None:
+        """Takes in a tombstone of an offset; pending ones may still come after it.
+
+        A group that has nothing left is forgotten with it, unless it is to stay.
+        """
         group = self.groups.get(key.group_id)
         if group is not None:
             group.offsets.pop(key.topic_partition, None)
-            self.drop_if_gone(key.group_id)
+            if not keeps_group:
+                self.drop_if_gone(key.group_id)
 
     def membership(self, key: GroupKey, value: Buffer | None) -> None:
         """Takes in a record of a group's members, or its tombstone, when the log is read.

@@ -35,7 +35,7 @@ def describe_configs(
 
 
 def _key(asked: DescribeConfigsResource) -> tuple[object, ...]:
-    """What makes two questions the same one: nobody is answered 168 settings of a broker a thousand times."""
+    """What makes two questions the same one: nobody is answered all settings of a broker a thousand times."""
     return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 

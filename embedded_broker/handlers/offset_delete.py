@@ -26,7 +26,10 @@ from splashdam.wire.messages.offset_delete import (
 
 @handles(OffsetDeleteRequest, versions=range(1))
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Steps[Answer]:
-    """Each partition has its own code: 86 where a member reads its topic, 3 where it is not there."""
+    """Each partition has its own code: 86 where a member reads its topic, 3 where it is not there.
+
+    As in Kafka the group stays behind its last offset, until ``offsets.retention.check.interval.ms`` is over.
+    """
     groups, group_id = context.broker.groups, request.group_id
     existing: dict[TopicPartition, None] = {}
     try:
@@ -44,7 +47,7 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Step
         places = [each for each, code in codes.items() if code == ErrorCode.NONE]
         found = [each for each in places if each in group.offsets or each in group.open_transactions]
         keys = [OffsetKey(group_id, each) for each in found]
-        groups.offsets.bury_offsets(groups.partition_of(group_id), keys)
+        groups.offsets.bury_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
         appended = Appended()
         appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:

@@ -207,11 +207,19 @@ def refuse(
     answer.error_code = error.code
     answer.error_message = error.message  # without the partition: the answer is in its place
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    log = broker.logs.logs.get(topic_partition)
+    if log is not None and _is_about_records(error):
+        answer.log_start_offset = log.log_start_offset
     if isinstance(error, RecordErrors):
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
             for index, text in error.record_errors.items()
         ]
+
+
+def _is_about_records(error: BrokerResponseError) -> bool:
+    """Whether a log has looked into a batch and refused it: Kafka says then where the log starts."""
+    return isinstance(error, RecordErrors) or error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class _Due(NamedTuple):

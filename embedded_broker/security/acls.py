@@ -101,7 +101,7 @@ def check_acl(acl: Acl) -> None:
     """Looks at a binding that is to be created.
 
     Raises:
-        InvalidRequestError: it names nothing, or something that is no resource, pattern or operation.
+        InvalidRequestError: it names nothing, no host, or what is no resource, pattern or operation.
     """
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise InvalidRequestError(f"Invalid resourceType {acl.resource_type.name}")
@@ -115,17 +115,18 @@ def check_acl(acl: Acl) -> None:
         raise InvalidRequestError("Invalid empty resource name")
     if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not acl.host:
+        raise InvalidRequestError("Invalid empty host")
     check_principal(acl.principal)
 
 
 def check_principal(principal: str) -> None:
-    """Looks at the form of a principal.
+    """Looks at the form of a principal: ``type:name``, of which Kafka lets either be empty.
 
     Raises:
-        InvalidRequestError: it is not ``type:name``.
+        InvalidRequestError: it has no colon.
     """
-    kind, colon, name = principal.partition(":")
-    if not (kind and colon and name):
+    if ":" not in principal:
         raise InvalidRequestError(
             f"expected a string in format principalType:principalName but got {quoted(principal)}"
         )

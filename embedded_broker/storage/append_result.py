@@ -23,7 +23,8 @@ class AppendResult(NamedTuple):
     Attributes:
         base_offset: offset of its first record.
         last_offset: offset of its last record.
-        log_append_time_ms: when it was written, -1 where the topic uses CreateTime.
+        log_append_time_ms: when it was written, -1 where the topic uses CreateTime; of a duplicate, as in
+            Kafka, the newest timestamp of its records in either case.
         log_start_offset: first offset of the log.
         duplicate: nothing was written: the log has this batch of this producer already, at these offsets.
     """

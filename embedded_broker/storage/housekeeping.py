@@ -47,11 +47,13 @@ class ScheduledTask(NamedTuple):
         name: for log lines.
         due_ms: when it is due, given when it was done last (None: never) and when the broker started.
         run: does it; whatever it raises is logged.
+        is_part_of: another task that does the same and more; where both are due at once, that one is enough.
     """
 
     name: str
     due_ms: Callable[[LogManager, float | None, float], float]
     run: Callable[[LogManager, Now], Awaitable[None]]
+    is_part_of: str = ""
 
 
 class Housekeeping:
@@ -65,11 +67,15 @@ class Housekeeping:
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """Does what is due; returns milliseconds until the next task is."""
         started_ms = self._started_ms = now_ms if self._started_ms is None else self._started_ms
+        done: set[str] = set()
         for task in TASKS:
             if task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) <= now_ms:
                 self._done_ms[task.name] = now_ms
+                if task.is_part_of in done:
+                    continue
                 with logged(task.name):
                     await task.run(self._manager, Now(now_ms, wall_ms))
+                    done.add(task.name)
         work = self._manager.logs_with_work
         for log in [log for log in work if not _has_work(log)]:
             del work[log]
@@ -201,7 +207,7 @@ async def _write_log_starts(manager: LogManager, _now: Now) -> None:
 
 
 async def _write_high_watermarks(manager: LogManager, _now: Now) -> None:
-    manager.checkpoints.write_high_watermarks(manager.logs)
+    manager.write_high_watermarks()
 
 
 async def _expire_producers(manager: LogManager, now: Now) -> None:
@@ -218,10 +224,12 @@ async def _move(manager: LogManager, now: Now) -> None:
 
 
 def _unsettled(manager: LogManager) -> float:
-    return -math.inf if manager.registry.is_unsettled else math.inf
+    return -math.inf if manager.is_unsettled else math.inf
 
 
 async def _settle(manager: LogManager, _now: Now) -> None:
+    for _ in manager.remove_directories():
+        await trio.lowlevel.checkpoint()
     try:
         manager.settle_topics()
     except KafkaStorageError as error:
@@ -262,6 +270,7 @@ TASKS = (
         "checkpointing log start offsets",
         _every(lambda settings: settings.log_flush_start_offset_checkpoint_interval_ms),
         _write_log_starts,
+        is_part_of="checkpointing recovery points",
     ),
     ScheduledTask(
         "checkpointing high watermarks",

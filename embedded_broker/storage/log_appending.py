@@ -278,15 +278,16 @@ class AppendableLog(FlushableLog):
         self.log_end_offset = last_offset + 1
         if self.replication is None:
             self.high_watermark = self.log_end_offset
+            if self.moved is not None:
+                self.moved[self] = None
         else:
             self.replication.advance()
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, appended_ms, self.log_start_offset, False)
 
     def _duplicate(self, earlier: RememberedBatch) -> AppendResult:
-        appended_ms = earlier.timestamp_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
         return AppendResult(
-            earlier.first_offset, earlier.last_offset, appended_ms, self.log_start_offset, True
+            earlier.first_offset, earlier.last_offset, earlier.timestamp_ms, self.log_start_offset, True
         )
 
     def roll(self, now_ms: int) -> None:

@@ -75,6 +75,7 @@ class FollowingLog(AppendableLog):
         self._recovered_high_watermark = None
         self._undecided.clear()
         self.high_watermark = self.log_end_offset
+        self._note_move()
 
     def begin_replication(self, replication: Replication) -> None:
         """There are other replicas: the high watermark is as checkpointed, and moves when it is told to.
@@ -84,6 +85,7 @@ class FollowingLog(AppendableLog):
         """
         self.replication = replication
         recovered, self._recovered_high_watermark = self._recovered_high_watermark, None
+        self._note_move()
         if recovered is None or recovered >= self.log_end_offset:
             return
         self.high_watermark = max(recovered, self.log_start_offset)
@@ -99,9 +101,14 @@ class FollowingLog(AppendableLog):
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
+        self._note_move()
         if self._undecided:
             self._undecided = [each for each in self._undecided if each[1] >= offset]
         return True
+
+    def _note_move(self) -> None:
+        if self.moved is not None:
+            self.moved[self] = None
 
     # --- truncation -------------------------------------------------------------------------------------
 
@@ -187,6 +194,7 @@ class FollowingLog(AppendableLog):
         self.log_start_offset = min(self.log_start_offset, end)
         self._kept_start = min(self._kept_start, end)
         self.high_watermark = min(self.high_watermark, end)
+        self._note_move()
         self._undecided = [each for each in self._undecided if each[1] < end]
         self._epochs.cut(self.log_start_offset, end)
         self._flusher.truncate(end, self._active)

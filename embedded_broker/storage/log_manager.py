@@ -31,6 +31,7 @@ from splashdam.embedded_broker.storage.log_directories import LogDirectories, Lo
 from splashdam.embedded_broker.storage.log_file import lacks_room
 from splashdam.embedded_broker.storage.log_moves import LogMoves
 from splashdam.embedded_broker.storage.log_opening import open_all
+from splashdam.embedded_broker.storage.log_reading import ReadableLog
 from splashdam.embedded_broker.storage.offline_logs import OfflineLogs, deletion_notes
 from splashdam.embedded_broker.storage.partition_metadata import write_topic_id
 from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints, SpreadCheckpoints
@@ -105,6 +106,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
+        self._moved: dict[ReadableLog, None] = {}  # since their high watermarks were checkpointed
+        self._logs_kept = -1
         self.scattered: set[str] = set()
         self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
         self._removals: deque[Iterator[int]] = deque()  # to be taken step by step
@@ -238,9 +241,13 @@ class LogManager:
 
         Raises:
             BrokerResponseError: what ``settings_for`` raises for the options.
+            TopicAlreadyExistsError: somebody else prepares partitions of this topic.
             KafkaStorageError: the disk refuses.
         """
         settings = self.settings_for(topic.configs)
+        if topic.name in self.coming:
+            yield from self.remove_directories()  # it was given up, or somebody else is at it
+            self.check_is_not_coming(topic.name, None)
         self.coming[topic.name] = coming = ComingPartitions(self, topic, first, settings)
         try:
             if topic.name in self.registry.deleting:
@@ -433,6 +440,8 @@ class LogManager:
 
     def _add_log(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
+        log.moved = self._moved
+        self._moved[log] = None
         self.smallest_flush_ms = min(self.smallest_flush_ms, log.settings.flush_ms)
 
     def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
@@ -614,6 +623,23 @@ class LogManager:
     def _note_work(self, log: Log) -> None:
         self.logs_with_work[log] = None
         self.wake()
+
+    def write_high_watermarks(self) -> None:
+        """Checkpoints the high watermarks of all logs, if there is one that has moved, or come, or gone.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the next call tries again.
+        """
+        if not self._moved and len(self.logs) == self._logs_kept:
+            return
+        moved = dict(self._moved)
+        self._moved.clear()
+        try:
+            self.checkpoints.write_high_watermarks(self.logs)
+        except BaseException:
+            self._moved.update(moved)
+            raise
+        self._logs_kept = len(self.logs)
 
     async def keep_log_starts(self, logs: Iterable[Log]) -> None:
         """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.

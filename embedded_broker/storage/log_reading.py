@@ -93,6 +93,7 @@ class ReadableLog:
         log_end_offset: the offset the next record gets.
         high_watermark: readers see what is below; the end of the log, unless it is replicated.
         replication: what is known of its other replicas; None where it has none.
+        moved: where it puts itself whenever its high watermark has moved; who keeps those gives it that.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
         self.replication: Replication | None = None
+        self.moved: dict[ReadableLog, None] | None = None
         self._segments = loaded.segments
         self._epochs = loaded.epochs
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers of transactions; see below

@@ -2,7 +2,8 @@
 
 Since then a repeat is told by its epoch, which every end puts up: it names the one before the present one.
 Before, a repeat is told by the state alone. While markers are owed, the other end is told to wait, too: Kafka
-looks at what is pending before it looks at the state, and says 48 once all markers are written.
+looks at what is pending before it looks at the state, and says 48 once all markers are written. Since KIP-890
+it does so before it looks at who asks, too.
 """
 
 from __future__ import annotations
@@ -35,35 +36,31 @@ class EndDecision(Enum):
 _S, _D = TransactionState, EndDecision
 _COMMIT, _ABORT, _REPEAT, _NEW = True, False, True, False
 
-_UNDER_WAY: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
+BEFORE_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
     (_S.ONGOING, _COMMIT): _D.PREPARE,
     (_S.ONGOING, _ABORT): _D.PREPARE,
     (_S.PREPARE_COMMIT, _COMMIT): _D.WAIT,
     (_S.PREPARE_COMMIT, _ABORT): _D.WAIT,
     (_S.PREPARE_ABORT, _COMMIT): _D.WAIT,
     (_S.PREPARE_ABORT, _ABORT): _D.WAIT,
-}
-
-BEFORE_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
-    **_UNDER_WAY,
     (_S.COMPLETE_COMMIT, _COMMIT): _D.DONE,
     (_S.COMPLETE_ABORT, _ABORT): _D.DONE,
 }
 """(state, is it a commit) → what becomes of it; everything else is INVALID_TXN_STATE (48)."""
 
 WITH_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool, bool], EndDecision]] = {
-    **{
-        (state, is_commit, is_repeat): decision
-        for (state, is_commit), decision in _UNDER_WAY.items()
-        for is_repeat in (_REPEAT, _NEW)
-    },
+    (_S.ONGOING, _COMMIT, _NEW): _D.PREPARE,
+    (_S.ONGOING, _ABORT, _NEW): _D.PREPARE,
     (_S.EMPTY, _ABORT, _NEW): _D.PREPARE,
     (_S.COMPLETE_COMMIT, _ABORT, _NEW): _D.PREPARE,
     (_S.COMPLETE_ABORT, _ABORT, _NEW): _D.PREPARE,
     (_S.COMPLETE_COMMIT, _COMMIT, _REPEAT): _D.DONE,
     (_S.COMPLETE_ABORT, _ABORT, _REPEAT): _D.DONE,
 }
-"""(state, is it a commit, is it a repeat by its epoch) → what becomes of it; likewise."""
+"""(state, is it a commit, is it a repeat by its epoch) → what becomes of it; likewise.
+
+Whatever asks while markers are owed is told to wait (51), and is not looked up here.
+"""
 
 
 def decide_end(
@@ -82,7 +79,7 @@ def decide_end(
             CONCURRENT_TRANSACTIONS (51).
     """
     bumps = client_version >= EPOCH_BUMPS
-    if bumps and _waits_for_the_last_end(metadata, producer):
+    if bumps and metadata.is_prepared:
         raise concurrent_transactions(metadata.transactional_id)
     after_rotation = _is_repeat_across_rotation(metadata, producer)
     is_repeat = after_rotation or metadata.producer_epoch == producer.epoch + 1
@@ -108,12 +105,6 @@ def decide_end(
     return decision
 
 
-def _waits_for_the_last_end(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
-    """Whether the producer was told of its last end, and ends the next one before all markers are written."""
-    is_bumped = metadata.client_version >= EPOCH_BUMPS
-    return metadata.is_prepared and is_bumped and producer == metadata.identity
-
-
 def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
     """Whether the producer had used up its epochs, and the end it repeats has given it another id."""
     return (
@@ -125,13 +116,8 @@ def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: Producer
 
 
 def _is_current(metadata: TransactionMetadata, producer: ProducerIdentity, *, is_repeat: bool) -> bool:
-    """Whether the epoch is one that may ask in this state.
-
-    While markers are written it is the one before: the present one waits.
-    """
+    """Whether the epoch is one that may ask in this state."""
     is_present = producer.epoch == metadata.producer_epoch
     if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:
         return is_present
-    if metadata.is_prepared and metadata.client_version >= EPOCH_BUMPS:
-        return is_repeat
     return is_present or is_repeat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -311,6 +312,27 @@ async def test_producers(asker: Talk, guarded: Broker) -> None:
     }
     assert codes == {"mine": 55, "theirs": TOPIC}
     assert (await asker.ask(AddPartitionsToTxnRequest(), 4)).error_code == CLUSTER
+
+
+@pytest.mark.parametrize("wrong", [{"host": ""}, {"principal": ""}, {"principal": "anna"}], ids=str)
+async def test_an_acl_of_nobody_or_nowhere_is_not_made(
+    asker: Talk, guarded: Broker, wrong: dict[str, str]
+) -> None:
+    """42 in every version, as on Kafka 4.4; the right one beside it is made."""
+    allow(guarded, Op.ALTER, R.CLUSTER, "kafka-cluster")
+    before = {*guarded.access.acls.all}
+    for version in CreateAclsRequest.VERSIONS:
+        right = AclCreation(resource_type=2, resource_name=f"x{version}", operation=3, permission_type=3)
+        right.principal, right.host = "User:anna", "*"
+        bad = copy(right)
+        for name, text in wrong.items():
+            setattr(bad, name, text)
+        creations = [bad, right]
+        answer = await asker.ask(CreateAclsRequest(creations=creations), version)
+        assert [each.error_code for each in answer.results] == [42, 0]
+    made = {*guarded.access.acls.all} - before
+    assert {each.resource_name for each in made} == {"x1", "x2", "x3"}
+    assert {(each.principal, each.host) for each in made} == {("User:anna", "*")}
 
 
 async def test_acls_over_the_wire(asker: Talk, guarded: Broker) -> None:

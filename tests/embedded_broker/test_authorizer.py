@@ -115,6 +115,8 @@ def test_super_users_are_not_asked() -> None:
         acl(kind=R.ANY),
         acl(pattern=P.MATCH),
         acl(principal="anna"),
+        acl(principal=""),
+        acl(host=""),
         acl("other", kind=R.CLUSTER),
     ],
     ids=str,
@@ -123,6 +125,12 @@ def test_what_is_no_acl(wrong: Acl) -> None:
     """42 for each."""
     with pytest.raises(InvalidRequestError):
         check_acl(wrong)
+
+
+@pytest.mark.parametrize("principal", ["User:", ":anna", ":", "user:x", "Nope:x", "User:a:b"])
+def test_a_principal_is_refused_for_want_of_a_colon_alone(principal: str) -> None:
+    """As on Kafka 4.4, which makes an ACL of each of these."""
+    check_acl(acl(principal=principal))
 
 
 def test_filters() -> None:

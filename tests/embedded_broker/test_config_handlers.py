@@ -101,6 +101,36 @@ async def test_what_nobody_may_see_is_not_shown(talk: Talk, broker: Broker) -> N
     assert "secret" not in repr(broker.settings)
 
 
+async def test_tls_is_described_as_in_kafka(talk: Talk) -> None:
+    """It may change, and the passwords that stores here do not have are secrets without a value."""
+    for name in ("ssl.keystore.password", "ssl.truststore.password", "ssl.keystore.location"):
+        _, (entry,) = await describe(talk, BROKER, "1", [name])
+        is_password = name.endswith("password")
+        assert (entry.value, entry.is_sensitive, entry.read_only) == (None, is_password, False)
+        assert (entry.config_source, entry.synonyms, entry.config_type) == (5, [], 9 if is_password else 2)
+        assert entry.documentation
+        assert await alter(talk, BROKER, "1", (name, SET, "secret")) == 42
+
+
+@pytest.mark.parametrize("name", ["super.users", "allow.everyone.if.no.acl.found"])
+async def test_what_only_the_authorizer_knows_is_described_where_it_is_set(
+    talk: Talk, broker: Broker, name: str
+) -> None:
+    """As in Kafka, whose broker has no such setting of its own."""
+    assert await describe(talk, BROKER, "1", [name]) == (0, [])
+    value = {"super.users": "User:anna"}.get(name, "true")
+    broker.configs.static = BrokerSettings.from_properties({name: value})
+    _, (entry,) = await describe(talk, BROKER, "1", [name])
+    assert (entry.name, entry.value, entry.config_source) == (name, value, 4)
+
+
+@pytest.mark.parametrize(("kind", "count"), [(CLIENT_METRICS, 3), (GROUP, 2)])
+async def test_metrics_and_groups_are_documented(talk: Talk, kind: int, count: int) -> None:
+    """Each key has a meaning of its own."""
+    _, entries = await describe(talk, kind, "x")
+    assert len({entry.documentation for entry in entries} - {"", None}) == count
+
+
 async def test_lists_grow_and_shrink(talk: Talk) -> None:
     """From what counts without a value; twice is once, and what is not there can go."""
     name = "cleanup.policy"

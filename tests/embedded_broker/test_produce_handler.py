@@ -174,6 +174,41 @@ async def test_log_append_time(talk: Talk, broker: Broker) -> None:
     assert {record.timestamp_ms for record in records_of(part.records)} == {answer.log_append_time_ms}
 
 
+@pytest.mark.parametrize("stamped", [False, True])
+async def test_a_repeat_is_answered_with_its_newest_timestamp(
+    talk: Talk, broker: Broker, stamped: bool
+) -> None:
+    """As on Kafka 4.4: whatever the topic's timestamps are, and where the first answer says -1."""
+    broker.topics.create("r", 1, {"message.timestamp.type": "LogAppendTime"} if stamped else {})
+    newest = broker.clock.wall_ms()
+    records = [(newest, None, b"v", None), (newest - 400, None, b"w", None)]
+    sent = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
+    first = await produce(talk, "r", sent)
+    assert first.log_append_time_ms == (newest if stamped else -1)
+    for version in (4, 5, 9):
+        again = await produce(talk, "r", sent, version=version)
+        assert (again.base_offset, again.log_append_time_ms) == (0, newest)
+
+
+@pytest.mark.parametrize("version", [5, 9])
+async def test_who_refuses_records_says_where_the_log_starts(
+    talk: Talk, broker: Broker, version: int
+) -> None:
+    """As on Kafka 4.4: where records were looked at (87, 45), and not where a batch is damaged (2)."""
+    broker.topics.create("c", 1, {"cleanup.policy": "compact"})
+    for sequence in range(3):
+        keyed = build_batch([(1, b"k", b"v", None)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        assert (await produce(talk, "c", keyed)).error_code == 0
+    broker.logs.logs[TopicPartition("c", 0)].advance_log_start(2)
+    for wrong, code, start in (
+        (batch(b"v"), 87, 2),
+        (build_batch([(1, b"k", b"v", None)], producer_id=7, producer_epoch=0, base_sequence=9), 45, 2),
+        (batch(b"v")[:-1] + b"?", 2, -1),
+    ):
+        answer = await produce(talk, "c", wrong, version=version)
+        assert (answer.error_code, answer.log_start_offset) == (code, start)
+
+
 def from_producer(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> bytes:
     values = [b"%d" % number for number in range(count)]
     return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)

@@ -180,6 +180,24 @@ async def test_deleting_offsets(broker: Broker, network: MemoryNetwork, autojump
         assert await delete_offsets(other.talk, "t", 0, group_id="connectors") == (68, [])
 
 
+async def test_a_group_without_offsets_stays_until_they_are_looked_through(
+    talk: Talk, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """As on Kafka 4.4: OffsetDelete of the last one is no DeleteGroups; after a restart it is not there."""
+    for after in (lambda: broker.offsets.expire(broker.clock.wall_ms()), broker.groups.load_all):
+        await commit(talk, "g", {0: 1})
+        assert await delete_offsets(talk, "t", 0) == (0, [0])
+        assert (await describe(talk)).group_state == "Empty"
+        assert await delete_offsets(talk, "missing", 0) == (0, [3])
+        assert await delete_offsets(talk, "t", 0) == (0, [0])
+        after()
+        assert list(broker.groups.all_groups()) == []
+        assert await delete_offsets(talk, "t", 0) == (69, [])
+    await commit(talk, "g", {0: 1})
+    assert await delete_offsets(talk, "t", 0) == (0, [0])
+    assert [await delete(talk, "g") for _ in range(2)] == [[0], [69]]
+
+
 async def test_offsets_expire_a_while_after_the_last_member_left(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:

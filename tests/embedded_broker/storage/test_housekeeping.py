@@ -14,6 +14,7 @@ from log_kit import NOW_MS, batch, values_of
 from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_manager import LogManager
+from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
 from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles
@@ -161,3 +162,62 @@ async def test_the_flush_ms_of_a_deleted_topic_wakes_nobody() -> None:
     assert await manager.step(0, NOW_MS) == 30
     manager.delete_topic("a")
     assert await manager.step(1, NOW_MS) == 2_999
+
+
+async def test_checkpoints_cost_little_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """High watermarks are looked at and not written; starts of logs are written with recovery points."""
+    done: list[str] = []
+
+    def count(name: str) -> None:
+        write: Any = getattr(RootCheckpoints, name)
+
+        def counted(checkpoints: RootCheckpoints, logs: Any) -> None:
+            done.append(name)
+            write(checkpoints, logs)
+
+        monkeypatch.setattr(RootCheckpoints, name, counted)
+
+    for name in ("write_high_watermarks", "write_recovery_points", "write_log_starts"):
+        count(name)
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    for second in range(0, 180, 5):
+        await manager.step(second * 1_000, NOW_MS)
+    assert sorted(done) == [
+        "write_high_watermarks",
+        *["write_log_starts"] * 3,
+        *["write_recovery_points"] * 3,
+    ]
+    done.clear()
+    append(manager, A0, b"x")
+    await manager.step(185_000, NOW_MS)
+    assert done == ["write_high_watermarks"]
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 1\n"
+
+
+async def test_high_watermarks_are_written_again_after_a_failure() -> None:
+    """Though they are the same as when the disk refused them."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    append(manager, A0, b"x")
+    await manager.step(0, NOW_MS)
+    files.inject(Fault(errno.ENOSPC, times=1))
+    await manager.step(5_000, NOW_MS)
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") is None
+    await manager.step(10_000, NOW_MS)
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\na 0 1\n"
+
+
+async def test_high_watermarks_are_those_of_the_logs_that_there_are() -> None:
+    """Another topic with the same ones in the place of the first is another one."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("a", 1, now_ms=NOW_MS)
+    await manager.step(0, NOW_MS)
+    await manager.step(5_000, NOW_MS)
+    manager.delete_topic("a")
+    manager.create_topic("b", 1, now_ms=NOW_MS)
+    await manager.step(10_000, NOW_MS)
+    assert files.read_bytes(f"{ROOT}/replication-offset-checkpoint") == b"0\n1\nb 0 0\n"

@@ -192,6 +192,7 @@ SINCE_890 = {
         **dict.fromkeys([(S.ONGOING, True), (S.ONGOING, False)], 90),
         **dict.fromkeys([(S.EMPTY, True), (S.EMPTY, False)], 90),
     },
+    4: dict.fromkeys(product(PREPARED, (True, False)), 51),
 }
 LIVING = sorted((*AT_REST, *PREPARED, S.ONGOING), key=lambda state: state.name)
 
@@ -240,10 +241,19 @@ def test_ends_before_kip_890(state: TransactionState, is_commit: bool) -> None:
 
 @pytest.mark.parametrize(("state", "is_commit", "epoch"), list(product(LIVING, (True, False), (2, 3, 4))))
 def test_ends_since_kip_890(state: TransactionState, is_commit: bool, epoch: int) -> None:
-    """The epoch before the present one is a repeat of the end that put it up."""
+    """The epoch before the present one is a repeat of the end that put it up; one ahead of it is nobody's."""
     known = metadata(state, client_version=2)
-    expected = 90 if epoch == 4 else SINCE_890[epoch].get((state, is_commit), 48)
-    assert decided(known, epoch, is_commit, 2) == expected
+    refused = 90 if epoch == 4 else 48
+    assert decided(known, epoch, is_commit, 2) == SINCE_890[epoch].get((state, is_commit), refused)
+
+
+@pytest.mark.parametrize(("state", "is_commit"), list(product(PREPARED, (True, False))))
+def test_while_markers_are_owed_it_is_not_asked_who_ends(state: TransactionState, is_commit: bool) -> None:
+    """As on Kafka 4.4: since KIP-890 everybody waits; before, who asks by the present epoch."""
+    known = metadata(state, client_version=2)
+    whoever = [(7, 2), (7, 3), (7, 4), (7, 5), (1_007, 3)]
+    assert [decided(known, epoch, is_commit, 2, number) for number, epoch in whoever] == [51] * 5
+    assert [decided(known, epoch, is_commit, 0, number) for number, epoch in whoever] == [90, 51, 90, 90, 49]
 
 
 def test_another_producer_id_ends_nothing() -> None:
