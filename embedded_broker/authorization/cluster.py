@@ -6,6 +6,7 @@ from typing import Any
 
 from splashdam.embedded_broker.authorization.guarding import (
     CODES,
+    REASONS,
     Handler,
     add_refused,
     guards,
@@ -16,7 +17,7 @@ from splashdam.embedded_broker.authorization.guarding import (
 from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
 from splashdam.embedded_broker.turns import Steps
-from splashdam.wire.message import Request
+from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from splashdam.wire.messages.alter_configs import AlterConfigsRequest
 from splashdam.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -43,8 +44,6 @@ from splashdam.wire.messages.describe_transactions import DescribeTransactionsRe
 from splashdam.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from splashdam.wire.messages.elect_leaders import (
     ElectLeadersRequest,
-    ElectLeadersResponse,
-    ReplicaElectionResult,
 )
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -108,10 +107,17 @@ def whole(request: Any, context: RequestContext, handler: Handler) -> Steps[Answ
     """One operation on the cluster."""
     if context.authorize(_WHOLE[type(request)], ResourceType.CLUSTER):
         return handler(request, context)
-    if isinstance(request, ElectLeadersRequest) and context.version == 0:  # without a code for the whole
-        results = yield from refused(ReplicaElectionResult, request.topic_partitions or (), _CLUSTER)
-        return ElectLeadersResponse(replica_election_results=results)
-    return api_for(request.API_KEY).response(error_code=_CLUSTER)
+    answer: Any = api_for(request.API_KEY).response()
+    if not (isinstance(request, ElectLeadersRequest) and context.version == 0):
+        answer.error_code = _CLUSTER
+    if hasattr(answer, "error_message"):
+        answer.error_message = REASONS[_CLUSTER]
+    if isinstance(request, ElectLeadersRequest):
+        yield from add_refused(request.topic_partitions or (), _CLUSTER, "replica_election_results")(answer)
+    if isinstance(request, AlterPartitionReassignmentsRequest):
+        yield from add_refused(request.topics, _CLUSTER, "responses")(answer)
+    refusal: Response = answer
+    return refusal
 
 
 @guards(AlterReplicaLogDirsRequest)
@@ -159,7 +165,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, han
     """DESCRIBE on the cluster."""
     if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return handler(request, context)
-    return DescribeQuorumResponse(error_code=CODES[ResourceType.CLUSTER], error_message=None)
+    return DescribeQuorumResponse(error_code=_CLUSTER, error_message=REASONS[_CLUSTER])
 
 
 @guards(DescribeClusterRequest)

@@ -30,7 +30,7 @@ from splashdam.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from splashdam.wire.messages.heartbeat import HeartbeatRequest
-from splashdam.wire.messages.join_group import JoinGroupRequest
+from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from splashdam.wire.messages.leave_group import LeaveGroupRequest
 from splashdam.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from splashdam.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -45,6 +45,8 @@ from splashdam.wire.registry import api_for
 
 _GROUP, _TOPIC = CODES[ResourceType.GROUP], CODES[ResourceType.TOPIC]
 _FIRST_GROUPS_VERSION, _FIRST_ERROR_VERSION = 8, 2
+_FIRST_NULL_PROTOCOL = 7
+"""Of JoinGroup: from here on a refusal names no protocol; before, an empty one."""
 
 
 def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]:
@@ -56,7 +58,10 @@ def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
     """READ on the group."""
     if _may(Operation.READ, context)(request.group_id):
         return handler(request, context)
-    return api_for(request.API_KEY).response(error_code=_GROUP)
+    answer = api_for(request.API_KEY).response(error_code=_GROUP)
+    if isinstance(answer, JoinGroupResponse) and context.version >= _FIRST_NULL_PROTOCOL:
+        answer.protocol_name = None
+    return answer
 
 
 @guards(DescribeGroupsRequest)

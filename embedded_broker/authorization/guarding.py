@@ -34,6 +34,11 @@ CODES = {
 }
 """What a client is told that may not do something with a resource of the type."""
 
+REASONS = {
+    code: f"{kind.name.replace('_', ' ').capitalize()} authorization failed." for kind, code in CODES.items()
+}
+"""The text beside a code, as Kafka has it; where it has none, ours says it all the same."""
+
 _REFUSED_IN_A_UNIT = 4
 """One takes 6 µs: its fields are found by their names."""
 
@@ -166,6 +171,8 @@ def _refused(kind: type[Struct], item: Any, code: int) -> Steps[Any]:
         setattr(made, name, index)
     for name in names.intersection(_CODES):
         setattr(made, name, int(code))
+    if "error_message" in names:
+        made.error_message = REASONS.get(ErrorCode(code))
     if not names.intersection(_CODES):
         (attribute,) = (field.name for field in kind.FIELDS if isinstance(field.type, ArrayType))
         of = element_of(kind, attribute)

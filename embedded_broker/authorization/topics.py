@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from splashdam.embedded_broker.authorization.guarding import (
+    REASONS,
     Handler,
     add_refused,
     guards,
@@ -52,7 +53,7 @@ from splashdam.wire.messages.produce import (
     TopicProduceData,
 )
 
-_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class _ByTopic(NamedTuple):
@@ -93,7 +94,7 @@ def produce(request: ProduceRequest, context: RequestContext, handler: Handler) 
     ):
         allowed: list[TopicProduceData] = []
         others = request.topic_data
-        code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         allowed, others = split(request.topic_data, may(Operation.WRITE, context))
     if not others:
@@ -172,7 +173,7 @@ def _refusal(index: int) -> PartitionData:
         partition_index=index,
         error_code=_REFUSED,
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )
 
@@ -300,7 +301,9 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler
     def change(answer: DeleteTopicsResponse) -> Steps[None]:
         answer.responses += yield from in_steps(
             others,
-            lambda each: DeletableTopicResult(name=each[0], topic_id=each[1], error_code=_REFUSED),
+            lambda each: DeletableTopicResult(
+                name=each[0], topic_id=each[1], error_code=_REFUSED, error_message=REASONS[_REFUSED]
+            ),
         )
 
     return (yield from then(handler(request, context), change, context))

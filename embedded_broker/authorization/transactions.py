@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.authorization.guarding import (
     CODES,
+    REASONS,
     Handler,
     add_refused,
     guards,
     may,
+    refused,
     split,
     then,
 )
 from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import Answer, CloseConnectionError, RequestContext
+from splashdam.embedded_broker.registry import Answer, RequestContext
 from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -28,7 +30,12 @@ from splashdam.wire.messages.find_coordinator import (
 )
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from splashdam.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from splashdam.wire.messages.write_txn_markers import (
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 _ID, _GROUP = CODES[ResourceType.TRANSACTIONAL_ID], CODES[ResourceType.GROUP]
 _TOPIC, _CLUSTER = CODES[ResourceType.TOPIC], CODES[ResourceType.CLUSTER]
@@ -45,12 +52,12 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext, ha
     """WRITE on the id; without one, who may write to any topic may do so idempotently (KIP-679)."""
     if request.transactional_id is not None:
         if not _may_write(context, request.transactional_id):
-            return InitProducerIdResponse(error_code=_ID)
+            return InitProducerIdResponse(error_code=_ID, producer_epoch=-1)
     elif not (
         context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
         or context.authorize_some(Operation.WRITE, ResourceType.TOPIC)
     ):
-        return InitProducerIdResponse(error_code=_CLUSTER)
+        return InitProducerIdResponse(error_code=_CLUSTER, producer_epoch=-1)
     return handler(request, context)
 
 
@@ -112,14 +119,21 @@ def txn_offset_commit(
 
 
 @guards(WriteTxnMarkersRequest)
-def write_markers(request: WriteTxnMarkersRequest, context: RequestContext, handler: Handler) -> Answer:
+def write_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext, handler: Handler
+) -> Steps[Answer]:
     """ALTER or CLUSTER_ACTION on the cluster; who may not is no broker."""
-    if not any(
+    if any(
         context.authorize(operation, ResourceType.CLUSTER)
         for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
     ):
-        raise CloseConnectionError("the client may not write markers of transactions")
-    return handler(request, context)
+        return handler(request, context)
+    answer = WriteTxnMarkersResponse()
+    for marker in request.markers:
+        topics = yield from refused(WritableTxnMarkerTopicResult, marker.topics, _CLUSTER)
+        answer.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        yield 1
+    return answer
 
 
 @guards(FindCoordinatorRequest)
@@ -133,7 +147,8 @@ def find_coordinator(
     if context.version < _FIRST_KEYS_VERSION:
         if context.authorize(Operation.DESCRIBE, kind, request.key):
             return handler(request, context)
-        return FindCoordinatorResponse(error_code=CODES[kind], error_message=None, node_id=-1, port=-1)
+        code = CODES[kind]
+        return FindCoordinatorResponse(error_code=code, error_message=REASONS[code], node_id=-1, port=-1)
     request.coordinator_keys, others = split(
         request.coordinator_keys, lambda key: context.authorize(Operation.DESCRIBE, kind, key)
     )
@@ -141,7 +156,7 @@ def find_coordinator(
     def change(answer: FindCoordinatorResponse) -> Steps[None]:
         answer.coordinators += yield from in_steps(
             others,
-            lambda key: Coordinator(key=key, node_id=-1, port=-1, error_code=CODES[kind], error_message=None),
+            lambda key: Coordinator(key=key, node_id=-1, port=-1, error_code=CODES[kind], error_message=""),
         )
 
     return (yield from then(handler(request, context), change, context))

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
     """One result for each filter, of the ACLs that were there when the request came."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
-        return (yield from _all_refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None))
+        return (
+            yield from _all_refused(
+                request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+            )
+        )
     if context.broker.authorizer is None:
         return (yield from _all_refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
     from splashdam.embedded_broker.security.acl_messages import filter_of

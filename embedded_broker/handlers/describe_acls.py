@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Steps[DescribeAclsResponse]:
     """Every ACL of a resource stands with it."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
-        return DescribeAclsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return DescribeAclsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Cluster authorization failed."
+        )
     if context.broker.authorizer is None:
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"

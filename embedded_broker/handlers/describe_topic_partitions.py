@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_names import is_topic_name
 from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
@@ -31,7 +32,7 @@ _MOST_PARTITIONS = 2_000
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """One page."""
+    """One page; of all topics, those that the client may describe: no cursor tells it of others."""
     asked = sorted({topic.name for topic in request.topics})
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -42,14 +43,19 @@ def describe_topic_partitions(
         names = [name for name in names if name >= cursor.topic_name]
         first = cursor.partition_index if names and names[0] == cursor.topic_name else 0
     left = max(1, min(_MOST_PARTITIONS, request.response_partition_limit))
-    return (yield from _page(names, first, left, context))
+    return (yield from _page(names, first, left, context, is_all=not asked))
 
 
 def _page(
-    names: Sequence[str], first: int, left: int, context: RequestContext
+    names: Sequence[str], first: int, left: int, context: RequestContext, *, is_all: bool
 ) -> Steps[DescribeTopicPartitionsResponse]:
     answer = DescribeTopicPartitionsResponse(next_cursor=None)
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if is_all and not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
+            first = 0
+            continue
         if not left:
             answer.next_cursor = Cursor(topic_name=name, partition_index=0)
             break

@@ -28,6 +28,7 @@ from splashdam.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequ
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest
 from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
+from splashdam.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -41,6 +42,11 @@ from splashdam.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from splashdam.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 
 Op, R = Operation, ResourceType
@@ -333,6 +339,36 @@ async def test_an_acl_of_nobody_or_nowhere_is_not_made(
     made = {*guarded.access.acls.all} - before
     assert {each.resource_name for each in made} == {"x1", "x2", "x3"}
     assert {(each.principal, each.host) for each in made} == {("User:anna", "*")}
+
+
+async def test_a_page_of_topics_told_the_name_of_a_forbidden_one(asker: Talk, guarded: Broker) -> None:
+    """As the cursor of the next page."""
+    for name in ("a", "b", "zzz"):
+        guarded.topics.create(name)
+    for name in ("a", "mine", "zzz"):
+        allow(guarded, Op.DESCRIBE, name=name)
+    pages: list[list[str | None]] = []
+    cursor = None
+    while not pages or cursor is not None:
+        request = DescribeTopicPartitionsRequest(response_partition_limit=1, cursor=cursor)
+        answer = await asker.ask(request, 0)
+        pages.append([each.name for each in answer.topics])
+        cursor = answer.next_cursor
+        assert cursor is None or cursor.topic_name not in {"b", "theirs"}
+    assert pages == [["a"], ["mine"], ["zzz"]]
+
+
+async def test_who_may_not_write_markers_was_hung_up_on(asker: Talk, guarded: Broker) -> None:
+    """Each partition is refused."""
+    topics = [WritableTxnMarkerTopic(name="mine", partition_indexes=[0, 1])]
+    marker = WritableTxnMarker(producer_id=7, producer_epoch=0, transaction_result=True, topics=topics)
+    answer = await asker.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
+    (result,) = answer.markers
+    assert result.producer_id == 7
+    assert [(each.partition_index, each.error_code) for each in result.topics[0].partitions] == [
+        (0, CLUSTER),
+        (1, CLUSTER),
+    ]
 
 
 async def test_acls_over_the_wire(asker: Talk, guarded: Broker) -> None:
