@@ -247,7 +247,8 @@ def test_ends_since_kip_890(state: TransactionState, is_commit: bool, epoch: int
     assert decided(known, epoch, is_commit, 2) == SINCE_890[epoch].get((state, is_commit), refused)
 
 
-@pytest.mark.parametrize(("state", "is_commit"), list(product(PREPARED, (True, False))))
+@pytest.mark.parametrize("state", sorted(PREPARED, key=lambda state: state.name))
+@pytest.mark.parametrize("is_commit", [True, False])
 def test_while_markers_are_owed_it_is_not_asked_who_ends(state: TransactionState, is_commit: bool) -> None:
     """As on Kafka 4.4: since KIP-890 everybody waits; before, who asks by the present epoch."""
     known = metadata(state, client_version=2)
