@@ -13,8 +13,11 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from patches import Patches
+from spark_fixture import spark
 
-pytest_plugins = ["running_order", "skip_reasons", "leftovers"]
+__all__ = ["spark"]
+
+pytest_plugins = ["worker_groups", "running_order", "skip_reasons", "leftovers"]
 
 # An example may take long on a busy machine, or under the sanitizers, and be right.
 settings.register_profile("no deadline", deadline=None)
@@ -26,10 +29,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers share no Spark session: with ``--dist loadgroup`` one of them runs all that need it."""
     for item in items:
-        if item.get_closest_marker("spark"):
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

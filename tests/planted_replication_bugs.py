@@ -103,7 +103,7 @@ def producers_forgotten_at_a_failover(patch: pytest.MonkeyPatch) -> None:
 
 REPLICATION_PLANTS: dict[Plant, tuple[int, ...]] = {
     high_watermark_runs_ahead_of_the_isr: (0, 1),
-    truncated_to_the_high_watermark: (8,),
+    truncated_to_the_high_watermark: (8, 72),
     acknowledged_before_the_followers_have_it: (0, 1),
     isr_grows_too_early: (6, 9),
     old_leaders_are_not_fenced: (16, 292),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from worker_groups import name_without_group
 
 LISTS = Path("build/test-order")
 AS_WRITTEN = "none"
@@ -71,7 +72,8 @@ class Order:
         for worker in sorted({name for each in failed if (name := getattr(each, "worker_id", None))}):
             terminalreporter.write_line(
                 f"what {worker} ran, in its order: "
-                f"pytest -n 0 --hypothesis-seed {self.seed} --repeat {LISTS / worker}.txt"
+                # "=": pytest takes a file that stands alone for a test, and then does not find this option
+                f"pytest -n 0 --hypothesis-seed {self.seed} --repeat={LISTS / worker}.txt"
             )
 
 
@@ -113,7 +115,7 @@ class Ran:
         if self._list is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._list = self._path.open("w", buffering=1)
-        self._list.write(item.nodeid + os.linesep)
+        self._list.write(name_without_group(item) + os.linesep)
         return (yield)
 
     def pytest_unconfigure(self) -> None:

@@ -34,7 +34,20 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(str(missing))
     session.sparkContext.setLogLevel("ERROR")
     yield session
+    _end(session)
+
+
+def _end(session: SparkSession) -> None:
+    """Ends the JVM, too: pyspark keeps it, with its pipe and sockets, for the next session of the process."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
     session.stop()
+    assert gateway is not None
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which is what it waits for
+    gateway.proc.wait()
 
 
 def _connector() -> dict[str, str]:

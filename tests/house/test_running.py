@@ -22,7 +22,7 @@ def run(pytester: pytest.Pytester) -> Run:
     )
     pytester.makeconftest(
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "pytest_plugins = ['running_order', 'skip_reasons', 'leftovers']"
+        "pytest_plugins = ['worker_groups', 'running_order', 'skip_reasons', 'leftovers']"
     )
     return pytester.runpytest_inprocess
 
@@ -66,10 +66,29 @@ def test_what_a_worker_ran_can_be_run_again(run: Run, pytester: pytest.Pytester)
     command = re.search(r"what gw0 ran, in its order: pytest (.*)", result.stdout.str())
     assert command is not None
     options = command[1].split()
-    listed = Path(options[options.index("--repeat") + 1]).read_text().splitlines()
+    listed = Path(options[-1].removeprefix("--repeat=")).read_text().splitlines()
     again = run("-vv", *options)
     again.assert_outcomes(passed=10, failed=1)
     assert [line.split()[0] for line in again.outlines if re.search("PASSED|FAILED +", line)][:11] == listed
+
+
+def test_a_group_is_one_workers(run: Run, pytester: pytest.Pytester) -> None:
+    """All of its tests, of whatever file; each worker had some of them, and nobody was told."""
+    grouped = (
+        "import os, pathlib, pytest\n"
+        "@pytest.mark.parametrize('number', range(10))\n"
+        "@pytest.mark.xdist_group('shared')\n"
+        "def test_it(number):\n"
+        "    with pathlib.Path('workers.txt').open('a') as file:\n"
+        "        print(os.environ['PYTEST_XDIST_WORKER'], file=file)\n"
+    )
+    pytester.makepyfile(test_one=grouped, test_two=grouped, test_three=SEVERAL)
+    run("-n", "2", "--dist", "loadgroup").assert_outcomes(passed=30)
+    workers = Path("workers.txt").read_text().split()
+    assert (len(workers), len(set(workers))) == (20, 1)
+    ran = "".join(each.read_text() for each in Path("build/test-order").glob("*.txt"))
+    assert "test_it[9]\n" in ran  # a name that a command line takes
+    assert "@shared" not in ran
 
 
 LEAVES = {

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that start a JVM; what the pipeline keeps for later ends with a test."""
+"""What the pipeline keeps for later ends with a test; deltalake's runtime stays."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import leftovers
 import pytest
-from spark_fixture import nothing_is_kept_for_later, spark
+from spark_fixture import nothing_is_kept_for_later
 
-__all__ = ["nothing_is_kept_for_later", "spark"]
+__all__ = ["nothing_is_kept_for_later"]
 
 
 @pytest.fixture(scope="session", autouse=True)

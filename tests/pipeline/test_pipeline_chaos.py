@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tables_kit import new_table, rows, written
 
+from splashdam.cli.signals import EndedBySignal, signals_interrupt
 from splashdam.pipeline.java import JavaMissingError, need_java
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
@@ -35,6 +37,29 @@ def test_what_is_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert compare("parquet", place, log) == Verdict(records=5, duplicates=2)
     del log[0, 1]
     assert compare("parquet", place, {**log, (0, 7): b"", (0, 0): b"other"}) == Verdict(5, 1, 2, 3)
+
+
+def test_an_interrupt_waits_until_the_driver_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came while the process was being started left it behind."""
+    monkeypatch.syspath_prepend(TOOLS)
+    from pipeline_chaos import driving
+
+    popen = subprocess.Popen
+
+    def interrupted(_: list[str], **options: Any) -> subprocess.Popen[str]:
+        process = popen([sys.executable, "-c", "import sys; sys.stdin.read()"], **options)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(driving.subprocess, "Popen", interrupted)
+    driver = driving.Driver("no servers", tmp_path)
+    with signals_interrupt(), pytest.raises(EndedBySignal):
+        driver.start("parquet")
+    assert driver.is_running
+    driver.destroy()
+    assert not driver.is_running
 
 
 def can_run() -> None:

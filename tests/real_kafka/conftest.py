@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from kafka_jars import VERSIONS, KafkaBroker, classpath
-from spark_fixture import nothing_is_kept_for_later, spark
+from spark_fixture import nothing_is_kept_for_later
 
-__all__ = ["broker", "nothing_is_kept_for_later", "spark", "version"]
+__all__ = ["broker", "nothing_is_kept_for_later", "version"]
 
 
 @pytest.fixture(params=VERSIONS)

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 ROWS = 400
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _kafka_is_there() -> None:
     """Before a session is started in vain."""
     if "KAFKA_JARS" not in os.environ:

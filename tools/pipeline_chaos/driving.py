@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from splashdam.cli.signals import interrupts_wait
+
 _COMMIT_SECONDS = 180
 _FINISH_SECONDS = 400
 _END_SECONDS = 60
@@ -56,7 +58,8 @@ class Driver:
         """Begins with a table, or with ``FINISH`` for one that ends by itself."""
         command = [sys.executable, "-m", "pipeline_chaos.driver", self._servers, str(self._folder), how]
         self._commits = queue.SimpleQueue()
-        with self._log.open("a") as log:
+        # An interrupt between the start and the assignment would leave a process that nobody knows.
+        with self._log.open("a") as log, interrupts_wait():
             self._process = subprocess.Popen(
                 command,
                 # Of the sockets between Spark's JVM and Python; a busy machine needs more than 15 seconds.
