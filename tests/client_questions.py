@@ -8,6 +8,7 @@ from admin_questions import MISSING_ID, Make
 from answer_shapes import Speaker
 from broker_talk import batch
 
+from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -27,7 +28,7 @@ from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
 from splashdam.wire.messages.end_txn import EndTxnRequest
-from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from splashdam.wire.messages.heartbeat import HeartbeatRequest
@@ -78,6 +79,12 @@ _KINDS = (RECORDS, MISSING)
 _TRANSACTION = 1
 
 
+def _is_led(answer: FetchResponse) -> bool:
+    """A topic is there before its leader has heard of it."""
+    codes = {each.error_code for topic in answer.responses for each in topic.partitions}
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER not in codes
+
+
 def ask_about_records(speaker: Speaker) -> None:
     """Written, refused, read, looked for and removed."""
     for name, key, value in ((COMPACTED, "cleanup.policy", "compact"), (RECORDS, "retention.ms", "-1")):
@@ -85,7 +92,7 @@ def ask_about_records(speaker: Speaker) -> None:
         topic.configs = [CreatableTopicConfig(name=key, value=value)]
         speaker.ask(name, CreateTopicsRequest(topics=[topic]), 7)
     ids = {name: _id_of(speaker, name) for name in (RECORDS, COMPACTED)} | {MISSING: MISSING_ID}
-    speaker.each("nothing yet", _fetched(RECORDS, ids))
+    speaker.each("nothing yet", _fetched(RECORDS, ids), _is_led)
     speaker.each("no producers", _producers(RECORDS))
     keyed = batch(b"v", producer_id=7_000, producer_epoch=0, base_sequence=0)
     speaker.done("records", _produced(RECORDS, ids, batch(b"v")))
