@@ -17,7 +17,7 @@ from splashdam.embedded_broker.storage.topic_changes import change_topics
 from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC, folded
 from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import new_topic_settings
-from splashdam.embedded_broker.turns import PARTITION_UNITS, Steps
+from splashdam.embedded_broker.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
@@ -112,8 +112,6 @@ class Topics:
         settings = self._settings
         if any(new.name == METADATA_TOPIC for new in wanted):
             raise InvalidRequestError(f"{METADATA_TOPIC} is Kafka's own log, and no topic")
-        for new in wanted:
-            self._logs.check_is_not_coming(new.name, new.topic_id)
         return self._controller.create_topics(
             wanted,
             partial(new_topic_settings, settings),
@@ -121,34 +119,41 @@ class Topics:
             validate_only=validate_only,
         )
 
-    def prepare(self, new: NewTopic, first: int = 0) -> Steps[NewTopic]:
+    def prepare(self, new: NewTopic) -> Steps[NewTopic]:
         """Makes many partitions of a topic before it has them, in steps; for ``add``, or to extend it.
 
-        Where they are few, or other brokers take part, there is nothing to prepare. `give_up` is to follow.
+        Where they are few, or other brokers take part, there is nothing to prepare. The caller has waited
+        with `wait_for`, and calls `give_up` in the end.
 
         Args:
             new: as it is to be, checked already.
-            first: how many partitions it has.
 
         Returns:
             The same with an id.
 
         Raises:
-            BrokerResponseError: KAFKA_STORAGE_ERROR (56).
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56), or as `LogManager.prepare`.
         """
-        if new.partitions - first <= AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
-            return new
         here = self.get(new.name)
-        topic_id = here.topic_id if here is not None and first else new_uuid()
+        known = () if here is None else here.partitions
+        numbers = sorted(set(range(new.partitions)).difference(known))
+        if len(numbers) <= AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
+            return new
+        topic_id = new_uuid() if here is None else here.topic_id
         topic = Topic(new.name, topic_id, tuple(range(new.partitions)), new.configs)
-        for made in self._logs.prepare(topic, first, now_ms=self._clock.wall_ms()):
+        for made in self._logs.prepare(topic, numbers, now_ms=self._clock.wall_ms()):
             yield made * PARTITION_UNITS
         return attrs.evolve(new, topic_id=topic_id)
 
-    def is_coming(self, name: str) -> bool:
-        """Whether somebody makes partitions of this topic just now."""
-        coming = self._logs.coming.get(name)
-        return coming is not None and not coming.is_given_up
+    def is_busy(self, name: str) -> bool:
+        """Whether partitions of this name are being made or removed: nobody else may make any meanwhile."""
+        return self._logs.is_busy(name)
+
+    def wait_for(self, name: str) -> Steps[None]:
+        """Comes back when nobody is making or removing partitions of this name."""
+        while self._logs.is_busy(name):
+            yield from self.remove_directories()
+            yield TURN_UNITS
 
     def give_up(self, new: NewTopic) -> None:
         """What was prepared goes, unless the topic has it now."""

@@ -31,18 +31,12 @@ USER, PASSWORD = "anna", "anna-secret"
 LOGIN = f"\0{USER}\0{PASSWORD}".encode()
 
 _PARTS = re.compile(r"\[\]|\.(?=[a-z])")
-_MOVES = "partitions that move; one broker is asked"
 _ANOTHER_LEADER = "told where another broker has become the leader; one broker is asked"
 EXCUSED: Mapping[str, str] = {
     "Produce: node_endpoints[].host": _ANOTHER_LEADER,
     "Produce: node_endpoints[].rack": _ANOTHER_LEADER,
     "Fetch: node_endpoints[].host": _ANOTHER_LEADER,
     "Fetch: node_endpoints[].rack": _ANOTHER_LEADER,
-    "ListPartitionReassignments: topics[].name": _MOVES,
-    "ListPartitionReassignments: topics[].partitions": _MOVES,
-    "ListPartitionReassignments: topics[].partitions[].replicas": _MOVES,
-    "ListPartitionReassignments: topics[].partitions[].adding_replicas": _MOVES,
-    "ListPartitionReassignments: topics[].partitions[].removing_replicas": _MOVES,
 }
 """Fields that no question is about, and why."""
 
@@ -59,18 +53,6 @@ DIFFERENT_WHERE_REFUSED: Mapping[str, tuple[str, ...]] = {
     _SAYS_NOTHING: (
         "CreateAcls as super user: *: results[].error_code: 42 instead of -1",
         "DescribeAcls as super user: unknown resource: *",
-    ),
-    "Kafka repeats what was asked for, each with the code of the refusal": (
-        "ListPartitionReassignments refused: *",
-        "DescribeUserScramCredentials refused: *: results*",
-    ),
-    "Kafka looks at the request before it looks at who asks": (
-        "DeleteTopics refused: id and name: responses[].error_code: 29 instead of 42",
-        "DescribeConfigs refused: 3 x: a: results[].error_code: 31 instead of 42",
-        "AlterConfigs refused: *: responses[].error_code: * instead of 42",
-        "IncrementalAlterConfigs refused: *: responses[].error_code: * instead of 42",
-        "SyncGroup refused: nobody: error_code: 30 instead of 23",
-        "Produce refused: no such acks: responses[].partition_responses[].error_code: 21 instead of 100",
     ),
     "as where nothing is authorized": ("ApiVersions refused: name: supported_features*",),
 }

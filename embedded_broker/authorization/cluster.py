@@ -14,9 +14,13 @@ from splashdam.embedded_broker.authorization.guarding import (
     split,
     then,
 )
+from splashdam.embedded_broker.config_changes import Operation as ConfigOperation
+from splashdam.embedded_broker.config_resources import RESOURCES
+from splashdam.embedded_broker.config_resources import ResourceType as ConfigType
 from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import Steps, in_steps, parted
+from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from splashdam.wire.messages.alter_configs import AlterConfigsRequest
@@ -48,7 +52,12 @@ from splashdam.wire.messages.elect_leaders import (
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from splashdam.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from splashdam.wire.messages.list_config_resources import ListConfigResourcesRequest
-from splashdam.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from splashdam.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
 from splashdam.wire.messages.list_transactions import ListTransactionsRequest
 from splashdam.wire.messages.push_telemetry import PushTelemetryRequest
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -56,7 +65,6 @@ from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
 from splashdam.wire.registry import api_for
 
 _CLUSTER = CODES[ResourceType.CLUSTER]
-_TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 _WHOLE: dict[type[Request[Any]], Operation] = {
     AlterPartitionReassignmentsRequest: Operation.ALTER,
     ListPartitionReassignmentsRequest: Operation.DESCRIBE,
@@ -116,8 +124,20 @@ def whole(request: Any, context: RequestContext, handler: Handler) -> Steps[Answ
         yield from add_refused(request.topic_partitions or (), _CLUSTER, "replica_election_results")(answer)
     if isinstance(request, AlterPartitionReassignmentsRequest):
         yield from add_refused(request.topics, _CLUSTER, "responses")(answer)
+    if isinstance(request, ListPartitionReassignmentsRequest):
+        for topic in request.topics or ():
+            answer.topics.append((yield from _none_ongoing(topic)))
+            yield 1
     refusal: Response = answer
     return refusal
+
+
+def _none_ongoing(asked: ListPartitionReassignmentsTopics) -> Steps[OngoingTopicReassignment]:
+    """What was asked for, with no replicas: partitions have no code of their own here."""
+    partitions = yield from in_steps(
+        asked.partition_indexes, lambda number: OngoingPartitionReassignment(partition_index=number)
+    )
+    return OngoingTopicReassignment(name=asked.name, partitions=partitions)
 
 
 @guards(AlterReplicaLogDirsRequest)
@@ -137,13 +157,16 @@ def alter_log_dirs(
 
 @guards(*_CONFIGS)
 def configs(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
-    """The operation on each topic or group, and on the cluster for what belongs to brokers."""
+    """The operation on each topic or group, and on the cluster for what belongs to brokers.
+
+    What nobody can ask is 42 for everybody, as in Kafka; who may not ask learns nothing else.
+    """
     operation, answered = _CONFIGS[type(request)]
 
     def kind_of(resource: Any) -> ResourceType:
-        if resource.resource_type == _TOPIC_CONFIG:
+        if resource.resource_type == ConfigType.TOPIC:
             return ResourceType.TOPIC
-        return ResourceType.GROUP if resource.resource_type == _GROUP_CONFIG else ResourceType.CLUSTER
+        return ResourceType.GROUP if resource.resource_type == ConfigType.GROUP else ResourceType.CLUSTER
 
     def is_allowed(resource: Any) -> bool:
         kind = kind_of(resource)
@@ -154,10 +177,32 @@ def configs(request: Any, context: RequestContext, handler: Handler) -> Steps[An
 
     def change(answer: Any) -> Steps[None]:
         for resource in others:
-            yield from add_refused([resource], CODES[kind_of(resource)], answered)(answer)
+            fault = yield from _fault(resource, request)
+            code = CODES[kind_of(resource)] if fault is None else ErrorCode.INVALID_REQUEST
+            yield from add_refused([resource], code, answered)(answer)
+            if fault is not None:
+                getattr(answer, answered)[-1].error_message = fault
             yield 1
 
     return (yield from then(handler(request, context), change, context))
+
+
+def _fault(resource: Any, request: Any) -> Steps[str | None]:
+    """What is wrong with a question, whoever asks it; None if nothing."""
+    has_loggers = not isinstance(request, AlterConfigsRequest)
+    is_logger = resource.resource_type == ConfigType.BROKER_LOGGER
+    if not (resource.resource_type in RESOURCES or (is_logger and has_loggers)):
+        return f"resources of type {resource.resource_type} are not known here"
+    if isinstance(request, DescribeConfigsRequest):
+        return None
+    without, _ = yield from parted(resource.configs, _lacks_value)
+    return f"{without[0].name} has no value" if without else None
+
+
+def _lacks_value(config: Any) -> bool:
+    if config.value is not None:
+        return False
+    return getattr(config, "config_operation", ConfigOperation.SET) != ConfigOperation.DELETE
 
 
 @guards(DescribeQuorumRequest)

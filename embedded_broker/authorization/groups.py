@@ -16,6 +16,7 @@ from splashdam.embedded_broker.authorization.guarding import (
     split,
     then,
 )
+from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import Answer, RequestContext
 from splashdam.embedded_broker.turns import Steps, in_steps, parted
@@ -55,8 +56,9 @@ def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]
 
 @guards(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
 def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
-    """READ on the group."""
-    if _may(Operation.READ, context)(request.group_id):
+    """READ on the group; that the request names no protocol is told before."""
+    lacks = isinstance(request, SyncGroupRequest) and lacks_protocol(request, context.version)
+    if lacks or _may(Operation.READ, context)(request.group_id):
         return handler(request, context)
     answer = api_for(request.API_KEY).response(error_code=_GROUP)
     if isinstance(answer, JoinGroupResponse) and context.version >= _FIRST_NULL_PROTOCOL:

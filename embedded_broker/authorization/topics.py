@@ -20,6 +20,7 @@ from splashdam.embedded_broker.registry import Answer, CloseConnectionError, Par
 from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
+from splashdam.wire.fields import NO_UUID
 from splashdam.wire.message import Request
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest
 from splashdam.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -287,6 +288,8 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler
     others: list[tuple[str | None, bytes]] = []
 
     def is_allowed(name: str | None, topic_id: bytes) -> bool:
+        if name is not None and topic_id != NO_UUID:
+            return True  # by both is for the handler to refuse, whoever asks
         found = context.broker.topics.by_id(topic_id) if name is None else None
         known = name or (found.name if found is not None else None)
         if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
@@ -296,7 +299,7 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler
         return False
 
     request.topics = [each for each in request.topics if is_allowed(each.name, each.topic_id)]
-    request.topic_names = [name for name in request.topic_names if is_allowed(name, bytes(16))]
+    request.topic_names = [name for name in request.topic_names if is_allowed(name, NO_UUID)]
 
     def change(answer: DeleteTopicsResponse) -> Steps[None]:
         answer.responses += yield from in_steps(

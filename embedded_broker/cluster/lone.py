@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.cluster.controller import Controller, IsUnclean
 from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState, PartitionState, Resource
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.producer_ids import HandsOutIds
@@ -47,7 +47,7 @@ class LoneController(Controller):
     def _commit(self, change: ClusterChange) -> None:
         try:
             super()._commit(change)
-        except KafkaStorageError:
+        except BrokerResponseError:
             self._look()  # the broker could not do it, or not all of it
             raise
 

@@ -7,7 +7,7 @@ from collections import Counter
 from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITIONS_TOGETHER
 from splashdam.embedded_broker.registry import RequestContext, handles
 from splashdam.embedded_broker.storage.topic_registry import NewTopic
-from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, TURN_UNITS, Steps
+from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -36,8 +36,7 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
-            while context.broker.topics.is_coming(topic.name):
-                yield TURN_UNITS  # one change of a topic after the other
+            yield from context.broker.topics.wait_for(topic.name)  # one change after the other
             yield from _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
             context.broker.disk_troubles.kept_from(f"extend topic {quoted(topic.name)}", error)
@@ -66,7 +65,7 @@ def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestC
         return
     context.record_mutations(new, strict_from=_FIRST_STRICT_VERSION)
     wanted = NewTopic(asked.name, asked.count, topic.configs)
-    wanted = yield from context.broker.topics.prepare(wanted, len(topic.partitions))
+    wanted = yield from context.broker.topics.prepare(wanted)
     try:
         controller.create_partitions(asked.name, asked.count, assignments)
     finally:

@@ -50,6 +50,11 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Step
         group = _Group(context)
         while once and not group.is_full:
             topic = once.popleft()
+            if context.broker.topics.is_busy(topic.name):
+                if group.results:
+                    once.appendleft(topic)
+                    break  # what was taken is not to wait
+                yield from context.broker.topics.wait_for(topic.name)
             try:
                 if partitions > MAX_PARTITIONS:
                     raise error_for(

@@ -22,13 +22,22 @@ def describe_user_scram_credentials(
 ) -> Steps[DescribeUserScramCredentialsResponse]:
     """Of those asked for, or of all; 91 for a user that does not exist, 92 for one named twice."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
-        return DescribeUserScramCredentialsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
-        )
+        return (yield from _refused(request))
     users = context.broker.access.users
     asked = Counter(each.name for each in request.users or ()) or Counter(users.names())
     results = yield from in_steps(asked.items(), lambda each: _described(*each, context))
     return DescribeUserScramCredentialsResponse(results=results)
+
+
+def _refused(request: DescribeUserScramCredentialsRequest) -> Steps[DescribeUserScramCredentialsResponse]:
+    """The code for each user asked for, and, as in Kafka, no name beside it."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    def refuse(_: object) -> DescribeUserScramCredentialsResult:
+        return DescribeUserScramCredentialsResult(error_code=code, error_message=None)
+
+    results = yield from in_steps(request.users or (), refuse)
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)
 
 
 def _described(name: str, count: int, context: RequestContext) -> DescribeUserScramCredentialsResult:

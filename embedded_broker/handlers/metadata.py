@@ -122,6 +122,7 @@ def _create_missing(
             for name in legal[start : start + at_once]
             if context.broker.topics.get(name) is None  # somebody else may have had a turn
             and _may_create_this(name, context)
+            and not context.broker.topics.is_busy(name)
         ]
         with suppress(BrokerResponseError):
             context.broker.topics.create_all(still)
@@ -162,7 +163,7 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
     topic = topics.get(asked.name)
     if topic is not None:
         return topic
-    if topics.is_coming(asked.name):
+    if topics.is_busy(asked.name):
         raise UnknownTopicOrPartitionError
     check_topic_name(asked.name)
     if not _may_create(request, context):

@@ -305,10 +305,10 @@ def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitte
 def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buffer, Log]:
     """The batch and its log, as they are in this turn."""
     (request, context, _), topic_partition = asked, place.topic_partition
-    _check_request(request)
     has_id = context.version >= _FIRST_TOPIC_ID_VERSION
     if not topic_partition.topic and has_id:
         raise UnknownTopicIdError
+    _check_request(request)
     if topic_partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicError(
             f"{topic_partition.topic} is the broker's own topic; nobody else writes to it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from splashdam.embedded_broker.groups.classic.members import SyncResult
-from splashdam.embedded_broker.groups.classic.requests import membership_of
+from splashdam.embedded_broker.groups.classic.requests import lacks_protocol, membership_of
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
 from splashdam.model.broker_errors import error_for
@@ -13,18 +13,13 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-_FIRST_PROTOCOL_VERSION = 5
-
 
 @handles(SyncGroupRequest, versions=range(6))
 def sync_group(request: SyncGroupRequest, context: RequestContext) -> Answer:
     """The member's share; parked until the leader has assigned."""
     groups, reply = context.broker.groups, Reply[SyncResult]()
     try:
-        if context.version >= _FIRST_PROTOCOL_VERSION and None in (
-            request.protocol_type,
-            request.protocol_name,
-        ):
+        if lacks_protocol(request, context.version):
             raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the request names no protocol")
         membership = membership_of(groups, request.group_id)
         membership.validate(request.generation_id, request.member_id, request.group_instance_id)

@@ -2,23 +2,26 @@
 
 Making a thousand takes 0.15 s, and a topic is shown whole or not at all. So their directories and logs come
 first, under a note in the registry; then the topic gets them in one change of the registry, which takes the
-note away. A start removes what it finds under a note that is still there.
+note away. A start removes what it finds under a note that is still there: what a crash has left, and what
+could not be removed when it was given up, since the disk refused or the directory had failed.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.log import Log
+from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid, read_topic_id
 from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.topic_directories import TOGETHER, remove_partitions
+from splashdam.embedded_broker.storage.topic_directories import TOGETHER, put_aside, remove_partitions
 from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME, Resources, Topic
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT_TOGETHER = 200
 _COMING = "coming-partitions"
-"""Kind of the registry's notes: by topic the first of them and their end."""
+"""Kind of the registry's notes. Each making has one of its own, by a unique name."""
 
 
 class ComingPartitions:
@@ -37,7 +40,7 @@ class ComingPartitions:
     Args:
         manager: whose they will be.
         topic: as it is to be.
-        first: their first number; below it are those that the topic has already.
+        numbers: theirs, ascending; the topic may have others already.
         settings: of their logs.
 
     Attributes:
@@ -45,34 +48,34 @@ class ComingPartitions:
         is_given_up: they are on their way out.
     """
 
-    def __init__(self, manager: LogManager, topic: Topic, first: int, settings: LogSettings) -> None:
+    def __init__(
+        self, manager: LogManager, topic: Topic, numbers: Sequence[int], settings: LogSettings
+    ) -> None:
         self.topic = topic
         self.is_given_up = False
         self._manager = manager
-        self._first = first
+        self._numbers = numbers
+        self._note = _COMING, uuid.uuid4().hex
         self._settings = settings
         self._directories: set[LogDirectory] = set()
         self._logs: dict[TopicPartition, Log] = {}
         self._made: list[TopicPartition] = []
 
     def make(self, hosts: Callable[[TopicPartition], bool], now_ms: int) -> Iterator[int]:
-        """Makes a few with each step, which says how many.
+        """Looks whether there is room for them, then makes a few with each step; it says what that cost.
 
         Raises:
+            UnknownTopicOrPartitionError: the topic that was to have more was deleted meanwhile.
             KafkaStorageError: the disk refuses; what has been made is to be given up.
         """
         manager = self._manager
-        wanted = [
-            each
-            for number in self.topic.partitions[self._first :]
-            if hosts(each := TopicPartition(self.topic.name, number))
-        ]
+        is_known = self.topic.name in manager.topics
+        wanted = [each for number in self._numbers if hosts(each := TopicPartition(self.topic.name, number))]
         for group in _groups(wanted, _LOOKED_AT_TOGETHER):
             for directory in manager.directories.online:
                 refuse_taken_directories(manager.files, directory.root, group)
-            yield TOGETHER
-        note = {"first": str(self._first), "end": str(len(self.topic.partitions))}
-        manager.registry.put_resources({(_COMING, self.topic.name): note})
+                yield TOGETHER
+        manager.registry.put_resources({self._note: self._said()})
         place = manager.directories.place([*manager.logs.values(), *manager.moves.futures.values()])
         for group in _groups(wanted, TOGETHER):
             for topic_partition in group:
@@ -83,14 +86,33 @@ class ComingPartitions:
                     topic_partition, self.topic.topic_id, directory, self._settings, now_ms
                 )
             yield len(group)
+            if is_known and self._is_deleted():
+                raise UnknownTopicOrPartitionError(f"topic {quoted(self.topic.name)} was deleted meanwhile")
         for directory in self._directories:
             manager.files.sync_directory(directory.root)
 
-    def take(self, settings: LogSettings) -> dict[TopicPartition, Log]:
-        """Their logs, which are the topic's from now on.
+    def _said(self) -> dict[str, str]:
+        return {
+            "topic": self.topic.name,
+            "topic_id": format_uuid(self.topic.topic_id),
+            "first": str(self._numbers[0]),
+            "end": str(self._numbers[-1] + 1),
+        }
 
-        Args:
-            settings: of the topic; they may have changed meanwhile.
+    def _is_deleted(self) -> bool:
+        known = self._manager.topics.get(self.topic.name)
+        return known is None or known.topic_id != self.topic.topic_id
+
+    def are_for(self, topic: Topic, numbers: Collection[int]) -> bool:
+        """Whether a topic that is to get these may have them."""
+        return (
+            not self.is_given_up
+            and topic.topic_id == self.topic.topic_id
+            and set(numbers) == set(self._numbers)
+        )
+
+    def check(self) -> None:
+        """Looks whether all that was made can still be used.
 
         Raises:
             KafkaStorageError: a directory that they lie in has failed.
@@ -98,6 +120,18 @@ class ComingPartitions:
         for directory in self._directories:
             if directory.failure is not None:
                 raise directory.failure
+
+    @property
+    def end_of_note(self) -> Resources:
+        """What the registry is told when they are their topic's, or gone."""
+        return {self._note: {}}
+
+    def take(self, settings: LogSettings) -> dict[TopicPartition, Log]:
+        """Their logs, which are the topic's from now on.
+
+        Args:
+            settings: of the topic; they may have changed meanwhile.
+        """
         if settings != self._settings:
             for log in self._logs.values():
                 log.reconfigure(settings)
@@ -111,40 +145,51 @@ class ComingPartitions:
         self._logs.clear()
 
     def remove(self) -> Iterator[int]:
-        """Removes those that have been given up, a few with each step, which says how many."""
+        """Removes those that have been given up, a few with each step, which says how many.
+
+        Where that fails the note stays, for the next start.
+        """
         self.abandon()
         with logged(
             f"removing what there is of partitions of {quoted(self.topic.name)} that could not be made"
         ):
             yield from _remove(self._manager, self.topic.name, (each.partition for each in self._made))
-            # A full disk has no room for a line: it follows when there is some.
-            self._manager.registry.forget(resources=end_of_notes([self]))
-
-
-def end_of_notes(coming: Iterable[ComingPartitions]) -> Resources:
-    """What the registry is told when partitions are their topic's, or gone."""
-    return {(_COMING, each.topic.name): {} for each in coming}
+            if all(directory.failure is None for directory in self._directories):
+                # A full disk has no room for a line: it follows when there is some.
+                self._manager.registry.forget(resources=self.end_of_note)
 
 
 def remove_unfinished(manager: LogManager) -> None:
-    """At the start: removes partitions that were being made when the broker was killed.
+    """At the start: removes partitions that were made and that no topic has got.
 
     Raises:
         KafkaStorageError: the disk refuses, or a note makes no sense.
     """
-    notes = {name: kept for (kind, name), kept in manager.registry.resources.items() if kind == _COMING}
-    for name, kept in notes.items():
-        known = manager.topics[name].partitions if name in manager.topics else ()
+    notes = {key: kept for key, kept in manager.registry.resources.items() if key[0] == _COMING}
+    for kept in notes.values():
         try:
-            numbers = set(range(int(kept["first"]), int(kept["end"]))).difference(known)
+            name, topic_id = kept["topic"], parse_uuid(kept["topic_id"])
+            numbers = range(int(kept["first"]), int(kept["end"]))
         except (KeyError, ValueError) as error:
             raise KafkaStorageError(
-                f"what {REGISTRY_NAME} says of partitions of {quoted(name)} that were coming makes no sense "
-                f"({error!r}); correct it there"
+                f"what {REGISTRY_NAME} says of partitions that were coming makes no sense ({error!r}); "
+                "correct it there"
             ) from error
-        deque(_remove(manager, name, sorted(numbers)), maxlen=0)
+        topic = manager.topics.get(name)
+        known = () if topic is None else topic.partitions
+        deque(_remove(manager, name, sorted(set(numbers).difference(known))), maxlen=0)
+        if topic is not None and topic.topic_id != topic_id:
+            _remove_of(manager, topic_id, [TopicPartition(name, each) for each in known if each in numbers])
     if notes and all(each.failure is None for each in manager.directories.all):
-        manager.registry.forget(resources={(_COMING, name): {} for name in notes})
+        manager.registry.forget(resources={key: {} for key in notes})
+
+
+def _remove_of(manager: LogManager, topic_id: bytes, partitions: Iterable[TopicPartition]) -> None:
+    """Removes directories of a topic that was not made; another one has its name, and others of that name."""
+    for topic_partition, directory in product(partitions, manager.directories.online):
+        path = f"{directory.root}/{topic_partition}"
+        if read_topic_id(manager.files, path) == topic_id:
+            put_aside(manager.files, path, topic_partition)
 
 
 def _remove(manager: LogManager, name: str, numbers: Iterable[int]) -> Iterator[int]:

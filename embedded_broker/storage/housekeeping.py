@@ -282,7 +282,7 @@ TASKS = (
         _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
         _expire_producers,
     ),
-    ScheduledTask("writing down what a full disk refused of topics", _once(_unsettled), _settle),
+    ScheduledTask("removing what there is of deleted topics", _once(_unsettled), _settle),
     ScheduledTask("compacting logs", _compaction, _compact),
     ScheduledTask("moving logs to other directories", _moving, _move),
 )

@@ -246,6 +246,7 @@ class Log(FollowingLog):
         self._flusher = LogFlusher(self._files, directory, self.log_end_offset, self._epochs)
         self._remover = SegmentRemover(self._files, directory, self._on_work)
         self.swapper = SegmentSwapper(self._files, directory, self._segments, self._remover, self._flusher)
+        self._note_move()  # the high watermark is to be kept in that directory now
         old.release_all()
 
     # --- end ------------------------------------------------------------------------------------------------

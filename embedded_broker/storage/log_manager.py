@@ -18,7 +18,7 @@ import trio
 
 from splashdam.embedded_broker.storage.cleaning.cleaner import LogCleaner
 from splashdam.embedded_broker.storage.closing import close_all
-from splashdam.embedded_broker.storage.coming_partitions import ComingPartitions, end_of_notes
+from splashdam.embedded_broker.storage.coming_partitions import ComingPartitions
 from splashdam.embedded_broker.storage.data_directory import DirectoryIdentity
 from splashdam.embedded_broker.storage.directory_scan import (
     make_partition_directory,
@@ -47,9 +47,10 @@ from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic, To
 from splashdam.model.broker_errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
-    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    error_for,
 )
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
@@ -210,11 +211,11 @@ class LogManager:
             As ``create_topic``, for the first topic that is refused.
         """
         topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
-        for topic in topics:
-            self.check_is_not_coming(topic.name, topic.topic_id)
+        coming = [
+            each for topic in topics if (each := self.prepared_for(topic, topic.partitions)) is not None
+        ]
         if any(topic.name in self.registry.deleting for topic in topics):
             self.finish_deletions()
-        coming = [self.coming[topic.name] for topic in topics if topic.name in self.coming]
         partitions = [
             TopicPartition(topic.name, number)
             for topic in topics
@@ -223,32 +224,44 @@ class LogManager:
         ]
         for directory in self.directories.online:
             refuse_taken_directories(self.files, directory.root, partitions)
-        self.registry.put(*topics, resources=end_of_notes(coming))
+        self.put_topics(topics, coming)
         try:
-            self.make_partitions(topics, now_ms)
+            self.make_partitions(topics, now_ms, coming)
         except BaseException:
             undo_creation(self, topics)
             raise
-        self.forget_coming(*coming)
         return [topic.topic_id for topic in topics]
 
-    def prepare(self, topic: Topic, first: int, *, now_ms: int) -> Generator[int, None, ComingPartitions]:
-        """Makes partitions of a topic, from number ``first`` on, before it has them: a few with each step.
-
-        The steps say how many. Nobody sees these partitions before ``create_topics`` or ``change_topics``
-        gives them to the topic. Whoever prepares them calls ``give_up`` in the end, in any case; until then
-        nobody else may.
+    def put_topics(self, topics: Iterable[Topic], coming: Iterable[ComingPartitions]) -> None:
+        """Notes topics in the registry, and that these partitions are theirs: one change.
 
         Raises:
-            BrokerResponseError: what ``settings_for`` raises for the options.
-            TopicAlreadyExistsError: somebody else prepares partitions of this topic.
+            KafkaStorageError: a directory of the partitions has failed, or it could not be written; nothing
+                has changed.
+        """
+        ends: dict[tuple[str, str], Mapping[str, str]] = {}
+        for each in coming:
+            each.check()
+            ends.update(each.end_of_note)
+        self.registry.put(*topics, resources=ends)
+
+    def prepare(
+        self, topic: Topic, numbers: Sequence[int], *, now_ms: int
+    ) -> Generator[int, None, ComingPartitions]:
+        """Makes partitions of a topic before it has them, a few with each step, which says what it cost.
+
+        Nobody sees these partitions before ``create_topics`` or ``change_topics`` gives them to the topic.
+        Whoever prepares them calls ``give_up`` in the end, in any case. Until they are the topic's, or
+        removed, nobody else may make partitions of a topic of this name.
+
+        Raises:
+            BrokerResponseError: what ``settings_for`` raises for the options; REQUEST_TIMED_OUT (7): somebody
+                else is making partitions of this topic; UNKNOWN_TOPIC_OR_PARTITION (3): it was deleted.
             KafkaStorageError: the disk refuses.
         """
         settings = self.settings_for(topic.configs)
-        if topic.name in self.coming:
-            yield from self.remove_directories()  # it was given up, or somebody else is at it
-            self.check_is_not_coming(topic.name, None)
-        self.coming[topic.name] = coming = ComingPartitions(self, topic, first, settings)
+        self.prepared_for(topic, ())
+        self.coming[topic.name] = coming = ComingPartitions(self, topic, numbers, settings)
         try:
             if topic.name in self.registry.deleting:
                 yield from self.remove_directories()
@@ -268,26 +281,25 @@ class LogManager:
 
     def _removal_of_coming(self, coming: ComingPartitions) -> Iterator[int]:
         yield from coming.remove()
-        self.forget_coming(coming)
+        del self.coming[coming.topic.name]
 
-    def forget_coming(self, *gone: ComingPartitions) -> None:
-        """Prepared partitions are their topic's, or removed."""
-        for coming in gone:
-            if self.coming.get(coming.topic.name) is coming:
-                del self.coming[coming.topic.name]
-
-    def check_is_not_coming(self, name: str, topic_id: bytes | None) -> None:
-        """Refuses the name of a topic that is being made, unless that is the one.
+    def prepared_for(self, topic: Topic, numbers: Collection[int]) -> ComingPartitions | None:
+        """The partitions that were prepared for a topic that is to get these now; None where none were.
 
         Raises:
-            TopicAlreadyExistsError: somebody else makes it.
+            BrokerResponseError: REQUEST_TIMED_OUT (7), for a client to try again: partitions of this name are
+                being made for somebody else, or removed.
         """
-        coming = self.coming.get(name)
-        if coming is None or coming.topic.topic_id == topic_id:
-            return
-        if not coming.is_given_up:
-            raise TopicAlreadyExistsError(f"topic {quoted(name)} is being made")
-        deque(self.remove_directories(), maxlen=0)
+        coming = self.coming.get(topic.name)
+        if coming is None or coming.are_for(topic, numbers):
+            return coming
+        raise error_for(
+            ErrorCode.REQUEST_TIMED_OUT, f"partitions of topic {quoted(topic.name)} are being made or removed"
+        )
+
+    def is_busy(self, name: str) -> bool:
+        """Whether directories of this name are being made or removed, step by step."""
+        return name in self.coming or (name in self.registry.deleting and bool(self._removals))
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic and its logs; slices that are being read stay readable.
@@ -328,8 +340,9 @@ class LogManager:
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
+        is_little = not self._removals and sum(len(topic.partitions) for topic in topics) <= AT_ONCE
         self._removals.append(self._removal(topics))
-        if full is not None or sum(len(topic.partitions) for topic in topics) <= AT_ONCE:
+        if full is not None or is_little:
             deque(self.remove_directories(), maxlen=0)
         if full is not None:
             self.free_names()
@@ -339,7 +352,8 @@ class LogManager:
     def remove_directories(self) -> Iterator[int]:
         """Removes what there is of topics that were deleted or given up: a few directories with each step.
 
-        The steps say how many. What the disk refuses is logged; ``finish_deletions`` tries that again.
+        The steps say how many. What the disk refuses is logged: of deleted topics ``finish_deletions`` tries
+        it again, of others the next start.
         """
         while self._removals:
             step = next(self._removals[0], None)
@@ -388,15 +402,23 @@ class LogManager:
     def _roots_online(self) -> list[str]:
         return [each.root for each in self.directories.online]
 
-    def make_partitions(self, topics: Iterable[Topic], now_ms: int) -> None:
-        """Makes the partitions that topics of the registry lack here; KafkaStorageError as ever."""
+    def make_partitions(
+        self, topics: Iterable[Topic], now_ms: int, coming: Iterable[ComingPartitions] = ()
+    ) -> None:
+        """Makes the partitions that topics of the registry lack here, or takes those that were prepared.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for prepared in coming:
+            del self.coming[prepared.topic.name]
+            topic = self.topics[prepared.topic.name]
+            for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
+                self._add_log(log)
         place = self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
         roots = {self.root: None}
         for topic in topics:
             settings = self.registry.settings_of(topic, self.settings_for)
-            if topic.name in self.coming:
-                for log in self.coming[topic.name].take(settings).values():
-                    self._add_log(log)
             for number in topic.partitions:
                 topic_partition = TopicPartition(topic.name, number)
                 if topic_partition in self.logs or topic_partition in self.offline:
@@ -583,8 +605,9 @@ class LogManager:
         deque(self.remove_directories(), maxlen=0)
         if self.registry.deleting:
             self.finish_deletions()
-        self.registry.settle()
-        _logger.info("%s: the topics are on disk again as they are", self.root)
+        if self.registry.is_doubtful:
+            self.registry.settle()
+            _logger.info("%s: the topics are on disk again as they are", self.root)
 
     # --- housekeeping and end ------------------------------------------------------------------------------
 

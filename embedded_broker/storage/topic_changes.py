@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.storage.coming_partitions import end_of_notes
 from splashdam.embedded_broker.storage.directory_scan import refuse_taken_directories
 from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.storage.settings import DirectorySettings
@@ -30,21 +29,25 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
         for topic, old in zip(topics, before, strict=True)
         for number in sorted(set(topic.partitions).difference(old.partitions))
     ]
-    coming = [manager.coming[name] for name in {each.topic for each in new} if name in manager.coming]
+    growing = {each.topic: [other.partition for other in new if other.topic == each.topic] for each in new}
+    coming = [
+        each
+        for name, numbers in growing.items()
+        if (each := manager.prepared_for(manager.topics[name], numbers)) is not None
+    ]
     not_made = [each for each in new if each.topic not in manager.coming]
     for directory in manager.directories.online:
         refuse_taken_directories(manager.files, directory.root, not_made)
-    manager.registry.put(*topics, resources=end_of_notes(coming))
+    manager.put_topics(topics, coming)
     try:
         if new:
-            manager.make_partitions(topics, now_ms)
+            manager.make_partitions(topics, now_ms, coming)
     except BaseException:
         if not _undo(manager, {topic.name: topic for topic in before}, new):
             manager.registry.restore(*before)
             manager.scattered.update(topic.name for topic in before)
             manager.wake()
         raise
-    manager.forget_coming(*coming)
     for topic, old in zip(topics, before, strict=True):
         for number in topic.partitions if topic.configs != old.configs else ():
             log = manager.logs.get(TopicPartition(topic.name, number))

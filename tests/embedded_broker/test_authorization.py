@@ -21,17 +21,27 @@ from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.memory_files import MemoryFiles
+from splashdam.wire.messages import alter_configs, incremental_alter_configs
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from splashdam.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from splashdam.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest
+from splashdam.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
 from splashdam.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from splashdam.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from splashdam.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from splashdam.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,6 +53,7 @@ from splashdam.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from splashdam.wire.messages.sync_group import SyncGroupRequest
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -369,6 +380,65 @@ async def test_who_may_not_write_markers_was_hung_up_on(asker: Talk, guarded: Br
         (0, CLUSTER),
         (1, CLUSTER),
     ]
+
+
+async def test_what_is_refused_was_left_out(asker: Talk) -> None:
+    """Each user and each partition stands in the answer, as in Kafka, and nothing about it."""
+    users = [UserName(name="anna"), UserName(name="anna")]
+    described = await asker.ask(DescribeUserScramCredentialsRequest(users=users), 0)
+    results = [(each.user, each.error_code, each.error_message) for each in described.results]
+    assert (described.error_code, results) == (CLUSTER, [("", CLUSTER, None)] * 2)
+    assert (await asker.ask(DescribeUserScramCredentialsRequest(users=None), 0)).results == []
+    topics = [ListPartitionReassignmentsTopics(name="theirs", partition_indexes=[0, 7])]
+    listed = await asker.ask(ListPartitionReassignmentsRequest(topics=topics), 0)
+    (topic,) = listed.topics
+    partitions = [(each.partition_index, each.replicas) for each in topic.partitions]
+    assert (listed.error_code, topic.name, partitions) == (CLUSTER, "theirs", [(0, []), (7, [])])
+    assert (await asker.ask(ListPartitionReassignmentsRequest(topics=None), 0)).topics == []
+
+
+@pytest.mark.parametrize("name", ["theirs", "missing"])
+async def test_what_nobody_can_ask_was_a_refusal(asker: Talk, guarded: Broker, name: str) -> None:
+    """As in Kafka; that a topic is missing is not told."""
+    known = guarded.topics.get("theirs")
+    assert known is not None
+    both = DeleteTopicsRequest(topics=[DeleteTopicState(name=name, topic_id=known.topic_id)])
+    assert [each.error_code for each in (await asker.ask(both, 6)).responses] == [42]
+    assert guarded.topics.get("theirs") is known
+    for kind, value, code in ((2, None, 42), (2, "1", TOPIC), (4, "1", CLUSTER), (3, "1", 42), (8, "1", 42)):
+        config = alter_configs.AlterableConfig(name="segment.ms", value=value)
+        one = alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+        (answer,) = (await asker.ask(alter_configs.AlterConfigsRequest(resources=[one]), 2)).responses
+        assert (answer.error_code, bool(answer.error_message)) == (code, True), kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "code"), [(2, 0, 42), (2, 1, TOPIC), (8, 0, 42), (8, 1, CLUSTER), (3, 1, 42)]
+)
+async def test_only_a_deletion_has_no_value(asker: Talk, kind: int, operation: int, code: int) -> None:
+    """All else is wrong, whoever asks; loggers can be altered by this request."""
+    config = incremental_alter_configs.AlterableConfig(name="x", config_operation=operation, value=None)
+    one = incremental_alter_configs.AlterConfigsResource(
+        resource_type=kind, resource_name="1", configs=[config]
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])
+    assert [each.error_code for each in (await asker.ask(request, 1)).responses] == [code]
+
+
+async def test_a_question_about_no_kind_of_resource_was_refused(asker: Talk) -> None:
+    """42 beside what is refused; loggers are a kind."""
+    asked = [DescribeConfigsResource(resource_type=kind, resource_name="1") for kind in (2, 3, 8)]
+    answer = await asker.ask(DescribeConfigsRequest(resources=asked), 4)
+    codes = {each.resource_type: each.error_code for each in answer.results}
+    assert codes == {2: TOPIC, 3: 42, 8: CLUSTER}
+
+
+async def test_a_sync_that_names_no_protocol_was_refused(asker: Talk) -> None:
+    """23 from version 5 on, for everybody."""
+    request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+    assert [(await asker.ask(request, version)).error_code for version in (4, 5)] == [GROUP, 23]
+    request.protocol_type = request.protocol_name = "range"
+    assert (await asker.ask(request, 5)).error_code == GROUP
 
 
 async def test_acls_over_the_wire(asker: Talk, guarded: Broker) -> None:

@@ -119,14 +119,8 @@ NAMES = [f"name-{number}" for number in EVERY]
 REFUSED_AS_A_WHOLE = {
     "AddPartitionsToTxn of long ids",
     "AddPartitionsToTxn of many transactions",
-    "AlterPartitionReassignments",
-    "DescribeUserScramCredentials",
-    "ElectLeaders",
-    "ElectLeaders of no type",
     "LeaveGroup",
-    "ListPartitionReassignments",
     "OffsetFetch",
-    "WriteTxnMarkers",
 }
 """With one code, or none, which costs nothing."""
 

@@ -89,18 +89,19 @@ async def test_no_step_makes_or_removes_many(talk: Talk, broker: Broker, steps: 
 
 
 async def test_others_do_not_see_it_before_it_is_whole(talk: Talk, other: Talk, broker: Broker) -> None:
-    """Its name is taken; it cannot be found, and is not made by whoever asks for it."""
+    """It cannot be found, and is not made by whoever looks for it; who creates it, too, waits."""
     await talk.send(CREATION, 7)
-    while not broker.topics.is_coming("large"):
+    while not broker.topics.is_busy("large"):
         await trio.lowlevel.checkpoint()
     found = await other.ask(MetadataRequest(topics=[MetadataRequestTopic(name="large")]), 9)
-    made = await other.ask(CREATION, 7)
     gone = await other.ask(DELETION, 5)
-    assert broker.topics.is_coming("large")
+    assert broker.topics.is_busy("large")
     assert found.topics[0].partitions == []
     assert found.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert made.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert gone.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    made = await other.ask(CREATION, 7)
+    assert made.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert partitions(broker) == COUNT
     assert (await talk.answer()).topics[0].error_code == 0
     assert partitions(broker) == COUNT
 
@@ -111,7 +112,7 @@ async def test_one_extension_after_the_other(talk: Talk, other: Talk, broker: Br
     await talk.send(extension(COUNT), 3)
     await other.send(extension(COUNT), 3)
     seen = set()
-    while broker.topics.is_coming("large") or partitions(broker) == 2:
+    while broker.topics.is_busy("large") or partitions(broker) == 2:
         seen.add(partitions(broker))
         await trio.lowlevel.checkpoint()
     codes = {(await each.answer()).results[0].error_code for each in (talk, other)}
@@ -126,7 +127,7 @@ async def test_a_topic_is_deleted_while_it_grows(
     """What was made for it goes."""
     broker.topics.create("large", 2)
     await talk.send(extension(COUNT), 3)
-    while not broker.topics.is_coming("large"):
+    while not broker.topics.is_busy("large"):
         await trio.lowlevel.checkpoint()
     assert (await other.ask(DELETION, 5)).responses[0].error_code == 0
     assert (await talk.answer()).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -138,10 +139,10 @@ async def test_a_topic_is_deleted_while_it_grows(
 async def test_a_client_that_leaves_meanwhile(talk: Talk, broker: Broker) -> None:
     """Its topic is made to the end, as by Kafka."""
     await talk.send(CREATION, 7)
-    while not broker.topics.is_coming("large"):
+    while not broker.topics.is_busy("large"):
         await trio.lowlevel.checkpoint()
     await talk.stream.aclose()
-    while broker.topics.is_coming("large"):
+    while broker.topics.is_busy("large"):
         await trio.lowlevel.checkpoint()
     assert partitions(broker) == COUNT
 

@@ -71,6 +71,13 @@ async def test_other_acks_are_refused(talk: Talk, broker: Broker, acks: int) -> 
     assert log_end(broker) == 0
 
 
+async def test_an_id_of_no_topic_is_told_before_wrong_acks(talk: Talk) -> None:
+    """100, as in Kafka."""
+    request = produce_request("", batch(b"a"), acks=2)
+    (topic,) = (await talk.ask(request, 13)).responses
+    assert [each.error_code for each in topic.partition_responses] == [100]
+
+
 async def test_acks_0_has_no_answer(talk: Talk, broker: Broker) -> None:
     """B7: the next answer on the connection belongs to the next request that has one."""
     for _ in range(3):

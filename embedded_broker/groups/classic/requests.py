@@ -11,6 +11,9 @@ from splashdam.embedded_broker.groups.group import Group, GroupHost
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
+from splashdam.wire.messages.sync_group import SyncGroupRequest
+
+_FIRST_SYNC_PROTOCOL_VERSION = 5
 
 Answering: TypeAlias = ClassicMembership | ClassicRequests
 """The second for members of a consumer group that speak the classic protocol."""
@@ -36,6 +39,11 @@ def check_group_id(group_id: str) -> None:
     """Raises INVALID_GROUP_ID (24) where it is empty."""
     if not group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
+
+
+def lacks_protocol(request: SyncGroupRequest, version: int) -> bool:
+    """Whether no protocol is named by a request whose version wants one: nobody is answered that."""
+    return version >= _FIRST_SYNC_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name)
 
 
 def membership_of(groups: GroupTable, group_id: str) -> Answering:

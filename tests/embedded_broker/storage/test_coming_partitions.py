@@ -17,7 +17,11 @@ from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.storage.partition_metadata import new_uuid
 from splashdam.embedded_broker.storage.topic_changes import change_topics
 from splashdam.embedded_broker.storage.topic_registry import REGISTRY_NAME, NewTopic, Topic
-from splashdam.model.broker_errors import KafkaStorageError, TopicAlreadyExistsError
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from splashdam.model.values import TopicPartition
 from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
@@ -38,7 +42,7 @@ def make(manager: LogManager, name: str = "large", first: int = 0) -> Iterator[i
     """Prepares a topic, or its partitions from ``first`` on, then lets it have them."""
     known = manager.topics.get(name)
     topic = Topic(name, new_uuid() if known is None else known.topic_id, tuple(range(PARTITIONS)))
-    coming = yield from manager.prepare(topic, first, now_ms=NOW_MS)
+    coming = yield from manager.prepare(topic, range(first, PARTITIONS), now_ms=NOW_MS)
     try:
         if known is None:
             new = NewTopic(name, PARTITIONS, topic_id=topic.topic_id)
@@ -163,12 +167,105 @@ def test_the_name_is_taken_meanwhile() -> None:
     steps = make(manager)
     for _ in range(3):
         next(steps)
-    with pytest.raises(TopicAlreadyExistsError, match="'large' is being made"):
+    with pytest.raises(RequestTimedOutError, match="'large' are being made or removed"):
         manager.create_topic("large", 1, now_ms=NOW_MS)
     steps.close()
+    assert manager.is_busy("large")
+    with pytest.raises(RequestTimedOutError, match="being made or removed"):
+        manager.create_topic("large", 1, now_ms=NOW_MS)
+    deque(manager.remove_directories(), maxlen=0)
     manager.create_topic("large", 1, now_ms=NOW_MS)
     assert directories(files) == ["large-0"]
-    assert not manager.is_unsettled or not manager.registry.resources
+    assert not manager.registry.resources
+
+
+def test_a_small_extension_took_what_was_given_up() -> None:
+    """And the removal took the directories of its logs, with acknowledged records."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("large", 2, now_ms=NOW_MS)
+    steps = make(manager, first=2)
+    for _ in range(4):
+        next(steps)
+    steps.close()
+    small = attrs.evolve(manager.topics["large"], partitions=tuple(range(5)))
+    with pytest.raises(RequestTimedOutError):
+        change_topics(manager, small, now_ms=NOW_MS)
+    deque(manager.remove_directories(), maxlen=0)
+    change_topics(manager, small, now_ms=NOW_MS)
+    assert directories(files) == sorted(map(str, manager.logs))
+    assert len(manager.logs) == 5
+
+
+def test_partitions_are_made_for_one_topic_alone() -> None:
+    """Another one of its name, or with other numbers, does not get them."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    topic = Topic("large", new_uuid(), tuple(range(PARTITIONS)))
+    prepared = manager.prepare(topic, topic.partitions, now_ms=NOW_MS)
+    all_of(prepared)
+    for partitions, topic_id in ((PARTITIONS, new_uuid()), (PARTITIONS - 1, topic.topic_id)):
+        with pytest.raises(RequestTimedOutError):
+            manager.create_topics([NewTopic("large", partitions, topic_id=topic_id)], now_ms=NOW_MS)
+    assert not manager.topics
+    manager.create_topics([NewTopic("large", PARTITIONS, topic_id=topic.topic_id)], now_ms=NOW_MS)
+    check_whole_or_not_there(manager, files, 0)
+
+
+def test_what_could_not_be_removed_made_the_next_start_fail() -> None:
+    """A later making of the same topic wrote over the note of the first one."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    steps = make(manager)
+    all_of_first = [next(steps) for _ in range(4)]
+    assert all_of_first
+    left = len(directories(files))
+    files.inject(Fault(errno.EACCES, times=None))
+    steps.close()
+    deque(manager.remove_directories(), maxlen=0)
+    files.heal()
+    assert len(directories(files)) == left
+    all_of(make(manager, "other"))
+    files.kill()
+    manager = open_manager(files)
+    assert set(manager.topics) == {"other"}
+    assert directories(files) == sorted(map(str, manager.logs))
+    assert not manager.registry.resources
+
+
+def test_a_deleted_topic_gets_no_more() -> None:
+    """Its extension ends with the next step."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("large", 2, now_ms=NOW_MS)
+    steps = make(manager, first=2)
+    for _ in range(3):
+        next(steps)
+    manager.delete_topic("large")
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted meanwhile"):
+        next(steps)
+    deque(manager.remove_directories(), maxlen=0)
+    manager.settle_topics()
+    assert directories(files) == []
+
+
+def test_a_topic_with_gaps_gets_those_that_it_lacks() -> None:
+    """One that was taken over from a cluster."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topic("large", 6, now_ms=NOW_MS)
+    manager.close()
+    for number in (1, 3, 4):
+        files.remove_tree(f"{ROOT}/large-{number}")
+    files.unlink(f"{ROOT}/{REGISTRY_NAME}")
+    manager = open_manager(files)
+    known = manager.topics["large"]
+    assert known.partitions == (0, 2, 5)
+    longer = attrs.evolve(known, partitions=tuple(range(PARTITIONS)))
+    lacking = [number for number in longer.partitions if number not in known.partitions]
+    all_of(manager.prepare(longer, lacking, now_ms=NOW_MS))
+    change_topics(manager, longer, now_ms=NOW_MS)
+    check_whole_or_not_there(manager, files, 0)
 
 
 def test_left_in_order_in_the_middle() -> None:
@@ -214,6 +311,7 @@ def test_its_directory_fails_meanwhile() -> None:
     deque(manager.remove_directories(), maxlen=0)
     assert not manager.topics
     files.broken = ""
+    assert directories(files, SECOND)
     files.kill()
     again = open_manager(files, ROOT, SECOND)
     assert (dict(again.topics), dict(again.logs)) == ({}, {})
@@ -224,7 +322,7 @@ def test_a_note_that_makes_no_sense() -> None:
     """The start says so, and names the file."""
     files = MemoryFiles()
     manager = open_manager(files)
-    manager.registry.put_resources({("coming-partitions", "t"): {"first": "no number"}})
+    manager.registry.put_resources({("coming-partitions", "1"): {"topic": "t", "first": "no number"}})
     manager.close()
     with pytest.raises(KafkaStorageError, match=REGISTRY_NAME):
         open_manager(files)
@@ -246,3 +344,20 @@ def test_a_large_topic_goes_in_steps() -> None:
     assert all_of(steps) == []
     assert directories(files) == ["large-0", "large-1"]
     assert not manager.is_unsettled
+
+
+def test_a_small_deletion_did_what_a_large_one_had_left() -> None:
+    """In one step: what waits is for the housekeeping, or for whoever comes back for it."""
+    files = MemoryFiles()
+    manager = open_manager(files)
+    manager.create_topics([NewTopic("large", 100), NewTopic("small", 1)], now_ms=NOW_MS)
+    manager.delete_topics(["large"])
+    manager.delete_topics(["small"])
+    assert len(directories(files)) == 101
+    manager.free_names()
+    assert len(directories(files)) == 101
+    assert manager.is_busy("small")
+    all_of(manager.remove_directories())
+    manager.free_names()
+    assert directories(files) == []
+    assert not manager.is_busy("small")

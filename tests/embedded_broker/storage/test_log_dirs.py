@@ -10,7 +10,8 @@ import pytest
 from failing_directory import FailingDirectory
 from log_kit import NOW_MS, batch, values_of
 
-from splashdam.embedded_broker.storage.checkpoints import RECOVERY_POINT_NAME, OffsetCheckpoint
+from splashdam.embedded_broker.storage import log_moves
+from splashdam.embedded_broker.storage.checkpoints import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME, OffsetCheckpoint
 from splashdam.embedded_broker.storage.data_directory import load_identity
 from splashdam.embedded_broker.storage.known_directories import KNOWN_NAME
 from splashdam.embedded_broker.storage.log_manager import LogManager
@@ -143,6 +144,25 @@ async def test_a_log_moves_while_it_is_used() -> None:
     assert values_of(manager.logs[T0]) == sent
     assert (manager.logs[T0].leader_epoch, len(manager.logs[T0].producers)) == (3, 1)
     assert not manager.registry.resources
+
+
+async def test_high_watermarks_are_kept_where_a_log_lies_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a move whose last step the disk refused, though none of them has moved since."""
+    files = MemoryFiles()
+    manager = manager_of(files)
+    manager.create_topic("t", 1, now_ms=NOW_MS)
+    fill(manager, 0, 3)
+    manager.write_high_watermarks()
+
+    def refused(*_: object) -> None:
+        raise KafkaStorageError("the old directory stays")
+
+    monkeypatch.setattr(log_moves, "put_aside", refused)
+    begin(manager, SECOND)
+    await work(manager)
+    assert where(manager) == {T0: SECOND}
+    manager.write_high_watermarks()
+    assert OffsetCheckpoint(files, f"{SECOND}/{HIGH_WATERMARK_NAME}").read() == {T0: 3}
 
 
 async def test_a_move_ends_where_it_is_sent_last() -> None:
