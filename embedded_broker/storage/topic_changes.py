@@ -29,11 +29,13 @@ def change_topics(manager: LogManager, *topics: Topic, now_ms: int) -> None:
         for topic, old in zip(topics, before, strict=True)
         for number in sorted(set(topic.partitions).difference(old.partitions))
     ]
-    growing = {each.topic: [other.partition for other in new if other.topic == each.topic] for each in new}
+    growing: dict[str, list[int]] = {}
+    for each in new:
+        growing.setdefault(each.topic, []).append(each.partition)
     coming = [
-        each
+        prepared
         for name, numbers in growing.items()
-        if (each := manager.prepared_for(manager.topics[name], numbers)) is not None
+        if (prepared := manager.prepared_for(manager.topics[name], numbers)) is not None
     ]
     not_made = [each for each in new if each.topic not in manager.coming]
     for directory in manager.directories.online:

@@ -73,7 +73,12 @@ def test_offset_lookup_is_the_largest_entry_at_or_below(
         assert index.lookup(target) == 5000 * slot
 
 
-@given(timestamps=rising, targets=st.lists(st.integers(-1, 2**31), min_size=1), reload=st.booleans())
+# One entry of time 0 and offset 0 alone is what a preallocated file begins with, and is cut like that.
+@given(
+    timestamps=rising.filter(lambda found: found != [0]),
+    targets=st.lists(st.integers(-1, 2**31), min_size=1),
+    reload=st.booleans(),
+)
 def test_time_lookup_is_the_largest_entry_at_or_below(
     timestamps: list[int], targets: list[int], reload: bool
 ) -> None:

@@ -11,7 +11,11 @@ from failing_directory import FailingDirectory
 from log_kit import NOW_MS, batch, values_of
 
 from splashdam.embedded_broker.storage import log_moves
-from splashdam.embedded_broker.storage.checkpoints import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME, OffsetCheckpoint
+from splashdam.embedded_broker.storage.checkpoints import (
+    HIGH_WATERMARK_NAME,
+    RECOVERY_POINT_NAME,
+    OffsetCheckpoint,
+)
 from splashdam.embedded_broker.storage.data_directory import load_identity
 from splashdam.embedded_broker.storage.known_directories import KNOWN_NAME
 from splashdam.embedded_broker.storage.log_manager import LogManager
