@@ -35,9 +35,9 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize view clean
+.PHONY: setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
-setup: $(STAMP) view
+setup: $(STAMP)
 
 $(BUILT): pyproject.toml record/_kernel_c.pyx net/_writing_c.pyx $(wildcard record/c/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
@@ -142,8 +142,5 @@ bench-pipeline: setup  ## Spark on topics and files, beside Spark's own Kafka co
 sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanitizers
 	$(BIN)/python tools/sanitize.py
 
-view:  ## the tree of symlinks that shows type checkers one package
-	@sh tools/typing_view.sh
-
 clean:
-	rm -rf $(VENV) build dist typing_view *.egg-info record/_kernel_c.c net/_writing_c.c record/*.so net/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info record/_kernel_c.c net/_writing_c.c record/*.so net/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

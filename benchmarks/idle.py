@@ -18,9 +18,9 @@ import trio
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.cluster.cluster import open_cluster
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
-from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
 from splashdam.embedded_broker.topics import Topics
+from splashdam.storage.files.unsynced import UnsyncedFiles
+from splashdam.storage.manager.topic_registry import NewTopic
 
 PARTITIONS_OF_A_TOPIC = 10
 SETTLING_SECONDS = 35.0

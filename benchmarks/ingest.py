@@ -28,12 +28,12 @@ from cramjam import snappy
 from lz4 import frame as lz4
 from zstandard import ZstdDecompressor
 
-from splashdam.embedded_broker.storage.append_checks import check_batch
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.codecs import XERIAL_MAGIC
 from splashdam.record.compression import Compression
 from splashdam.record.sealing import build_batch
+from splashdam.storage.append_checks import check_batch
+from splashdam.storage.settings import LogSettings
 
 MIB = 1 << 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

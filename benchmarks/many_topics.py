@@ -24,9 +24,9 @@ import trio
 from splashdam import AsyncKafkaProducer
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
+from splashdam.storage.manager.topic_registry import NewTopic
 
 BATCH = build_batch([(1_800_000_000_000, None, b"x" * 100, None)])
 

@@ -9,14 +9,14 @@ import crc32c
 import talk
 
 from splashdam.cli.measuring.clock import peak_rss_bytes
-from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
-from splashdam.embedded_broker.storage.cleaning.cleaning import Cleaning
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.housekeeping import Now
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
+from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaning import Cleaning
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.log import Log
+from splashdam.storage.manager.housekeeping import Now
+from splashdam.storage.settings import DirectorySettings, LogSettings
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020

@@ -15,9 +15,9 @@ from splashdam.cli.once import OnceCommand
 from splashdam.cli.progress import bytes_read
 from splashdam.cli.rendering import text_or_base64
 from splashdam.cli.streams import is_terminal, standard_output
-from splashdam.embedded_broker.storage.dump import Entry, dump_file
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
+from splashdam.storage.inspect.dump import Entry, dump_file
 
 
 @click.command("dump-log", cls=OnceCommand, short_help="Print what stands in files of a log.")

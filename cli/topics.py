@@ -13,7 +13,6 @@ from splashdam.cli.once import OnceGroup
 from splashdam.cli.parameters import Command, pairs, topic_argument
 from splashdam.cli.tables import print_table
 from splashdam.cli.words import counted
-from splashdam.embedded_broker.storage.partition_metadata import format_uuid
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.net.admin.configs import ConfigValue, Resource, alter_configs, describe_configs
@@ -26,6 +25,7 @@ from splashdam.net.admin.topics import (
     list_topics,
 )
 from splashdam.net.cluster_client import ClusterClient
+from splashdam.storage.directories.partition_metadata import format_uuid
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 

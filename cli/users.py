@@ -12,8 +12,8 @@ from splashdam.cli.once import OnceGroup
 from splashdam.cli.parameters import DirectoryPath
 from splashdam.cli.streams import is_terminal, standard_input
 from splashdam.embedded_broker.security.users import UserStore
-from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
+from splashdam.storage.files.disk import DiskFiles
 
 data_option = click.option(
     "--data",

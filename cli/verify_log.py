@@ -8,15 +8,15 @@ from splashdam.cli.failures import file_failures_reported
 from splashdam.cli.once import OnceCommand
 from splashdam.cli.progress import bytes_read
 from splashdam.cli.words import counted
-from splashdam.embedded_broker.storage.findings import Finding, Level
-from splashdam.embedded_broker.storage.verify import (
+from splashdam.storage.inspect.findings import Finding, Level
+from splashdam.storage.inspect.verify import (
     Totals,
     log_bytes,
     partition_directories,
     verify_partition,
     verify_root,
 )
-from splashdam.embedded_broker.storage.verify_cleaning import cleaning_notes
+from splashdam.storage.inspect.verify_cleaning import cleaning_notes
 
 
 @click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
-from splashdam.embedded_broker.storage.files import Files
+from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.access_settings import AccessSettings

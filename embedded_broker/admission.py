@@ -12,12 +12,6 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.storage.append_checks import (
-    check_batch,
-    check_header,
-    check_records,
-    check_size,
-)
 from splashdam.embedded_broker.topic_configs import TopicSettings
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
@@ -39,6 +33,12 @@ from splashdam.record.compression import (
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, seal_records
 from splashdam.record.validation import ValidRecords
+from splashdam.storage.append_checks import (
+    check_batch,
+    check_header,
+    check_records,
+    check_size,
+)
 
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256

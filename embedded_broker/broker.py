@@ -33,9 +33,6 @@ from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.request_memory import RequestMemory
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import DiskFiles, Files
-from splashdam.embedded_broker.storage.log_file import that_ends, told_as_the_end
-from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.telemetry import ClientTelemetry
 from splashdam.embedded_broker.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
@@ -46,6 +43,9 @@ from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
+from splashdam.storage.files.disk import DiskFiles, Files
+from splashdam.storage.files.log_file import that_ends, told_as_the_end
+from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.controller import Controller

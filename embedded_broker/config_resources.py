@@ -32,13 +32,13 @@ from splashdam.embedded_broker.described_configs import (
 )
 from splashdam.embedded_broker.dynamic_configs import check_dynamic
 from splashdam.embedded_broker.groups.consumer.settings import check_group_configs
-from splashdam.embedded_broker.storage.topic_names import check_topic_name
 from splashdam.embedded_broker.telemetry import DEFAULT_INTERVAL_MS, INTERVALS_MS, checked_subscription
 from splashdam.embedded_broker.topic_configs import new_topic_settings
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
+from splashdam.storage.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -13,10 +13,10 @@ import attrs
 
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
 from splashdam.embedded_broker.settings import own_fields, synonyms_of
-from splashdam.embedded_broker.storage.settings import Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, MAX_LONG, kafka_name
+from splashdam.storage.settings import Synonym
 
 
 class Scope(Enum):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.cluster.state import Resource
 from splashdam.embedded_broker.described_configs import BrokerLayers
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.topic_changes import reconfigure
 from splashdam.embedded_broker.telemetry import DEFAULT_INTERVAL_MS
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
+from splashdam.storage.manager.topic_changes import reconfigure
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -14,12 +14,12 @@ from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.ports import check_port
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import DiskFiles, Files
-from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
 from splashdam.net.pair import PairConnect, stream_of
+from splashdam.storage.files.disk import DiskFiles, Files
+from splashdam.storage.files.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator

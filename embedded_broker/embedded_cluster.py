@@ -13,10 +13,10 @@ from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.unsynced_files import UnsyncedFiles
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.net.clock import SystemClock
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.files.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator

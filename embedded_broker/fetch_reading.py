@@ -9,8 +9,6 @@ from splashdam.embedded_broker.parking import FetchIsolation
 from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log
 from splashdam.embedded_broker.registry import RequestContext
 from splashdam.embedded_broker.replica_fetches import IdleFollower, ReplicaFetch
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import (
@@ -22,6 +20,8 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.files.log_file import FileSlice
+from splashdam.storage.log import Log
 from splashdam.wire.fields import Part
 from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 

@@ -17,7 +17,6 @@ import trio
 
 from splashdam.embedded_broker.registry import Answer, Parked
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     NotEnoughReplicasAfterAppendError,
@@ -32,12 +31,13 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, iter_records
 from splashdam.record.sealing import build_batch
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.append_result import AppendResult
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.append_result import AppendResult
+    from splashdam.storage.log import Log
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

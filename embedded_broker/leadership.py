@@ -17,7 +17,7 @@ from splashdam.embedded_broker.registry import Address
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.storage.log_manager import LogManager
+    from splashdam.storage.manager.log_manager import LogManager
 
 
 class Leader(NamedTuple):

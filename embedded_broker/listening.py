@@ -9,9 +9,9 @@ import trio
 from splashdam.embedded_broker.access import AccessControl
 from splashdam.embedded_broker.security.listeners import Listener
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen
+from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator

@@ -15,12 +15,12 @@ from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.leadership import Leadership, begin_leader_epochs
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.data_directory import claim_directory
-from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.log_manager import LogManager
 from splashdam.embedded_broker.topic_configs import allows_unclean_election, topic_settings
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
+from splashdam.storage.directories.identity import claim_directory
+from splashdam.storage.files.disk import Files
+from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

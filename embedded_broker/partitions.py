@@ -19,7 +19,7 @@ from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 
 def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:

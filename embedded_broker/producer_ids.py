@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from splashdam.embedded_broker.storage.checkpoints import whole_number_of
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
+from splashdam.storage.directories.checkpoints import whole_number_of
+from splashdam.storage.files.disk import Files
 
 FILE_NAME = "producer-ids-checkpoint"
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from splashdam.embedded_broker.cluster.state import PartitionState
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.log import Log
 
 
 class ReplicaFetch(NamedTuple):

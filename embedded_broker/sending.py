@@ -9,8 +9,8 @@ from typing import cast
 
 import trio
 
-from splashdam.embedded_broker.storage.log_file import FileSlice
 from splashdam.model.values import Buffer
+from splashdam.storage.files.log_file import FileSlice
 from splashdam.wire.fields import Part
 from splashdam.wire.primitives import UNCOPIED_BYTES, records_size
 

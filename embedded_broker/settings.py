@@ -15,10 +15,10 @@ import attrs
 
 from splashdam.embedded_broker.access_settings import AccessSettings
 from splashdam.embedded_broker.known_configs import WITHOUT_EFFECT
-from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
+from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
 
 
 @attrs.frozen(kw_only=True)

@@ -38,8 +38,8 @@ from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, for
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.append_result import AppendResult
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.append_result import AppendResult
+    from splashdam.storage.log import Log
 
 _MAX_FORMS = 8192
 """Of one version; about a kilobyte each."""

@@ -15,7 +15,7 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import from_properties
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 __all__ = ["TopicSettings", "new_topic_settings", "options_of", "topic_settings"]
 

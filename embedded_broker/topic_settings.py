@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
-from splashdam.embedded_broker.storage.settings import LogSettings, topic_option
 from splashdam.model.options import MAX_INT, one_of, whole_number
+from splashdam.storage.settings import LogSettings, topic_option
 
 _NOT_THROTTLED = "replication is as fast as it can be"
 _THROTTLED = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")

@@ -11,17 +11,17 @@ import attrs
 from splashdam.embedded_broker.internal_topics import new_internal_topic
 from splashdam.embedded_broker.parking import FetchParking
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.log_manager import AT_ONCE, LogManager
-from splashdam.embedded_broker.storage.partition_metadata import new_uuid
-from splashdam.embedded_broker.storage.topic_changes import change_topics
-from splashdam.embedded_broker.storage.topic_names import METADATA_TOPIC, folded
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.topic_configs import new_topic_settings
 from splashdam.embedded_broker.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
+from splashdam.storage.directories.partition_metadata import new_uuid
+from splashdam.storage.manager.log_manager import AT_ONCE, LogManager
+from splashdam.storage.manager.topic_changes import change_topics
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
+from splashdam.storage.topic_names import METADATA_TOPIC, folded
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.controller import Controller

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from splashdam import KafkaProducer
-from splashdam.embedded_broker.storage.dump import dump_file
-from splashdam.embedded_broker.storage.verify import Totals, verify_partition
+from splashdam.storage.inspect.dump import dump_file
+from splashdam.storage.inspect.verify import Totals, verify_partition
 
 with KafkaProducer(bootstrap_servers="embedded:./data", compression_type="gzip") as producer:
     for number in range(1_000):

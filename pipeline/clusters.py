@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import trio
 
 from splashdam.client.connecting import TrackedConnect
-from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.net.clock import SystemClock
@@ -24,6 +23,7 @@ from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.read_ahead import ReadAhead
 from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.fields import NO_UUID
 
 __all__ = ["EARLIEST", "LATEST", "ClusterConfig", "ClusterReader", "reader_for"]

@@ -7,14 +7,14 @@ from typing import Any
 import attrs
 from log_kit import NOW_MS, open_log, read_all
 
-from splashdam.embedded_broker.storage.cleaning.cleanable import cleanable_of
-from splashdam.embedded_broker.storage.cleaning.cleaning import Cleaning
-from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.housekeeping import Now
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import DirectorySettings, LogSettings
 from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.sealing import build_batch
+from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaning import Cleaning
+from splashdam.storage.files.disk import Files
+from splashdam.storage.log import Log
+from splashdam.storage.manager.housekeeping import Now
+from splashdam.storage.settings import DirectorySettings, LogSettings
 
 COMPACTED = LogSettings(cleanup_policy="compact", segment_bytes=10_000, delete_retention_ms=1_000)
 DAY_MS = 24 * 3_600_000

@@ -18,15 +18,15 @@ from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.membership import Membership
 from splashdam.embedded_broker.cluster.state import ClusterState, IsrAnswer, PartitionState
 from splashdam.embedded_broker.producer_ids import ProducerIds
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.record.reader import read_records
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 
 NODES = (1, 2, 3)
 T0 = TopicPartition("t", 0)

@@ -6,8 +6,8 @@ import errno
 import os
 from typing import Any
 
-from splashdam.embedded_broker.storage.log_file import LogFile, storage_error
-from splashdam.testing.memory_files import MemoryFiles, MemoryLogFile
+from splashdam.storage.files.log_file import LogFile, storage_error
+from splashdam.storage.files.memory import MemoryFiles, MemoryLogFile
 
 _CALLS = (
     "read_bytes",

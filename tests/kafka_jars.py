@@ -20,7 +20,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
+from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
 
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
 MEASURE = "4.4.0"

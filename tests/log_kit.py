@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.record.stored import iter_stored_headers
+from splashdam.storage.files.disk import Files
+from splashdam.storage.log import Log
+from splashdam.storage.settings import LogSettings
 
 NOW_MS = 1_795_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -10,9 +10,6 @@ from typing import Any
 from log_kit import open_log
 from pipeline_kit import rows_of
 
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.filters import ALL
@@ -23,6 +20,9 @@ from splashdam.pipeline.log_source.records import RecordRules, read_records
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.pipeline.schema import all_columns
 from splashdam.record.reader import Record
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.log import Log
+from splashdam.storage.settings import LogSettings
 
 SMALL = LogSettings(segment_bytes=16_000, index_interval_bytes=300)
 WHERE = TopicPartition("t", 0)

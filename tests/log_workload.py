@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from log_kit import NOW_MS
 
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
+from splashdam.storage.log import Log
+from splashdam.storage.transaction_marker import TransactionMarker
 
 
 def random_batches(seed: int, count: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 
 T = TypeVar("T")
 

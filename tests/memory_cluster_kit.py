@@ -16,8 +16,8 @@ from trio.testing import MockClock
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
 from splashdam.net.memory import MemoryNetwork, memory_stream_pair
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 
 
 class Kit:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
@@ -19,6 +18,7 @@ from splashdam.record.batch import stamp_log_append_time
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.fetch import AbortedTransaction
 
 WHERE = TopicPartition("flights", 3)

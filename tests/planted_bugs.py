@@ -14,18 +14,18 @@ from splashdam.accumulator.endings import BatchEndings
 from splashdam.accumulator.queues import PartitionQueues
 from splashdam.embedded_broker import straight_produce
 from splashdam.embedded_broker.handlers import produce
-from splashdam.embedded_broker.storage.append_result import AppendResult
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.log_flush import FlushRound, LogFlusher
-from splashdam.embedded_broker.storage.producer_state import ProducerStates
-from splashdam.embedded_broker.storage.segment import LogSegment
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.partition_sequences import PartitionSequences
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.verdicts import VERDICTS, Row, Verdict
 from splashdam.sender.wakeup import Wakeup
+from splashdam.storage.append_result import AppendResult
+from splashdam.storage.log import Log
+from splashdam.storage.log_flush import FlushRound, LogFlusher
+from splashdam.storage.producers.state import ProducerStates
+from splashdam.storage.segment import LogSegment
+from splashdam.storage.transaction_marker import TransactionMarker
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -14,8 +14,8 @@ from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 
 USER, PASSWORD = "anna", "hunter2-is-secret"
 

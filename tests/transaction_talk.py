@@ -14,8 +14,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.reader import read_records
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -22,8 +22,6 @@ from splashdam.embedded_broker.cluster.options import ClusterOptions
 from splashdam.embedded_broker.interception import Interception
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.data_directory import META_NAME
-from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.embedded_broker.topic_configs import allows_unclean_election
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import (
@@ -36,6 +34,8 @@ from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, tcp_listen
 from splashdam.net.pair import socket_pair, stream_of
+from splashdam.storage.directories.identity import META_NAME
+from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator

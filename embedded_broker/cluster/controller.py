@@ -31,8 +31,6 @@ from splashdam.embedded_broker.cluster.state import (
 )
 from splashdam.embedded_broker.producer_ids import HandsOutIds
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.partition_metadata import format_uuid, new_uuid
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
@@ -41,6 +39,8 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
 
 _log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from splashdam.embedded_broker.cluster.state import (
     Resource,
 )
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.change_log import ChangeLog
-from splashdam.embedded_broker.storage.files import Files
-from splashdam.embedded_broker.storage.log_file import unusable_file
-from splashdam.embedded_broker.storage.partition_metadata import format_uuid, parse_uuid
-from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.change_log import ChangeLog
+from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.manager.topic_registry import Topic
 
 FILE_NAME = "splashdam-cluster.json"
 CHANGES_NAME = "splashdam-cluster.changes"

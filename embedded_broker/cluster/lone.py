@@ -10,7 +10,7 @@ from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.producer_ids import HandsOutIds
-    from splashdam.embedded_broker.storage.log_manager import LogManager
+    from splashdam.storage.manager.log_manager import LogManager
 
 
 class LoneController(Controller):

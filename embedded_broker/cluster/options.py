@@ -10,10 +10,10 @@ import attrs
 
 from splashdam.embedded_broker.ports import PORTS, check_port
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen
+from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator

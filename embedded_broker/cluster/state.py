@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeAlias
 import attrs
 
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.topic_names import folded
-from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_registry import Topic
+from splashdam.storage.topic_names import folded
 
 NOBODY = -1
 """The node id of a leader that is not there."""

@@ -10,12 +10,12 @@ import attrs
 from splashdam.embedded_broker.cluster.assignment import new_partition, placed
 from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState, PartitionState
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.storage.topic_creation import new_topics
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_creation import new_topics
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
 
 
 def known_topic(state: ClusterState, name: str) -> Topic:

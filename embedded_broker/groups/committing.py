@@ -16,7 +16,7 @@ from splashdam.model.values import TopicPartition
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.registry import RequestContext
-    from splashdam.embedded_broker.storage.topic_registry import Topic
+    from splashdam.storage.manager.topic_registry import Topic
 
 Answered = TypeVar("Answered")
 

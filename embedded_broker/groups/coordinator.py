@@ -20,7 +20,6 @@ from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.append_checks import check_size
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
@@ -33,12 +32,13 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.append_checks import check_size
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
-    from splashdam.embedded_broker.storage.append_result import AppendResult
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.append_result import AppendResult
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

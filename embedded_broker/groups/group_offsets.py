@@ -23,7 +23,7 @@ from splashdam.model.values import TopicPartition
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 
 class Result(Protocol):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from splashdam.embedded_broker.partitions import hosted_log
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.log_moves import future_directory_name
-from splashdam.embedded_broker.storage.topic_names import MAX_DIRECTORY_CHARACTERS
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
@@ -22,6 +20,8 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.moves import future_directory_name
+from splashdam.storage.topic_names import MAX_DIRECTORY_CHARACTERS
 from splashdam.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

@@ -6,12 +6,12 @@ from collections import Counter
 
 from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITIONS_TOGETHER
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

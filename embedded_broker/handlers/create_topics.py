@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from splashdam.embedded_broker.described_configs import ConfigEntry, topic_entries
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_registry import NewTopic, Topic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
 from splashdam.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.turns import Steps, units_of_names
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
+from splashdam.storage.log import Log
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

@@ -13,8 +13,6 @@ import trio
 
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import InvalidTopicError, error_for
@@ -22,6 +20,8 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.log import Log
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -10,7 +10,6 @@ from splashdam.embedded_broker.handlers.create_topics import (
     TOPICS_TOGETHER,
 )
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
@@ -21,6 +20,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
+from splashdam.storage.manager.topic_registry import Topic
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.delete_topics import (
     DeletableTopicResult,

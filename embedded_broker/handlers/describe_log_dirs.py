@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.log_directories import LogDirectory
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.log_directories import LogDirectory
+from splashdam.storage.log import Log
 from splashdam.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

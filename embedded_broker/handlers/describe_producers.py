@@ -5,11 +5,11 @@ from __future__ import annotations
 from splashdam.embedded_broker.partitions import leader_log
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_names import check_topic_name
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import TopicAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import check_topic_name
 from splashdam.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

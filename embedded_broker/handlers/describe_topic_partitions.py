@@ -12,10 +12,10 @@ from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, descri
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_names import is_topic_name
 from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import is_topic_name
 from splashdam.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

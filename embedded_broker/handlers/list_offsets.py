@@ -18,8 +18,6 @@ from collections import Counter
 
 from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
-from splashdam.embedded_broker.storage.timestamp_lookup import TimestampOffset
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
@@ -31,6 +29,8 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import IsolationLevel, TopicPartition
+from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
+from splashdam.storage.timestamp_lookup import TimestampOffset
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -20,13 +20,13 @@ from splashdam.embedded_broker.handlers.create_topics import (
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.storage.topic_names import check_topic_name, folded, is_topic_name
-from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_registry import Topic
+from splashdam.storage.topic_names import check_topic_name, folded, is_topic_name
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.metadata import (
     MetadataRequest,

@@ -35,9 +35,6 @@ from splashdam.embedded_broker.registry import (
     RequestContext,
     handles,
 )
-from splashdam.embedded_broker.storage.append_checks import RecordErrors
-from splashdam.embedded_broker.storage.append_result import AppendResult
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
@@ -58,6 +55,9 @@ from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
+from splashdam.storage.append_checks import RecordErrors
+from splashdam.storage.append_result import AppendResult
+from splashdam.storage.log import Log
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -72,7 +72,7 @@ from splashdam.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log_reading import Replication
+    from splashdam.storage.log_reading import Replication
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7

@@ -14,7 +14,6 @@ from splashdam.embedded_broker.groups.committing import Sorted, not_committed, s
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.internal_topics import Appended
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
@@ -22,6 +21,7 @@ from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
+from splashdam.storage.log import Log
 from splashdam.wire.message import Response
 from splashdam.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from splashdam.embedded_broker.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.embedded_broker.turns import Steps
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.log import Log
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.dispatch import Dispatched
     from splashdam.embedded_broker.fetch_sessions import FetchSessions
     from splashdam.embedded_broker.registry import Client
-    from splashdam.embedded_broker.storage.log_file import FileSlice
+    from splashdam.storage.files.log_file import FileSlice
 
 _UNMETERED = frozenset(
     {SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY, WriteTxnMarkersRequest.API_KEY}

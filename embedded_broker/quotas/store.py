@@ -12,9 +12,9 @@ from typing import Any
 
 from splashdam.embedded_broker.listed_json import listed
 from splashdam.embedded_broker.quotas.entities import Entity, Quotas, check_entity, check_quota
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
+from splashdam.storage.files.disk import Files
 
 FILE_NAME = "splashdam-quotas.json"
 

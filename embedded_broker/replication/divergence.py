@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from splashdam.embedded_broker.storage.leader_epochs import EpochEnd
+from splashdam.storage.leader_epochs import EpochEnd
 
 
 def truncation_offset(

@@ -17,15 +17,15 @@ import trio
 
 from splashdam.embedded_broker.replication.divergence import truncation_offset
 from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
-from splashdam.embedded_broker.storage.append_result import LogState
-from splashdam.embedded_broker.storage.leader_epochs import EpochEnd
-from splashdam.embedded_broker.storage.log import EARLIEST, LATEST, Log
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.connection import Connection
+from splashdam.storage.append_result import LogState
+from splashdam.storage.leader_epochs import EpochEnd
+from splashdam.storage.log import EARLIEST, LATEST, Log
 from splashdam.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

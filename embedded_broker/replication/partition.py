@@ -16,7 +16,6 @@ import trio
 from splashdam.embedded_broker.cluster.state import IsrProposal
 from splashdam.embedded_broker.replica_fetches import not_a_replica
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
     NetworkExceptionError,
@@ -24,6 +23,7 @@ from splashdam.model.broker_errors import (
     RequestTimedOutError,
 )
 from splashdam.model.errors import BrokerResponseError
+from splashdam.storage.log import Log
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster.state import IsrAnswer, PartitionState

@@ -14,9 +14,9 @@ import trio
 
 from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.model.errors import BrokerResponseError
+from splashdam.storage.manager.housekeeping import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
     from splashdam.embedded_broker.replication.leader_state import Follower
     from splashdam.embedded_broker.settings import BrokerSettings
-    from splashdam.embedded_broker.storage.log import Log
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

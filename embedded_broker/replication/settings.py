@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from splashdam.embedded_broker.storage.settings import DirectorySettings
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
+from splashdam.storage.settings import DirectorySettings
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"

@@ -14,9 +14,9 @@ from splashdam.embedded_broker.listed_json import listed
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.embedded_broker.turns import Steps, in_steps
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.storage.files.disk import Files
 
 FILE_NAME = "splashdam-acls.json"
 

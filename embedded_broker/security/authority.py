@@ -9,11 +9,11 @@ from typing import TypeVar
 import trio
 
 from splashdam.embedded_broker.security.users import UserStore
-from splashdam.embedded_broker.storage.files import Files
 from splashdam.net.clock import Clock
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal, ScramCredential
 from splashdam.net.sasl.scram import make_credential, proves
 from splashdam.net.sasl.unsecured_jws import check_unsecured
+from splashdam.storage.files.disk import Files
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

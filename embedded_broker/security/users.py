@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.storage.files import DiskFiles, Files
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.net.sasl.mechanisms import ScramCredential
 from splashdam.net.sasl.saslprep import saslprep
 from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, make_credential
+from splashdam.storage.files.disk import DiskFiles, Files
 
 FILE_NAME = "splashdam-users.json"
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.internal_topics import term_of, wait_safe
-from splashdam.embedded_broker.storage.housekeeping import logged
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import NEEDLESS, Leaders, write_elsewhere, write_marker
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.housekeeping import logged
+from splashdam.storage.transaction_marker import TransactionMarker
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log import Log
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic, wait_safe
-from splashdam.embedded_broker.storage.housekeeping import logged
 from splashdam.embedded_broker.transactions.completion import StartSoon, TransactionCompletion
 from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (
@@ -42,10 +41,11 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.housekeeping import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

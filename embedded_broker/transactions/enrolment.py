@@ -13,8 +13,8 @@ from splashdam.record.batch import PRODUCER, PRODUCER_AT
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log import Log
     from splashdam.model.values import Buffer, TopicPartition
+    from splashdam.storage.log import Log
 
 
 def producer_of(batch: Buffer) -> ProducerIdentity:

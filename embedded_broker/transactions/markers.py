@@ -11,11 +11,11 @@ import trio
 from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.partitions import leader_log
-from splashdam.embedded_broker.storage.transaction_marker import MARKER_BYTES, TransactionMarker
 from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.transaction_marker import MARKER_BYTES, TransactionMarker
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -24,7 +24,7 @@ from splashdam.wire.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.log import Log
+    from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

@@ -16,17 +16,17 @@ import attrs
 
 from splashdam.embedded_broker.cluster.view import ClusterView
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.storage.housekeeping import logged
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.storage.manager.housekeeping import logged
+from splashdam.storage.transaction_marker import TransactionMarker
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.producer_state import ProducerEntry
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
     from splashdam.model.values import TopicPartition
+    from splashdam.storage.producers.state import ProducerEntry
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.storage.producer_state import Verification
+    from splashdam.storage.producers.state import Verification
 
 
 class Enrolment(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from splashdam.embedded_broker.storage.findings import Level
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.storage.inspect.findings import Level
 
 MAX_SEQUENCE = 2**31 - 1
 """After it, a producer's sequence numbers go on with 0."""

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Finding, Level
-from splashdam.embedded_broker.storage.log_file import storage_errors
-from splashdam.embedded_broker.storage.segment import LOG
-from splashdam.embedded_broker.storage.topic_names import partition_of_directory
-from splashdam.embedded_broker.storage.verify import segment_bases, verify_beside_segments, verify_root
-from splashdam.embedded_broker.storage.verify_segment import SegmentVerifier
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.storage.files.log_file import storage_errors
+from splashdam.storage.inspect.findings import Finding, Level
+from splashdam.storage.inspect.verify import segment_bases, verify_beside_segments, verify_root
+from splashdam.storage.inspect.verify_segment import SegmentVerifier
+from splashdam.storage.segment import LOG
+from splashdam.storage.topic_names import partition_of_directory
 
 BESIDE = -1
 """In place of a base offset: all files of the partition but its segments."""

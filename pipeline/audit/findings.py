@@ -6,8 +6,8 @@ from enum import Enum
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Level
 from splashdam.model.values import TopicPartition
+from splashdam.storage.inspect.findings import Level
 
 
 class Kind(Enum):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Level
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.storage.inspect.findings import Level
 
 DRAWN_HOLES = 1000
 """So many holes are remembered one by one for the picture; all are counted."""

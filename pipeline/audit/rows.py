@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Level
-from splashdam.embedded_broker.storage.segment import LOG
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
@@ -16,6 +14,8 @@ from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.batches import read_batches
 from splashdam.pipeline.log_source.reading import ReadingRules
 from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.storage.inspect.findings import Level
+from splashdam.storage.segment import LOG
 
 if TYPE_CHECKING:
     import pyarrow as pa

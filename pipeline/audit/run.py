@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.storage.checkpoints import CLEANER_OFFSET_NAME, decode_lines, parse_entry
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
@@ -19,6 +18,7 @@ from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, location_of
 from splashdam.pipeline.log_source.slices import LogSlice, slices_of
+from splashdam.storage.directories.checkpoints import CLEANER_OFFSET_NAME, decode_lines, parse_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Level
-from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.figures import Figures
@@ -15,6 +13,8 @@ from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.pipeline.audit.offsets import Offsets
 from splashdam.pipeline.audit.sequences import Sequences
 from splashdam.pipeline.audit.transactions import Transactions
+from splashdam.storage.inspect.findings import Level
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 KEPT_FINDINGS = 1000
 """Of one stretch; the others are counted, since damage can make thousands of one kind."""

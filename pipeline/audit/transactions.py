@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import attrs
 
-from splashdam.embedded_broker.storage.findings import Level
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.storage.inspect.findings import Level
 
 
 @attrs.define

@@ -7,7 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
-from splashdam.embedded_broker.storage.checkpoints import (
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_LONG
+from splashdam.model.values import TopicPartition
+from splashdam.pipeline.log_source.filesystems import Entry, Location, LogFiles
+from splashdam.storage.directories.checkpoints import (
     CLEANER_OFFSET_NAME,
     HIGH_WATERMARK_NAME,
     LOG_START_NAME,
@@ -15,20 +20,15 @@ from splashdam.embedded_broker.storage.checkpoints import (
     decode_lines,
     parse_entry,
 )
-from splashdam.embedded_broker.storage.leftovers import SWAP
-from splashdam.embedded_broker.storage.partition_metadata import FILE_NAME as PARTITION_METADATA_NAME
-from splashdam.embedded_broker.storage.producer_snapshot import SNAPSHOT
-from splashdam.embedded_broker.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
-from splashdam.embedded_broker.storage.topic_names import (
+from splashdam.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA_NAME
+from splashdam.storage.producers.snapshots import SNAPSHOT
+from splashdam.storage.recovery.leftovers import SWAP
+from splashdam.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from splashdam.storage.topic_names import (
     METADATA_TOPIC,
     ending_of_moved_directory,
     partition_of_directory,
 )
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import MAX_LONG
-from splashdam.model.values import TopicPartition
-from splashdam.pipeline.log_source.filesystems import Entry, Location, LogFiles
 
 LARGEST_SEGMENT_BYTES = (1 << 31) - 1
 """Positions in an offset index have 31 bits."""

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from splashdam.embedded_broker.storage.read_only import LARGEST_SMALL_FILE_BYTES
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.storage.inspect.read_only import LARGEST_SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

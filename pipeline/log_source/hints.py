@@ -13,15 +13,15 @@ from itertools import chain, islice, pairwise
 from struct import Struct
 from typing import NamedTuple
 
-from splashdam.embedded_broker.storage import offset_index, time_index
-from splashdam.embedded_broker.storage.read_only import LARGEST_BATCH_BYTES
-from splashdam.embedded_broker.storage.segment import INDEX, TIME_INDEX
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.directories import Segment
 from splashdam.pipeline.log_source.filesystems import LogFile, LogFiles
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.legacy import SMALLEST_ENTRY_BYTES
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
+from splashdam.storage.index import offset_index, time_index
+from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
+from splashdam.storage.segment import INDEX, TIME_INDEX
 
 _TRIED = 8  # wrong hints on each side before a cut is given up
 

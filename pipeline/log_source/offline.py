@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.model.broker_errors import CorruptMessageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
@@ -18,6 +17,7 @@ from splashdam.pipeline.log_source.transactions import Transactions, transaction
 from splashdam.pipeline.log_source.walking import Chunk, Walk
 from splashdam.record.batch import BatchHeader
 from splashdam.record.columns import decode_columns
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 NO_MATCH = -1
 """The offset of a time after which there is no record, as brokers answer."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.pipeline.log_source.slices import Piece
 from splashdam.record.batch import MAGIC, BatchHeader
+from splashdam.storage.index.txn_index import AbortedTransaction
 
 
 class OffsetOrder:

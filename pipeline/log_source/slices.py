@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import attrs
 
-from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import Location, LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints
 from splashdam.pipeline.log_source.transactions import Transactions
+from splashdam.storage.index.txn_index import AbortedTransaction
 
 
 @attrs.frozen

@@ -10,10 +10,6 @@ from collections.abc import Iterator
 
 import attrs
 
-from splashdam.embedded_broker.storage import txn_index
-from splashdam.embedded_broker.storage.producer_snapshot import decode_snapshot
-from splashdam.embedded_broker.storage.segment import TXN_INDEX
-from splashdam.embedded_broker.storage.txn_index import AbortedTransaction
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.options import MAX_LONG
 from splashdam.pipeline.log_source.damage import tell
@@ -22,6 +18,10 @@ from splashdam.pipeline.log_source.filesystems import LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints, read_entries
 from splashdam.pipeline.log_source.walking import Chunk, Walk
 from splashdam.record.aborted import ABORT, COMMIT, control_type
+from splashdam.storage.index import txn_index
+from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.producers.snapshots import decode_snapshot
+from splashdam.storage.segment import TXN_INDEX
 
 
 @attrs.frozen

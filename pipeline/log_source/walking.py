@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.storage.read_only import LARGEST_BATCH_BYTES
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.filesystems import LogFile
 from splashdam.pipeline.log_source.hints import OffsetHints, sound_batch_at
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
+from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
 
 READ_BYTES = 8 * 1024 * 1024
 """What one read brings: few requests to an object store, and little memory."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record.batch import BatchHeader, iter_headers
 from splashdam.record.reader import Record, read_records
+from splashdam.storage.log import Log
 from splashdam.testing.simulator.cluster import SimulatedCluster
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.told import SentRecord

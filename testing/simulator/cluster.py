@@ -11,13 +11,13 @@ import attrs
 import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.storage.append_result import LogState
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.append_result import LogState
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.troubles import Troubles

@@ -12,7 +12,7 @@ from splashdam.embedded_broker.cluster.state import ClusterChange, ClusterState,
 from splashdam.embedded_broker.registry import Address
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import PowerCutError
+from splashdam.storage.files.memory import PowerCutError
 
 
 class DistantController:

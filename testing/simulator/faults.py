@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from splashdam.testing.memory_files import Fault
+from splashdam.storage.files.memory import Fault
 from splashdam.testing.simulator.cluster import PORT, BrokerNode, SimulatedCluster
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord

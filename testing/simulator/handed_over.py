@@ -8,10 +8,10 @@ from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.leadership import LeadershipMap
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.log import Log
 from splashdam.testing.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
 from splashdam.testing.simulator.moving import move_directory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from splashdam.embedded_broker.storage.files import Files
+from splashdam.storage.files.disk import Files
 
 
 def move_directory(source: Files, old: str, target: Files, new: str) -> None:

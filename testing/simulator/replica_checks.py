@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState
-from splashdam.embedded_broker.storage.append_result import AppendResult
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader, iter_headers
+from splashdam.storage.append_result import AppendResult
+from splashdam.storage.log import Log
 from splashdam.testing.simulator.report import RunRecord
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from splashdam.embedded_broker.cluster.state import ClusterState
 from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE, new_internal_topic
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.errors import BrokerResponseError, KafkaConnectionError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryStream
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.log import Log
 from splashdam.testing.simulator.cluster import BrokerNode, End, Parts, SimulatedCluster
 from splashdam.testing.simulator.distance import DistantController
 from splashdam.testing.simulator.replica_checks import ReplicaChecks

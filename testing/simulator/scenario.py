@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
+from splashdam.storage.manager.topic_registry import NewTopic
 
 FAULTS = (
     "cut both",

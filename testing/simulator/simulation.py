@@ -15,8 +15,8 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from splashdam.storage.files.memory import PowerCutError
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import PowerCutError
 from splashdam.testing.simulator.checker import Checker
 from splashdam.testing.simulator.cluster import Parts, SimulatedCluster
 from splashdam.testing.simulator.faults import FaultMaker

@@ -10,11 +10,11 @@ import trio
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.future import RecordFuture
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import RecordMetadata
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.scenario import ProducerPlan

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from house_tree import ROOT
 
-from splashdam.embedded_broker.storage.append_checks import check_batch
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.record.batch import HEADER_BYTES, parse_header
 from splashdam.record.compression import decompress
+from splashdam.storage.append_checks import check_batch
+from splashdam.storage.settings import LogSettings
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.elect_leaders import (
     ElectLeadersResponse,

@@ -19,8 +19,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.telemetry import Push
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 
 Open = Callable[..., Any]
 

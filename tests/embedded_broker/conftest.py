@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from broker_talk import Talk
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.registry import registered_apis
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.header import decode_response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from splashdam.wire.registry import API_KEYS

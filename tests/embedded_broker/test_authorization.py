@@ -19,8 +19,8 @@ from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.registry import registered_apis
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages import alter_configs, incremental_alter_configs
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

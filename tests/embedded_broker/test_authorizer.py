@@ -12,7 +12,7 @@ from splashdam.embedded_broker.security.acl_store import AclStore
 from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission, check_acl
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 
 Op, R, P = Operation, ResourceType, PatternType
 ANNA = Requester("User:anna", "10.0.0.1")

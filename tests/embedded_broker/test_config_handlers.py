@@ -28,8 +28,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from splashdam.wire.messages.list_config_resources import ListConfigResourcesRequest
 

@@ -13,12 +13,12 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.config_table import Scope, as_markdown, known_configs
 from splashdam.embedded_broker.described_configs import BrokerLayers, topic_entries
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS
 from splashdam.embedded_broker.topic_configs import topic_settings
 from splashdam.embedded_broker.topic_settings import TopicSettings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS
 
 
 def defaults(config: dict[str, Any]) -> TopicSettings:

@@ -9,9 +9,9 @@ from broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.producer_ids import FILE_NAME, ProducerIds
-from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

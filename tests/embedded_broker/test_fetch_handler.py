@@ -11,11 +11,11 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import iter_headers
 from splashdam.record.sealing import build_batch
+from splashdam.storage.log import Log
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 SMALL = len(batch(b"0"))

@@ -8,10 +8,10 @@ from broker_talk import MIB, Talk, batch, fetch_request, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.log import Log
 from splashdam.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

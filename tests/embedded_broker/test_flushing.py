@@ -10,11 +10,11 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce_request
 from trio.testing import wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.storage.log_flush import FlushRound
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.log_flush import FlushRound
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SAFE = TopicPartition("safe", 0)

@@ -23,8 +23,8 @@ from splashdam.net.admin.topics import create_partitions, create_topic
 from splashdam.net.cluster_client import open_cluster_client
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import iter_headers
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles
 from splashdam.wire.messages.produce import ProduceResponse
 
 T0 = TopicPartition("t", 0)

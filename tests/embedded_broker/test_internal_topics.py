@@ -21,8 +21,8 @@ from splashdam.embedded_broker.registry import Parked
 from splashdam.model.broker_errors import CoordinatorNotAvailableError, InvalidProducerEpochError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles
 from splashdam.wire.messages.end_txn import EndTxnResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -21,8 +21,8 @@ from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.message import Request
 from splashdam.wire.messages import incremental_alter_configs
 from splashdam.wire.messages.add_partitions_to_txn import (

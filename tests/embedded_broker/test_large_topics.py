@@ -12,7 +12,7 @@ from broker_talk import Talk
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.error_codes import ErrorCode
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest

@@ -14,11 +14,11 @@ from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.leadership import LeadershipMap
 from splashdam.embedded_broker.producer_ids import ProducerIds
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.testing.simulator.moving import move_directory
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import (

@@ -26,8 +26,8 @@ from splashdam.embedded_broker.registry import Address
 from splashdam.embedded_broker.request_memory import RequestMemory, network_of
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from splashdam.wire.messages.api_versions import ApiVersionsRequest

@@ -13,8 +13,8 @@ from splashdam.embedded_broker.transactions.coordinator import TransactionCoordi
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.metadata import MetadataRequest
 
 

@@ -12,9 +12,9 @@ from broker_talk import Talk, create_request
 from patches import guard
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 import splashdam.embedded_broker
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from splashdam.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -15,7 +15,7 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import parse_header, stamp_crc
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.sealing import build_batch
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.produce import PartitionProduceData, TopicProduceData
 
 T0 = TopicPartition("t", 0)

@@ -8,10 +8,10 @@ from broker_talk import Talk, batch, fetch_request, fetched, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import IsolationLevel, TopicPartition
+from splashdam.storage.log import Log
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.fetch import PartitionData
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -9,9 +9,9 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.replica_fetches import ReplicaFetch
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.log import Log
 from splashdam.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
 
 

@@ -13,13 +13,14 @@ from patches import guard, perhaps
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.cluster.state import Resource
-from splashdam.embedded_broker.storage import checkpoints, topic_directories
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.log_manager import LogManager
-from splashdam.embedded_broker.storage.root_checkpoints import RootCheckpoints
-from splashdam.embedded_broker.storage.topic_registry import TopicRegistry
 from splashdam.model.error_codes import ErrorCode
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.directories import checkpoints
+from splashdam.storage.directories.root_checkpoints import RootCheckpoints
+from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.log import Log
+from splashdam.storage.manager import topic_directories
+from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.manager.topic_registry import TopicRegistry
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from splashdam.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -19,13 +19,13 @@ from log_kit import read_headers
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.storage import housekeeping
-from splashdam.embedded_broker.storage.housekeeping import TASKS, ScheduledTask
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.log import Log
+from splashdam.storage.manager import housekeeping
+from splashdam.storage.manager.housekeeping import TASKS, ScheduledTask
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles
 
 DAY_S = 24 * 60 * 60
 T0 = TopicPartition("t", 0)

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from splashdam.embedded_broker.sending import Outbox, send_slice
-from splashdam.embedded_broker.storage.files import SENDFILE_MIN_BYTES, DiskFiles
-from splashdam.embedded_broker.storage.log_file import BytesSlice, FileSlice
+from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles
+from splashdam.storage.files.log_file import BytesSlice, FileSlice
 
 LARGE = os.urandom(3 * SENDFILE_MIN_BYTES)
 

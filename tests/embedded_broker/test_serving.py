@@ -21,7 +21,7 @@ from splashdam.embedded_broker.dispatch import dispatch
 from splashdam.embedded_broker.registry import Address, CloseConnectionError
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.metadata import MetadataRequest

@@ -15,7 +15,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import INT16, stamp_crc
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.metadata import MetadataRequest

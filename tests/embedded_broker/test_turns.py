@@ -18,10 +18,6 @@ from quota_talk import alter
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.registry import Answer
-from splashdam.embedded_broker.storage import segment, timestamp_lookup
-from splashdam.embedded_broker.storage.scan import Head, iter_heads
-from splashdam.embedded_broker.storage.time_index import TimeIndex
-from splashdam.embedded_broker.storage.timestamp_lookup import STEP_HEADS
 from splashdam.embedded_broker.turns import (
     HEAVY_BYTES,
     INLINE_BYTES,
@@ -38,7 +34,11 @@ from splashdam.record import reader, validation
 from splashdam.record.batch import INT32, parse_header, stamp_crc
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage import segment, timestamp_lookup
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.index.time_index import TimeIndex
+from splashdam.storage.recovery.scan import Head, iter_heads
+from splashdam.storage.timestamp_lookup import STEP_HEADS
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 T = TypeVar("T")

@@ -15,12 +15,12 @@ from house_tree import ROOT
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.security.authority import BrokerAuthority
 from splashdam.embedded_broker.security.users import FILE_NAME, UserStore
-from splashdam.embedded_broker.storage.files import DiskFiles
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.net.clock import SystemClock
 from splashdam.net.sasl.scram import ScramServer, credential_with, proves
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.files.memory import MemoryFiles
 
 
 @pytest.fixture

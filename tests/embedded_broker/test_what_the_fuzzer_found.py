@@ -10,8 +10,8 @@ from splashdam.embedded_broker import internal_topics
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.error_codes import ErrorCode
 from splashdam.net.memory import memory_stream_pair
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -29,8 +29,8 @@ from splashdam.net.connect import TcpConnect
 from splashdam.net.fetch_client import LATEST
 from splashdam.net.memory import MemoryNetwork
 from splashdam.net.metadata_reading import read_cluster
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.metadata import MetadataResponse
 
 WHERE = TopicPartition("t", 0)

@@ -14,7 +14,6 @@ from fake_cluster import TOPIC, FakeCluster, FakePartition
 from scripted_broker import ScriptedBroker
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
     CorruptMessageError,
@@ -29,6 +28,7 @@ from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.record.sealing import build_batch
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.message import Request, Response

@@ -15,11 +15,11 @@ from kafka_reading import make_topic, served
 from kafka_writing import BROKER_SETTINGS, START_MS
 from log_kit import NOW_MS, copy_directory, open_log
 
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.stored import iter_stored_headers
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.log import Log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 TOPIC = "compacted"

@@ -17,11 +17,11 @@ from make_golden import GOLDEN, digest
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.findings import Level
-from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.verify import Totals, verify_partition
 from splashdam.record.reader import Record
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Totals, verify_partition
+from splashdam.storage.settings import LogSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 Served: TypeAlias = dict[tuple[str, bool], list[Record]]

@@ -12,9 +12,9 @@ from kafka_reading import make_topic, served
 from log_kit import open_log
 from log_workload import append_random, append_transactions
 
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.record.reader import Record
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.settings import LogSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 SETTINGS = LogSettings(segment_bytes=300_000)

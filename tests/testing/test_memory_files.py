@@ -9,7 +9,7 @@ import pytest
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 
 
 def filled(files: MemoryFiles) -> None:

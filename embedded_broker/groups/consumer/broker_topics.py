@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from splashdam.embedded_broker.groups.consumer.changes import TopicShape
-from splashdam.embedded_broker.storage.topic_registry import Topic
+from splashdam.storage.manager.topic_registry import Topic
 
 
 class BrokerTopics:

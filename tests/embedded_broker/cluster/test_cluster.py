@@ -12,11 +12,11 @@ from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.cluster.state import NOBODY
 from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 

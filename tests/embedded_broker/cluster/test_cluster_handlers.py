@@ -12,9 +12,9 @@ from memory_cluster_kit import Kit, talk_to
 from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.cluster.journal import Journal
 from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -11,10 +11,10 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, partition_for
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.reader import read_records
+from splashdam.storage.manager.topic_registry import NewTopic
 
 ID = "billing"
 

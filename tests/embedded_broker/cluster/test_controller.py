@@ -22,10 +22,10 @@ from splashdam.embedded_broker.cluster.state import (
     PartitionState,
 )
 from splashdam.embedded_broker.producer_ids import ProducerIds
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.manager.topic_registry import NewTopic
 
 NODES = (1, 2, 3, 4)
 UNCLEAN = "unclean.leader.election.enable"

@@ -17,11 +17,11 @@ from splashdam.embedded_broker.cluster.state import (
     Resource,
 )
 from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.storage.change_log import ChangeLog
-from splashdam.embedded_broker.storage.topic_registry import Topic
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.directories.change_log import ChangeLog
+from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.manager.topic_registry import Topic
 
 nodes = st.lists(st.integers(0, 5), unique=True, max_size=3).map(tuple)
 numbers = st.integers(-1, 5)

@@ -26,13 +26,13 @@ from splashdam.embedded_broker.cluster.options import ClusterOptions
 from splashdam.embedded_broker.cluster.state import BrokerState, ClusterState
 from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.embedded_cluster import EmbeddedCluster
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
 from splashdam.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
 from splashdam.wire.messages.metadata import MetadataRequest

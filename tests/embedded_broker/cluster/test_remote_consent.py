@@ -14,10 +14,10 @@ from transaction_talk import RawProducer
 
 from splashdam.embedded_broker.cluster.cluster import Cluster
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.values import TopicPartition
+from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import NewTopic
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest
 

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
 from splashdam.wire.messages.incremental_alter_configs import (
     AlterableConfig,

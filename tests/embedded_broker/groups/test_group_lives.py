@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
 from splashdam.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from splashdam.wire.messages.list_groups import ListGroupsRequest

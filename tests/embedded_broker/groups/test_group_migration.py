@@ -16,7 +16,7 @@ from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
     Subscription,
 )
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.messages.heartbeat import HeartbeatRequest
 from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from splashdam.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

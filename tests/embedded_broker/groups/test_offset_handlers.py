@@ -20,8 +20,8 @@ from splashdam.embedded_broker.leadership import LeadershipMap
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import Fault, MemoryFiles
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 

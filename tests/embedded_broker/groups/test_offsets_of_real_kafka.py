@@ -15,9 +15,9 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import TopicPartition
+from splashdam.storage.transaction_marker import TransactionMarker
 
 SOURCE = GOLDEN / "offsets-4.3.1"
 WEEK_MS = 7 * 24 * 3_600_000

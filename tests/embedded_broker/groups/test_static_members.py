@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.classic.members import JoinRequest
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 
 
 def again(member: RawMember, talk: Talk) -> RawMember:

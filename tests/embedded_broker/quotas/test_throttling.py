@@ -14,8 +14,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.quotas.store import QuotaStore
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest

@@ -11,11 +11,11 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.replication.fetcher import Follower, LeaderFetcher
 from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.net.connection import Connection
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.log import Log
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.memory_files import MemoryFiles
 from splashdam.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

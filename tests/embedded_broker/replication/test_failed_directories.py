@@ -9,9 +9,9 @@ from cluster_kit import T0, open_cluster
 from failing_directory import FailingDirectory
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.storage.append_result import LogState
 from splashdam.model.error_codes import ErrorCode
-from splashdam.testing.memory_files import Fault
+from splashdam.storage.append_result import LogState
+from splashdam.storage.files.memory import Fault
 
 NONE = ErrorCode.NONE
 

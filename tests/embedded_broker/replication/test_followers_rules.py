@@ -7,9 +7,9 @@ import pytest
 from splashdam.embedded_broker.fetch_sessions import SessionPartition
 from splashdam.embedded_broker.replication.divergence import truncation_offset
 from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
-from splashdam.embedded_broker.storage.leader_epochs import EpochEnd, LeaderEpochs
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.leader_epochs import EpochEnd, LeaderEpochs
 from splashdam.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -17,10 +17,10 @@ from splashdam.embedded_broker.fetch_reading import FetchReading
 from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
-from splashdam.embedded_broker.storage import checkpoints
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories import checkpoints
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

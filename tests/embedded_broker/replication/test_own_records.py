@@ -9,9 +9,9 @@ from cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

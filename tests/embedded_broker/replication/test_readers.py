@@ -8,8 +8,8 @@ from broker_talk import Talk, batch, fetch_request, produce, records_of
 from cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.model.error_codes import ErrorCode
+from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

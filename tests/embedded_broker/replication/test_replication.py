@@ -12,13 +12,13 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.embedded_broker.storage.change_log import ChangeLog
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.topic_registry import NewTopic
 from splashdam.model.broker_errors import NotLeaderOrFollowerError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import Fault
+from splashdam.storage.directories.change_log import ChangeLog
+from splashdam.storage.files.memory import Fault
+from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import NewTopic
 
 NONE = 0
 

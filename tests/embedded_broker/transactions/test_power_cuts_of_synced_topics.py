@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 
 Step = Callable[[], Awaitable[int]]
 

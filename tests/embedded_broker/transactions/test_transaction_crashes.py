@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import PREPARED, TransactionState
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 
 S = TransactionState
 SAFE = {"log_flush_interval_messages": 1}

@@ -14,12 +14,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalTopic
-from splashdam.embedded_broker.storage.log_flush import FlushRound
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.memory_files import Fault, MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.log_flush import FlushRound
 
 S = TransactionState
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -12,13 +12,13 @@ from log_kit import NOW_MS, batch, open_log
 from log_workload import append_random
 from make_golden import GOLDEN
 
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.findings import Level
-from splashdam.embedded_broker.storage.settings import LogSettings
-from splashdam.embedded_broker.storage.verify import Totals, partition_directories, verify_partition
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.record.batch import HEADER, BatchHeader, iter_headers
 from splashdam.record.checksum import crc32c
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Totals, partition_directories, verify_partition
+from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 from audit_kit import audited

@@ -17,7 +17,7 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.batches import Running
 from splashdam.pipeline.jobs.latest import LatestReport, latest, latest_into, latest_into_delta
 from splashdam.pipeline.jobs.outputs import TableOutput
-from splashdam.testing.memory_files import MemoryFiles
+from splashdam.storage.files.memory import MemoryFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,6 @@ from log_workload import append_random, append_transactions
 from make_golden import GOLDEN
 from pipeline_kit import rows_of
 
-from splashdam.embedded_broker.storage.dump import dump_file
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import LATEST
@@ -23,6 +20,9 @@ from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.pipeline.log_source.reading import ReadingRules
 from splashdam.record.sealing import build_batch
+from splashdam.storage.inspect.dump import dump_file
+from splashdam.storage.log import Log
+from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

@@ -12,8 +12,6 @@ from log_kit import NOW_MS, batch
 from log_source_kit import SMALL, partition_on_disk, records_in, slices_in
 from log_workload import append_random, append_transactions
 
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.hints import OffsetHints
@@ -22,6 +20,8 @@ from splashdam.record.batch import stamp_crc
 from splashdam.record.reader import Record
 from splashdam.record.sealing import build_batch
 from splashdam.record.stored import iter_stored_headers
+from splashdam.storage.log import Log
+from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

@@ -10,13 +10,13 @@ import pytest
 from log_kit import NOW_MS, batch
 from log_source_kit import WHERE, offline, partition_on_disk, records_in, slices_in
 
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import Location, location_of
 from splashdam.pipeline.log_source.slices import Piece, slices_of
 from splashdam.record.batch import BatchHeader, parse_header
+from splashdam.storage.log import Log
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

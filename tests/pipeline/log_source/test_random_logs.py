@@ -20,11 +20,11 @@ from log_workload import append_random, append_transactions
 from oracles import shared
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.embedded_broker.storage.files import DiskFiles
-from splashdam.embedded_broker.storage.log import Log
 from splashdam.model.values import TopicPartition
 from splashdam.record.compression import Codec, Compression
 from splashdam.record.reader import Record
+from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.log import Log
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

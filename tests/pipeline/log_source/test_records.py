@@ -22,14 +22,14 @@ from log_source_kit import (
 from log_workload import append_random, append_transactions
 from make_golden import GOLDEN, digest
 
-from splashdam.embedded_broker.storage.log import Log
-from splashdam.embedded_broker.storage.settings import LogSettings
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.records import RecordRules, read_records
 from splashdam.pipeline.schema import all_columns
 from splashdam.record.reader import Record
+from splashdam.storage.log import Log
+from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

@@ -10,9 +10,9 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.faults.faults import Faults
-from splashdam.testing.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -1,0 +1,186 @@
+"""The log cleaner of a data directory: which log is cleaned when, how fast, and what if one cannot be."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
+from splashdam.model.errors import UnsupportedCodecError
+from splashdam.model.values import TopicPartition
+from splashdam.storage.append_result import LogState
+from splashdam.storage.cleaning.cleanable import Cleanable, cleanable_of, filthiest
+from splashdam.storage.cleaning.cleaning import (
+    Cleaning,
+    CleaningAbortedError,
+    Turn,
+)
+from splashdam.storage.directories.checkpoints import KeepsOffsets
+from splashdam.storage.files.disk import Files
+from splashdam.storage.manager.housekeeping import Now
+from splashdam.storage.settings import DirectorySettings
+
+if TYPE_CHECKING:
+    from splashdam.storage.log import Log
+
+_TURNS_AT_ONCE = 8
+"""Then the rest of the housekeeping has its turn, which looks at every log for what is due."""
+
+_logger = logging.getLogger(__name__)
+
+
+class LogCleaner:
+    """Cleans one log after the other, the filthiest first, until none is dirty enough; then it rests.
+
+    A log that turns out to be damaged is left alone until the broker is started again; one whose disk refuses
+    something is tried again after the next rest. Neither keeps others from their turn.
+
+    Args:
+        files: the file system.
+        settings: of the data directory.
+        checkpoint: where the next cleaning of each log begins.
+
+    Attributes:
+        settings: as given; replaced where they are changed.
+    """
+
+    def __init__(self, files: Files, settings: DirectorySettings, checkpoint: KeepsOffsets) -> None:
+        self._files = files
+        self.settings = settings
+        self._checkpoint = checkpoint
+        self._cleaning: Cleaning | None = None
+        self._turns: Generator[Turn, None, None] | None = None
+        self._uncleanable: set[Log] = set()
+        self._refused: set[Log] = set()  # since the last rest
+        self._pause_ms: float | None = None  # until it goes on; None: it rests
+
+    @property
+    def uncleanable(self) -> list[TopicPartition]:
+        """The logs that are left alone because they are damaged."""
+        return sorted(log.topic_partition for log in self._uncleanable)
+
+    def due_ms(self, done_ms: float | None, started_ms: float) -> float:
+        """When ``work`` has something to do, given when it was called last."""
+        if not self.settings.log_cleaner_enable:
+            return math.inf
+        backoff_ms = self.settings.log_cleaner_backoff_ms
+        if done_ms is None:
+            return started_ms + min(backoff_ms, self.settings.log_initial_task_delay_ms)
+        return done_ms + (backoff_ms if self._pause_ms is None else self._pause_ms)
+
+    async def work(self, logs: Mapping[TopicPartition, Log], now: Now) -> None:
+        """Goes on with the log at hand, or begins with the next, or finds nothing to do."""
+        if self._cleaning is None and not self._begin(logs, now):
+            self._pause_ms = None
+            self._refused.clear()
+            return
+        moved = 0
+        for _ in range(_TURNS_AT_ONCE):
+            if self._cleaning is None:
+                break
+            moved += await self._turn(self._cleaning, logs, now)
+        self._pause_ms = 1_000 * moved // self.settings.log_cleaner_io_max_bytes_per_second
+
+    def is_cleaning(self, log: Log) -> bool:
+        """Whether this log is the one at hand."""
+        return self._cleaning is not None and self._cleaning.target.log is log
+
+    def close(self) -> None:
+        """Ends the cleaning at hand, if there is one; the next start does it anew."""
+        if self._cleaning is not None:
+            self._end(self._cleaning)
+
+    def _begin(self, logs: Mapping[TopicPartition, Log], now: Now) -> bool:
+        self._uncleanable.intersection_update(logs.values())
+        target = filthiest(self._look_at(logs, now.wall_ms))
+        if target is None:
+            return False
+        _logger.info(
+            "cleaning %s from offset %d to %d: %d of %d bytes are dirty",
+            target.log.topic_partition,
+            target.first_dirty,
+            target.first_uncleanable,
+            target.dirty_bytes,
+            target.clean_bytes + target.dirty_bytes,
+        )
+        self._cleaning = Cleaning(self._files, target, self.settings, now)
+        self._turns = self._cleaning.turns()
+        return True
+
+    def _look_at(self, logs: Mapping[TopicPartition, Log], wall_ms: int) -> Iterator[Cleanable]:
+        compacted = [
+            log
+            for log in logs.values()
+            if log.settings.is_compacted
+            and log.state is LogState.OPEN
+            and len(log.segments) > 1
+            and log not in self._uncleanable | self._refused
+        ]
+        checkpointed = self._checkpoint.read() if compacted else {}
+        for log in compacted:
+            try:
+                yield cleanable_of(log, checkpointed.get(log.topic_partition), wall_ms)
+            except (CorruptMessageError, KafkaStorageError) as error:
+                self._put_aside(log, error)
+
+    async def _turn(self, cleaning: Cleaning, logs: Mapping[TopicPartition, Log], now: Now) -> int:
+        """One turn of work; returns how many bytes it moved."""
+        try:
+            turn = next(self._turns, None) if self._turns is not None else None
+            if turn is not None:
+                return await self._files.run(turn)
+            self._finish(cleaning, logs, now)
+        except (CorruptMessageError, KafkaStorageError, UnsupportedCodecError) as error:
+            self._put_aside(cleaning.target.log, error)
+        except CleaningAbortedError as error:
+            _logger.info("cleaning of %s ends early: %s", cleaning.target.log.topic_partition, error)
+        except Exception:
+            self._uncleanable.add(cleaning.target.log)
+            _logger.exception("cleaning of %s failed", cleaning.target.log.topic_partition)
+        self._end(cleaning)
+        return 0
+
+    def _finish(self, cleaning: Cleaning, logs: Mapping[TopicPartition, Log], now: Now) -> None:
+        log = cleaning.target.log
+        if logs.get(log.topic_partition) is log:
+            self._checkpoint.write({**self._checkpoint.read(), log.topic_partition: cleaning.next_dirty})
+        done, (keys, limit) = cleaning.figures, cleaning.keys
+        _logger.info(
+            "cleaned %s up to offset %d in %.1f s: %d segments, %d bytes, %d records became %d, %d, %d; "
+            "%d keys, %d fit into the map",
+            log.topic_partition,
+            cleaning.next_dirty,
+            (now.now_ms - cleaning.began.now_ms) / 1_000,
+            done.segments_before,
+            done.bytes_before,
+            done.records_before,
+            done.segments_after,
+            done.bytes_after,
+            done.records_after,
+            keys,
+            limit,
+        )
+
+    def _put_aside(self, log: Log, error: Exception) -> None:
+        if isinstance(error, KafkaStorageError):
+            self._refused.add(log)
+            _logger.warning("%s is not cleaned for now: %s", log.topic_partition, error.message)
+        else:
+            self._uncleanable.add(log)
+            _logger.warning(
+                "%s is not cleaned any more, it grows until it is repaired and the broker restarted: %s",
+                log.topic_partition,
+                error,
+            )
+
+    def _end(self, cleaning: Cleaning) -> None:
+        self._cleaning = None
+        turns, self._turns = self._turns, None
+        try:
+            if turns is not None:
+                turns.close()
+            cleaning.discard()
+        except KafkaStorageError as error:
+            _logger.warning("%s; the next start removes it", error.message)

@@ -1,0 +1,241 @@
+"""One cleaning of one log, in turns of work on files that stand between other work of the broker.
+
+The turns run off the event loop, one at a time; what lies between them (a look whether the log is still as it
+was, a copy put into place) runs on it. So readers and writers of the log notice nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import attrs
+
+from splashdam.model.errors import IllegalStateError
+from splashdam.record.damage import DamagedError
+from splashdam.record.kernel import OffsetMap
+from splashdam.record.stored import parse_stored_header
+from splashdam.storage.append_result import LogState
+from splashdam.storage.cleaning.batch_filter import BatchFilter, last_of_producers
+from splashdam.storage.cleaning.cleanable import Cleanable, closed_segments_from
+from splashdam.storage.cleaning.grouping import group_segments
+from splashdam.storage.cleaning.key_mapping import map_keys
+from splashdam.storage.cleaning.source import Source, corrupt, sound_batches
+from splashdam.storage.cleaning.transactions import WalkedTransactions
+from splashdam.storage.files.disk import Files
+from splashdam.storage.manager.housekeeping import Now
+from splashdam.storage.recovery.leftovers import CLEANED
+from splashdam.storage.segment import LogSegment
+from splashdam.storage.settings import DirectorySettings
+
+SLOT_BYTES = 24  # offset_map.SLOT_BYTES; that module is not there for whoever has the compiled twin
+
+
+class CleaningAbortedError(IllegalStateError):
+    """The log was closed, or lost segments, while it was cleaned."""
+
+
+@attrs.define
+class CleaningFigures:
+    """What a cleaning has done so far; bytes and records of the part that was copied, before and after."""
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+
+
+class Turn:
+    """Some work on files: called off the event loop, it returns how many bytes it read and wrote."""
+
+    def __init__(self, steps: Generator[int, None, int]) -> None:
+        self._steps = steps
+        self.result: int | None = None
+        """What the steps came to, once there are no more of them."""
+
+    def __call__(self) -> int:
+        try:
+            return next(self._steps)
+        except StopIteration as end:
+            self.result = end.value
+            return 0
+
+
+class Cleaning:
+    """Made on the event loop, which then takes one of ``turns`` after the other and has each called.
+
+    Attributes:
+        target: the log, and what of it is to be cleaned.
+        next_dirty: where the next cleaning of the log begins; right after the last turn.
+        figures: for the log line.
+        keys: how many keys the map holds, and how many it can.
+    """
+
+    def __init__(self, files: Files, target: Cleanable, settings: DirectorySettings, began: Now) -> None:
+        self.target = target
+        self.began = began
+        self.next_dirty = target.first_dirty
+        self.figures = CleaningFigures()
+        self._files = files
+        self._log = target.log
+        self._bytes_at_once = settings.log_cleaner_io_buffer_size
+        self._legacy_horizon_ms = _legacy_horizon_ms(target)
+        slots, self._limit = map_size(settings, target.first_uncleanable - target.first_dirty)
+        self._map = OffsetMap(slots, self._limit)
+        self._half_made: LogSegment | None = None
+
+    @property
+    def keys(self) -> tuple[int, int]:
+        return len(self._map), self._limit
+
+    def turns(self) -> Generator[Turn, None, None]:
+        """The work, turn by turn.
+
+        Raises:
+            CleaningAbortedError: the log changed in a way that makes the rest pointless.
+            KafkaStorageError: the disk refuses to put a copy into place. What a turn raises when it is called
+                is that, too, or CorruptMessageError, or UnsupportedCodecError.
+        """
+        self.next_dirty = yield from self._map_keys()
+        # Never the active one: after a DeleteRecords in the midst of it, its base is below the log's start.
+        segments = [each for each in self._log.segments[:-1] if each.base_offset < self.next_dirty]
+        batches = self._filter(segments)
+        for group in group_segments(segments, self._log.settings, self.target.first_uncleanable):
+            self._log.swapper.finish()  # first: what it has to remove may have the names of the copy
+            cleaned = LogSegment(
+                self._files,
+                self._log.directory,
+                group[0].base_offset,
+                self._log.settings,
+                self.began.wall_ms,
+                suffix=CLEANED,
+            )
+            self._half_made = cleaned
+            yield from self._through(self._copy(group, cleaned, batches), group)
+            self._check(group)
+            if self._log.needs_flush:
+                self._log.flush()  # or a power cut would leave the name of a later segment, and no bytes here
+            self._half_made = None  # from here on its fate is the log's
+            delay_ms = self._log.settings.file_delete_delay_ms
+            self._log.swapper.swap_in(group, cleaned, self.began.now_ms + delay_ms)
+
+    def discard(self) -> None:
+        """Removes a copy that is not complete; for a cleaning that ends early.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the next start removes it.
+        """
+        half_made, self._half_made = self._half_made, None
+        if half_made is not None:
+            half_made.delete()
+
+    def _through(
+        self, steps: Generator[int, None, int], sources: Sequence[LogSegment]
+    ) -> Generator[Turn, None, int]:
+        turn = Turn(steps)
+        try:
+            while turn.result is None:
+                self._check(sources)
+                yield turn
+        finally:
+            steps.close()
+        return turn.result
+
+    def _check(self, sources: Sequence[LogSegment]) -> None:
+        if self._log.state is not LogState.OPEN:
+            raise CleaningAbortedError(f"the log of {self._log.topic_partition} is {self._log.state.value}")
+        there = set(self._log.segments)
+        for source in sources:
+            if source not in there:
+                raise CleaningAbortedError(f"{source} was removed")
+
+    # --- first pass -----------------------------------------------------------------------------------------
+
+    def _map_keys(self) -> Generator[Turn, None, int]:
+        first, end = self.target.first_dirty, self.target.first_uncleanable
+        dirty = [each for each in closed_segments_from(self._log, first) if each.base_offset < end]
+        if not dirty:
+            return first
+        ends = [*(segment.base_offset for segment in dirty[1:]), end]
+        sources = [Source(segment.paths()[0], until) for segment, until in zip(dirty, ends, strict=True)]
+        walked = WalkedTransactions(self._log.aborted_transactions(dirty[0].base_offset, end))
+        steps = map_keys(
+            self._files,
+            sources,
+            self._map,
+            transactions=walked,
+            first_dirty=first,
+            bytes_at_once=self._bytes_at_once,
+        )
+        return (yield from self._through(steps, dirty))
+
+    # --- second pass ----------------------------------------------------------------------------------------
+
+    def _filter(self, segments: Sequence[LogSegment]) -> BatchFilter:
+        end, settings = self.target.first_uncleanable, self._log.settings
+        aborted = self._log.aborted_transactions(segments[0].base_offset, end) if segments else []
+        return BatchFilter(
+            self._map,
+            self.next_dirty - 1,
+            WalkedTransactions(aborted),
+            last_of_producers(self._log.producers),
+            end,
+            self.began.wall_ms,
+            self.began.wall_ms + settings.delete_retention_ms,
+        )
+
+    def _copy(
+        self, group: Sequence[LogSegment], cleaned: LogSegment, batches: BatchFilter
+    ) -> Generator[int, None, int]:
+        cleaned.delete()
+        cleaned.create()
+        moved = 0
+        for source in group:
+            path = source.paths()[0]
+            batches.keeps_legacy_tombstones = source.modified_ms > self._legacy_horizon_ms
+            for header, batch in sound_batches(self._files, path):
+                try:
+                    left = batches.kept(header, batch)
+                except DamagedError as error:
+                    raise corrupt(path, header, error) from None
+                moved += header.size_bytes
+                self.figures.bytes_before += header.size_bytes
+                self.figures.records_before += max(0, header.record_count)
+                if left is not None:
+                    new = header if left is batch else parse_stored_header(left)
+                    cleaned.append((left,), new.last_offset, new.max_timestamp)
+                    moved += new.size_bytes
+                    self.figures.bytes_after += new.size_bytes
+                    self.figures.records_after += max(0, new.record_count)
+                if moved >= self._bytes_at_once:
+                    yield moved
+                    moved = 0
+        self._complete(group, cleaned, batches)
+        yield moved
+        return cleaned.base_offset
+
+    def _complete(self, group: Sequence[LogSegment], cleaned: LogSegment, batches: BatchFilter) -> None:
+        for aborted in batches.transactions.take_with_data():
+            cleaned.txn_index.append(aborted)
+        cleaned.finish()
+        for file in cleaned.unsynced_files():
+            file.sync_now()
+        cleaned.release()
+        self._files.set_modified_ms(cleaned.paths()[0], group[-1].modified_ms)
+        self.figures.segments_before += len(group)
+        self.figures.segments_after += 1
+
+
+def _legacy_horizon_ms(target: Cleanable) -> int:
+    """Tombstones of formats 0 and 1 go in segments that were last written at this time or before."""
+    log = target.log
+    clean = [each for each in log.segments if each.base_offset < target.first_dirty]
+    return clean[-1].modified_ms - log.settings.delete_retention_ms if clean else 0
+
+
+def map_size(settings: DirectorySettings, offsets: int) -> tuple[int, int]:
+    """Slots of the map for so many dirty offsets, and how many keys it takes."""
+    load = settings.log_cleaner_io_buffer_load_factor
+    slots = max(2, min(settings.log_cleaner_dedupe_buffer_size // SLOT_BYTES, int(offsets / load) + 2))
+    return slots, max(1, min(slots - 1, int(slots * load)))

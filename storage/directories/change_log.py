@@ -1,0 +1,156 @@
+"""A file of changes to what another file holds as a whole: one line for each, synced before it counts.
+
+The whole (a JSON file that is replaced atomically) and the changes belong together by their generation, a
+number that both name: changes of another generation are in the whole already, or were given up, and count no
+more. So replacing the whole by one of the next generation makes all changes void in one step. Format:
+docs/format/log-directory.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.record.checksum import crc32c
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import LogFile, unusable_file
+
+_logger = logging.getLogger(__name__)
+
+
+class ChangeLog:
+    """The changes to one generation of a whole.
+
+    Args:
+        files: the file system.
+        path: of the file; its directory exists. It is made with the first change.
+
+    Attributes:
+        length: how many changes it holds.
+        is_doubtful: a failure left the file in a state that is not known; the whole has to be replaced, by
+            the next generation, before another change can be kept.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.length = 0
+        self.is_doubtful = False
+        self._files = files
+        self._path = path
+        self._file: LogFile | None = None
+        self._generation = 0
+        self._last = (0, 0)  # where the changes of the last ``append`` begin, and how many they are
+
+    def begin(self, generation: int) -> None:
+        """The whole is of this generation now, and there are no changes to it yet."""
+        self.close()
+        self.length, self.is_doubtful, self._generation = 0, False, generation
+        self._last = (0, 0)
+
+    def read(self, generation: int) -> list[Any]:
+        """The changes to the whole of this generation, in order.
+
+        A last line that is torn was never synced, so nobody was told that it counts: it is left out.
+
+        Raises:
+            KafkaStorageError: the file cannot be read or understood.
+        """
+        self.begin(generation)
+        lines = (self._files.read_bytes(self._path) or b"").split(b"\n")
+        values: list[Any] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                values.append(_value(line))
+            except ValueError as error:
+                if number < len(lines) - 1:
+                    raise unusable_file(self._path, f"makes no sense in line {number} ({error})") from error
+                if line:
+                    _logger.warning("%s: its last line is torn, and left out (%s)", self._path, error)
+                break
+        if not values or values[0] != {"generation": generation}:
+            return []
+        self.length = len(values) - 1
+        return values[1:]
+
+    def append(self, *changes: object) -> None:
+        """Makes changes durable, in one turn of the disk.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        self._last = (0, 0)
+        lines = [_line(change) for change in changes]
+        is_new = self._file is None
+        try:
+            if self._file is None:
+                self._file = self._files.open_log(self._path, create=True)
+                if self._file.end:
+                    self._file.truncate(0)
+                self._file.append([_line({"generation": self._generation})])
+            end = self._file.end
+            self._file.append((b"".join(lines),))  # of pieces the system takes a thousand at most
+            try:
+                self._file.sync_now()
+                if is_new:
+                    self._files.sync_directory(self._path.rpartition("/")[0])
+            except KafkaStorageError:
+                self._file.truncate(end)  # or a start after ``kill -9`` would read what was refused
+                raise
+        except KafkaStorageError:
+            self.is_doubtful = True
+            raise
+        self._last = (end, len(changes))
+        self.length += len(changes)
+
+    def take_back(self) -> None:
+        """Makes the changes of the last ``append`` void; a cut does that, which needs no room.
+
+        Raises:
+            KafkaStorageError: the disk refuses even that, or there is nothing to take back.
+        """
+        (end, count), self._last = self._last, (0, 0)
+        if self._file is None or not count:
+            raise KafkaStorageError(f"{self._path} has no changes that could be taken back")
+        try:
+            self._file.truncate(end)
+            self._file.sync_now()
+        except KafkaStorageError:
+            self.is_doubtful = True
+            raise
+        self.length -= count
+
+    def remove(self) -> None:
+        """Removes the file, whose changes are in the whole; where that fails, they still do not count.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        self.close()
+        self._files.unlink(self._path)
+
+    def close(self) -> None:
+        """Gives the file back; everything in it is synced."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _line(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def _value(line: bytes) -> Any:
+    """What a line says.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    crc, _, text = line.partition(b" ")
+    if len(crc) != 8 or int(crc, 16) != crc32c(text):
+        raise ValueError("its checksum is wrong")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

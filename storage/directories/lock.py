@@ -1,0 +1,98 @@
+"""One broker per data directory: ``.lock``, an operating system's lock on a descriptor that stays open.
+
+The lock ends with the process, however it ends, so a file left behind means nothing; the pid in it is text
+for people. ``flock`` keeps our own processes apart. Kafka takes a POSIX record lock on the same file, which
+``flock`` does not see, so that one is taken too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import IllegalStateError
+from splashdam.net.guard import Guard
+from splashdam.storage.files.log_file import storage_error
+
+LOCK_NAME = ".lock"
+
+_taking = Guard()  # held between the look into _held and the entry in it
+_held: dict[str, DirectoryLock] = {}
+"""Locks of this process by real path. A second descriptor on a lock file must never be closed in the
+process that holds the first: that would drop the record lock."""
+
+
+class DirectoryLock:
+    """The right to use one data directory, until ``release``."""
+
+    def __init__(self, real_path: str, descriptor: int) -> None:
+        self._real_path = real_path
+        self._descriptor = descriptor
+        _held[real_path] = self
+
+    def release(self) -> None:
+        """Lets the next one in; a second call does nothing."""
+        if _held.get(self._real_path) is self:
+            del _held[self._real_path]
+            os.close(self._descriptor)
+
+
+def lock_directory(path: str) -> DirectoryLock:
+    """Takes the lock of the data directory ``path``, which exists.
+
+    Raises:
+        IllegalStateError: a broker has it; the text names path and process.
+        KafkaStorageError: the lock file cannot be used.
+    """
+    return _taking.run(_lock, os.path.realpath(path), path)
+
+
+def _lock(real_path: str, path: str) -> DirectoryLock:
+    if real_path in _held:
+        raise IllegalStateError(
+            f"{path} is in use by another broker of this process (pid {os.getpid()}); close that one first"
+        )
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(os.path.join(real_path, LOCK_NAME), flags, 0o644)
+    except OSError as error:
+        raise storage_error("open", f"{path}/{LOCK_NAME}", error) from error
+    try:
+        _take(descriptor, path)
+        return DirectoryLock(real_path, descriptor)
+    except BaseException:  # Ctrl-C too: what nobody would release must not stay locked
+        _held.pop(real_path, None)
+        os.close(descriptor)
+        raise
+
+
+def _take(descriptor: int, path: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        raise IllegalStateError(
+            f"{path} is in use by another broker, process {holder or 'unknown (a real Kafka?)'}; "
+            "stop that one or use another directory"
+        ) from error
+    except OSError as error:
+        raise KafkaStorageError(f"could not lock {path}: {error.strerror}") from error
+
+
+def _forget_in_child() -> None:
+    # A forked child has copies of the descriptors; while one is open the directory would stay locked after
+    # the parent's end. Closing a copy does not unlock.
+    for lock in _held.values():
+        with suppress(OSError):
+            os.close(lock._descriptor)
+    _held.clear()
+    _taking.release()
+
+
+# The lock is held across a fork, so that no child starts with one that a thread it does not have would free.
+os.register_at_fork(before=_taking.acquire, after_in_parent=_taking.release, after_in_child=_forget_in_child)

@@ -1,0 +1,251 @@
+"""The data directories of one broker: each with its lock, its identity and its checkpoints (``log.dirs``).
+
+The first one named by the broker is its home (Kafka's ``metadata.log.dir``): topics, producer ids and users
+are kept there. Without it the broker cannot go on; a failure of another one costs the partitions in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.identity import (
+    DirectoryIdentity,
+    check_is_there,
+    claim_directory,
+    load_identity,
+    remove_half_written,
+    take_clean_shutdown,
+)
+from splashdam.storage.directories.known_directories import check_none_is_left_out
+from splashdam.storage.directories.root_checkpoints import (
+    KeptOffsets,
+    RootCheckpoints,
+    SpreadCheckpoints,
+)
+from splashdam.storage.directories.scan import find_partitions
+from splashdam.storage.files.disk import Files, StorageLock
+from splashdam.storage.files.watched import WatchedFiles
+from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import Topic
+
+_logger = logging.getLogger(__name__)
+
+
+class LogDirectory:
+    """One data directory.
+
+    Attributes:
+        root: its absolute path.
+        is_cordoned: nothing new is put there.
+        checkpoints: the files in it that say where its logs start, what is flushed, and so on.
+        identity: cluster id, node id and directory id.
+        was_clean: whether it was closed in order before.
+        kept: what its checkpoints said at the start.
+        failure: why it is offline; None while it is not.
+    """
+
+    def __init__(self, files: Files, root: str, *, is_cordoned: bool) -> None:
+        self.root = root
+        self.is_cordoned = is_cordoned
+        self.checkpoints = RootCheckpoints(files, root)
+        self.identity: DirectoryIdentity
+        self.was_clean = False
+        self.kept = KeptOffsets({}, {}, {})
+        self.failure: KafkaStorageError | None = None
+        self._files = files
+        self._lock: StorageLock | None = None
+
+    def take(self) -> None:
+        """Makes it where it is missing, and takes its lock.
+
+        Raises:
+            IllegalStateError: another broker uses it.
+            KafkaStorageError: it cannot be used.
+        """
+        for made in self._files.make_directory(self.root):
+            self._files.sync_directory(os.path.dirname(made))
+        self._lock = self._files.lock(self.root)
+
+    def load(self, node_id: int, cluster_id: str | None) -> None:
+        """Reads what it says of itself.
+
+        Raises:
+            KafkaStorageError: it makes no sense, or is another broker's.
+        """
+        self.was_clean = take_clean_shutdown(self._files, self.root)
+        if cluster_id is not None:
+            claim_directory(self._files, self.root, node_id, cluster_id)
+        self.identity = load_identity(self._files, self.root, node_id=node_id, cluster_id=cluster_id)
+        remove_half_written(self._files, self.root)
+        self.kept = self.checkpoints.read()
+
+    def release(self) -> None:
+        """Lets the next broker in."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+class LogDirectories:
+    """All data directories of a broker; made by ``open``.
+
+    Args:
+        files: the file system.
+        home: absolute path of the broker's home.
+        log_dirs: absolute paths of the directories that partitions are put into; by default the home.
+        on_failure: is told of a directory other than the home that has failed just now.
+
+    Attributes:
+        files: the file system; with several directories one that watches for failures of the disk.
+        all: every directory, in the order in which they are filled.
+        home: see above.
+        checkpoints: those of all directories.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        home: str,
+        log_dirs: Sequence[str],
+        on_failure: Callable[[LogDirectory], None],
+    ) -> None:
+        roots = list(dict.fromkeys([*([] if home in log_dirs else [home]), *log_dirs]))
+        self.files = files if len(roots) == 1 else WatchedFiles(files, self._note)
+        self.all = [
+            LogDirectory(self.files, root, is_cordoned=bool(log_dirs) and root not in log_dirs)
+            for root in roots
+        ]
+        self.home = next(each for each in self.all if each.root == home)
+        self.checkpoints: RootCheckpoints | SpreadCheckpoints = (
+            self.home.checkpoints if len(roots) == 1 else SpreadCheckpoints(self._checkpoints_by_root)
+        )
+        self._on_failure = on_failure
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """Those that have not failed."""
+        return [each for each in self.all if each.failure is None]
+
+    def _checkpoints_by_root(self) -> dict[str, RootCheckpoints]:
+        return {each.root: each.checkpoints for each in self.online}
+
+    def at(self, root: str) -> LogDirectory | None:
+        """The directory of this path."""
+        return next((each for each in self.all if each.root == root), None)
+
+    def of(self, log: Log) -> LogDirectory:
+        """The directory that a log lies in."""
+        directory = self.at(os.path.dirname(log.directory))
+        assert directory is not None, log.directory
+        return directory
+
+    def open(self) -> None:
+        """Takes the locks; a directory other than the home that cannot be used is offline from the start.
+
+        Raises:
+            IllegalStateError: another broker uses one; the text names its process.
+            KafkaStorageError: the home cannot be used, or none that takes partitions.
+        """
+        self._with_each(LogDirectory.take)
+
+    def load(self, node_id: int) -> None:
+        """Reads what each says of itself; ids of a new one are those of the home.
+
+        Raises:
+            KafkaStorageError: as ``open``, or a directory of ours is not named any more.
+        """
+        self.home.load(node_id, None)
+        check_none_is_left_out(self.files, self.home.root, [each.root for each in self.all])
+        ours = self.home.identity
+        self._with_each(lambda each: None if each is self.home else each.load(ours.node_id, ours.cluster_id))
+
+    def _with_each(self, act: Callable[[LogDirectory], None]) -> None:
+        for each in self.online:
+            try:
+                act(each)
+            except KafkaStorageError as error:
+                if each is self.home:
+                    raise
+                self.fail(each, error)
+        takers = [each for each in self.all if not each.is_cordoned]
+        if all(each.failure is not None for each in takers):
+            reasons = "; ".join(f"{each.root}: {each.failure.message}" for each in takers if each.failure)
+            raise KafkaStorageError(f"no directory of log.dirs can be used: {reasons}")
+
+    def find(self, topics: Mapping[str, Topic]) -> dict[TopicPartition, list[str]]:
+        """The partitions that lie in the directories, with the paths of theirs; there should be one of each.
+
+        Raises:
+            KafkaStorageError: the home cannot be read, or none that takes partitions.
+        """
+        found: dict[TopicPartition, list[str]] = {}
+
+        roots = [each.root for each in self.all]
+
+        def look(directory: LogDirectory) -> None:
+            lying = find_partitions(self.files, directory.root, topics, roots=roots)
+            for topic_partition, path in lying.items():
+                found.setdefault(topic_partition, []).append(path)
+
+        self._with_each(look)
+        return found
+
+    def place(self, logs: Iterable[Log]) -> Callable[[], LogDirectory]:
+        """Chooses directories for new partitions: as in Kafka the one with the fewest has its turn.
+
+        Args:
+            logs: those that there are.
+
+        Raises:
+            KafkaStorageError: by the choice: none is there to take any.
+        """
+        if len(self.all) == 1:
+            return lambda: self.home
+        counts = Counter(os.path.dirname(log.directory) for log in logs)
+
+        def choose() -> LogDirectory:
+            takers = [each for each in self.online if not each.is_cordoned]
+            if not takers:
+                raise KafkaStorageError("no data directory is left that takes partitions")
+            chosen = min(takers, key=lambda each: counts[each.root])
+            counts[chosen.root] += 1
+            return chosen
+
+        return choose
+
+    def check_are_there(self) -> None:
+        """Looks whether they are where they were; one that is not has failed.
+
+        Raises:
+            KafkaStorageError: the home is gone, or has failed.
+        """
+        for each in self.online:
+            try:
+                check_is_there(self.files, each.root)
+            except KafkaStorageError as error:
+                self.fail(each, error)
+        if self.home.failure is not None:
+            raise self.home.failure
+
+    def _note(self, path: str, error: KafkaStorageError) -> None:
+        for each in self.online:
+            if path == each.root or path.startswith(each.root + "/"):
+                self.fail(each, error)
+
+    def fail(self, directory: LogDirectory, error: KafkaStorageError) -> None:
+        """Takes a directory out of use."""
+        if directory.failure is None:
+            directory.failure = error
+            _logger.error("the data directory %s is offline: %s", directory.root, error.message)
+            self._on_failure(directory)
+
+    def release(self) -> None:
+        """Gives the locks back."""
+        for each in self.all:
+            with suppress(KafkaStorageError):
+                each.release()

@@ -1,0 +1,317 @@
+"""The seam to the file system: what the log needs of files, and the disk's side of it.
+
+No file is opened through a symbolic link: whoever may put a name into a data directory could have the broker
+write anywhere. The directory itself may be one. There is no mmap anywhere: on a full disk a write through a
+map is a SIGBUS, not an error. A slice on disk owns a descriptor, so that the file can be deleted while the
+slice is still on its way to a socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+import trio
+
+from splashdam.model.values import Buffer
+from splashdam.storage.directories.lock import DirectoryLock, lock_directory
+from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
+
+__all__ = ["BytesSlice", "DirectoryEntry", "DiskFiles", "FileSlice", "Files", "LogFile", "StorageLock"]
+
+T = TypeVar("T")
+
+SENDFILE_MIN_BYTES = 256 * 1024
+"""Slices from this size on own a descriptor and leave by ``sendfile``; below, reading is as fast."""
+
+
+class StorageLock(Protocol):
+    """A directory held for one broker; ``release`` may be called more than once."""
+
+    def release(self) -> None: ...
+
+
+class DirectoryEntry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+
+
+class Files(Protocol):
+    """A file system as the log sees it. Paths are absolute; all methods raise KafkaStorageError alone."""
+
+    def open_log(self, path: str, *, create: bool = False) -> LogFile:
+        """Opens a file to read and append; with ``create``, a missing one is made empty."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """The whole file, or None where there is none."""
+        ...
+
+    def size_bytes(self, path: str) -> int | None:
+        """The file's length, or None where there is none."""
+        ...
+
+    def modified_ms(self, path: str) -> int | None:
+        """When the file was last written, in milliseconds since the epoch, or None where there is none."""
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Whether a path is a symbolic link, be it to a file, a directory or nothing."""
+        ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the file system that a directory lies in: all, and those that can be used still."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
+        """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory.
+
+        A ``private`` one can be read by its owner alone.
+        """
+        ...
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Its names in order; an empty list where there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> list[str]:
+        """Makes a directory and its parents; returns those that were missing, the outermost last."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Makes ``modified_ms`` answer so."""
+        ...
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Has work on files done without holding up the event loop; returns, or raises, what it does."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Renames a file or directory; an existing file ``new`` is replaced."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Removes a file; a missing one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory with all that is in it; a missing one is fine."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Makes the names in a directory durable."""
+        ...
+
+    def lock(self, path: str) -> StorageLock:
+        """Holds the directory ``path`` for this broker; IllegalStateError names one that has it."""
+        ...
+
+
+class DiskSlice:
+    """A ``FileSlice`` with a descriptor of its own."""
+
+    __slots__ = ("_descriptor", "_path", "position", "size_bytes")
+
+    def __init__(self, descriptor: int, path: str, position: int, size_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def fileno(self) -> int | None:
+        return self._descriptor
+
+    def read(self) -> bytes:
+        with storage_errors("read", self._path):
+            return _read_fully(self._descriptor, self.position, self.size_bytes)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        # A slice that was never sent (its connection died first) must not keep a descriptor.
+        with suppress(OSError, AttributeError):
+            self.close()
+
+
+class DiskLogFile(LogFile):
+    """A ``LogFile`` on disk."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        super().__init__(path, os.fstat(descriptor).st_size)
+        self._descriptor = descriptor
+
+    async def sync(self) -> None:
+        async with self._sync_under_way():
+            # The thread gets a descriptor of its own: this one may be closed meanwhile, its number reused.
+            descriptor = os.dup(self._descriptor)
+            try:
+                await trio.to_thread.run_sync(os.fdatasync, descriptor)
+            finally:
+                os.close(descriptor)
+
+    def slice(self, position: int, count: int) -> FileSlice:
+        count = max(0, min(count, self.end - position))
+        if count < SENDFILE_MIN_BYTES:
+            return BytesSlice(self.read(position, count))
+        with storage_errors("read", self.path):
+            return DiskSlice(os.dup(self._descriptor), self.path, position, count)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with storage_errors("close", self.path):
+                os.close(descriptor)
+
+    def _write_at(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._descriptor, buffers, position)
+
+    def _read_at(self, position: int, count: int) -> bytes:
+        return _read_fully(self._descriptor, position, count)
+
+    def _truncate_to(self, end: int) -> None:
+        os.ftruncate(self._descriptor, end)
+
+    def _sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+
+class DiskFiles:
+    """The real file system."""
+
+    _LOG_FILE = DiskLogFile
+
+    def open_log(self, path: str, *, create: bool = False) -> LogFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        with storage_errors("open", path):
+            return self._LOG_FILE(os.open(path, flags, 0o644), path)
+
+    def read_bytes(self, path: str) -> bytes | None:
+        with storage_errors("read", path):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                return None
+            try:
+                return _read_fully(descriptor, 0, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+
+    def size_bytes(self, path: str) -> int | None:
+        found = _stat(path)
+        return None if found is None else found.st_size
+
+    def modified_ms(self, path: str) -> int | None:
+        found = _stat(path)
+        return None if found is None else found.st_mtime_ns // 1_000_000
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
+        temporary = path + ".tmp"
+        with storage_errors("write", temporary):
+            with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        with storage_errors("list", path):
+            try:
+                with os.scandir(path) as found:
+                    return sorted(DirectoryEntry(entry.name, entry.is_dir()) for entry in found)
+            except FileNotFoundError:
+                return []
+
+    def make_directory(self, path: str) -> list[str]:
+        with storage_errors("make directory", path):
+            missing, candidate = [], path
+            while not os.path.exists(candidate):
+                missing.append(candidate)
+                candidate = os.path.dirname(candidate)
+            os.makedirs(path, exist_ok=True)
+        return missing
+
+    def space(self, path: str) -> tuple[int, int]:
+        with storage_errors("look at", path):
+            found = os.statvfs(path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with storage_errors("set the time of", path):
+            times_ns = (modified_ms * 1_000_000, modified_ms * 1_000_000)
+            os.utime(path, ns=times_ns, follow_symlinks=False)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work)
+
+    def rename(self, old: str, new: str) -> None:
+        with storage_errors("rename", old):
+            os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        with storage_errors("sync", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def lock(self, path: str) -> DirectoryLock:
+        return lock_directory(path)
+
+
+def _open_unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For its owner alone from its first moment on: who has opened it once may read what comes later."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # a crash may have left one that others have open
+    return os.open(path, flags | os.O_EXCL, 0o600)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    with storage_errors("look at", path):
+        try:
+            return os.stat(path)
+        except FileNotFoundError:
+            return None
+
+
+def _read_fully(descriptor: int, position: int, count: int) -> bytes:
+    data = os.pread(descriptor, count, position)
+    if len(data) == count:
+        return data
+    # One call may return less (Linux stops at 2 GiB); only nothing at all means the end.
+    parts = [data]
+    missing = count - len(data)
+    while missing:
+        data = os.pread(descriptor, missing, position + count - missing)
+        if not data:
+            raise OSError(errno.EIO, f"{missing} of {count} bytes at {position} are missing")
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)

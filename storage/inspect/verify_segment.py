@@ -1,0 +1,166 @@
+"""Verifying one segment: every batch of the ``.log``, and that its indexes lead to them.
+
+The indexes are read along with the log, so that nothing but one batch is held at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+
+from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.record.batch import MAGIC
+from splashdam.record.reader import RecordScan, iter_records, scan_batch
+from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET
+from splashdam.storage.inspect.findings import Finding, error, note
+from splashdam.storage.inspect.read_only import FoundBatch, OnBytes, Tail, open_read_only, walk_log
+from splashdam.storage.inspect.verify_indexes import (
+    IndexVerifier,
+    OffsetIndexVerifier,
+    TimeIndexVerifier,
+    verify_txn_index,
+)
+from splashdam.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+
+
+class SegmentVerifier:
+    """Verifies one segment; made for one ``run``.
+
+    Args:
+        directory: of the partition.
+        base_offset: of the segment.
+        names: the files that are in the directory.
+        next_offset: the offset behind the segment before, None for the first.
+        contiguous: whether a gap between offsets is an error.
+        on_bytes: is told of progress in the ``.log``.
+
+    Attributes:
+        next_offset: behind the last batch so far.
+        batch_count: batches so far.
+        record_count: records in them, markers too.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        names: Collection[str],
+        *,
+        next_offset: int | None,
+        contiguous: bool,
+        on_bytes: OnBytes,
+    ) -> None:
+        self.next_offset = base_offset
+        self.batch_count = self.record_count = 0
+        self._directory = directory
+        self._base_offset = base_offset
+        self._names = names
+        self._offset_before = next_offset
+        self._found_gap = error if contiguous else note
+        self._on_bytes = on_bytes
+        self._log_path = self._path(LOG)
+        self._indexes: list[IndexVerifier] = []
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is wrong, or worth knowing, in the order of the log.
+
+        Raises:
+            KafkaStorageError: a file cannot be read.
+        """
+        before = self._offset_before
+        if before is not None and before > self._base_offset:
+            yield error(self._log_path, f"the segment before ends with offset {before - 1}")
+        elif before is not None and before < self._base_offset:
+            yield self._found_gap(self._log_path, f"no offsets from {before} to {self._base_offset - 1}")
+        with ExitStack() as files:
+            log = files.enter_context(open_read_only(self._log_path))
+            yield from self._open_indexes(files, is_empty=not log.end)
+            for found in walk_log(log, self._on_bytes):
+                yield from self._tail(found) if isinstance(found, Tail) else self._batch(found)
+            for index in self._indexes:
+                yield from index.end()
+        if self._name(TXN_INDEX) in self._names:
+            with open_read_only(self._path(TXN_INDEX)) as aborted:
+                yield from verify_txn_index(aborted, self._base_offset, self.next_offset)
+
+    def _open_indexes(self, files: ExitStack, *, is_empty: bool) -> Iterator[Finding]:
+        if is_empty:
+            yield note(self._log_path, "an empty segment")
+        for suffix, kind in ((INDEX, OffsetIndexVerifier), (TIME_INDEX, TimeIndexVerifier)):
+            if self._name(suffix) not in self._names:
+                yield note(self._path(suffix), "is missing; the next start makes it anew")
+                continue
+            index = kind(files.enter_context(open_read_only(self._path(suffix))), self._base_offset)
+            yield from index.notes()
+            self._indexes.append(index)
+
+    def _batch(self, found: FoundBatch) -> Iterator[Finding]:
+        header, position = found.header, found.position
+        if found.crc_ok is False:
+            yield self._error(found, "its checksum is wrong")
+        elif found.data is None:
+            yield note(self._log_path, f"a batch of {header.size_bytes:,} bytes is not looked into", position)
+        else:
+            yield from self._records(found, found.data)
+        if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
+            yield self._error(found, f"its offsets are too far above the segment's base {self._base_offset}")
+        yield from self._offsets(found)
+        self.batch_count += 1
+        self.next_offset = max(self.next_offset, header.next_offset)
+        for index in self._indexes:
+            yield from index.see(position, header)
+
+    def _offsets(self, found: FoundBatch) -> Iterator[Finding]:
+        """That offsets rise; of a wrapper of format 0 or 1, only the last is known without unpacking it."""
+        header, due = found.header, self.next_offset
+        if header.last_offset < due or (header.magic == MAGIC and header.base_offset < due):
+            yield self._error(found, f"its offsets begin at {header.base_offset}, due is {due}")
+        elif header.base_offset > due and header.record_count >= 0:
+            text = f"no offsets from {due} to {header.base_offset - 1}"
+            yield self._found_gap(self._log_path, text, found.position)
+        if header.record_count >= 0 and header.record_count < header.last_offset_delta + 1:
+            text = f"{header.record_count} records with offsets {header.base_offset} to {header.last_offset}"
+            yield self._found_gap(self._log_path, text, found.position)
+
+    def _records(self, found: FoundBatch, data: memoryview) -> Iterator[Finding]:
+        try:
+            if found.header.magic == MAGIC:
+                scan = scan_batch(data)
+                self.record_count += found.header.record_count
+                yield from self._max_timestamp(found, scan)
+            else:
+                self.record_count += sum(1 for _ in iter_records(data))
+        except BrokerResponseError as damage:
+            yield self._error(found, damage.message)
+        except UnsupportedCodecError as missing:
+            yield note(self._log_path, f"records not looked at: {missing}", found.position)
+
+    def _max_timestamp(self, found: FoundBatch, scan: RecordScan) -> Iterator[Finding]:
+        """Retention and look-ups by time believe the header, and open no batch to see."""
+        header = found.header
+        lies = scan.max_timestamp_ms != header.max_timestamp
+        if lies and header.record_count and not header.is_log_append_time:
+            yield self._error(
+                found,
+                f"its header says that the largest timestamp is {header.max_timestamp}, "
+                f"and its records go up to {scan.max_timestamp_ms}",
+            )
+
+    def _tail(self, tail: Tail) -> Iterator[Finding]:
+        if tail.is_zeros:
+            yield note(self._log_path, f"{tail.size_bytes:,} zero bytes behind the last batch", tail.position)
+        else:
+            text = f"the last {tail.size_bytes:,} bytes are no batches: {tail.reason}"
+            yield error(self._log_path, text, tail.position)
+
+    def _error(self, found: FoundBatch, text: str) -> Finding:
+        return error(
+            self._log_path, f"the batch at offset {found.header.base_offset}: {text}", found.position
+        )
+
+    def _name(self, suffix: str) -> str:
+        return f"{self._base_offset:020d}{suffix}"
+
+    def _path(self, suffix: str) -> str:
+        return os.path.join(self._directory, self._name(suffix))

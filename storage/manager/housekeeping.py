@@ -1,0 +1,288 @@
+"""What a data directory needs while it is used, as one table: what, when, and what is done then.
+
+Kafka's ``LogManager.startup`` and ``ReplicaManager`` schedule the same under the same settings. Time comes
+from outside: ``Housekeeping.step`` does what is due and answers when it wants to be called again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.storage.append_result import LogState
+from splashdam.storage.settings import DirectorySettings
+
+if TYPE_CHECKING:
+    from splashdam.storage.log import Log
+    from splashdam.storage.manager.log_manager import LogManager
+
+_logger = logging.getLogger(__name__)
+
+_PAUSE_MS = 1_000
+"""Between two turns of a task that is due by what happens and not by the clock: a disk may go on refusing."""
+
+
+_SHORTEST_INTERVAL_MS = 20
+"""Between two looks at every log: with thousands of them one takes milliseconds."""
+
+
+class Now(NamedTuple):
+    """Both clocks: monotonic, for delays, and wall, for what records are compared with; milliseconds."""
+
+    now_ms: float
+    wall_ms: int
+
+
+class ScheduledTask(NamedTuple):
+    """One row.
+
+    Attributes:
+        name: for log lines.
+        due_ms: when it is due, given when it was done last (None: never) and when the broker started.
+        run: does it; whatever it raises is logged.
+        is_part_of: another task that does the same and more; where both are due at once, that one is enough.
+    """
+
+    name: str
+    due_ms: Callable[[LogManager, float | None, float], float]
+    run: Callable[[LogManager, Now], Awaitable[None]]
+    is_part_of: str = ""
+
+
+class Housekeeping:
+    """When which task was done last."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._done_ms: dict[str, float] = {}
+        self._started_ms: float | None = None
+
+    async def step(self, now_ms: float, wall_ms: int) -> float:
+        """Does what is due; returns milliseconds until the next task is."""
+        started_ms = self._started_ms = now_ms if self._started_ms is None else self._started_ms
+        done: set[str] = set()
+        for task in TASKS:
+            if task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) <= now_ms:
+                self._done_ms[task.name] = now_ms
+                if task.is_part_of in done:
+                    continue
+                with logged(task.name):
+                    await task.run(self._manager, Now(now_ms, wall_ms))
+                    done.add(task.name)
+        work = self._manager.logs_with_work
+        for log in [log for log in work if not _has_work(log)]:
+            del work[log]
+        due = (task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) for task in TASKS)
+        return max(0.0, min(due) - now_ms)
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """Turns a failure of the block into a line in the log, an unforeseen one with its traceback."""
+    try:
+        yield
+    except BrokerResponseError as error:
+        _logger.warning("%s: %s", what, error.message)
+    except Exception:
+        _logger.exception("%s failed", what)
+
+
+# --- when ---------------------------------------------------------------------------------------------------
+
+
+def _every(
+    interval: Callable[[DirectorySettings], int],
+) -> Callable[[LogManager, float | None, float], float]:
+    """Every so often, for the first time after ``log.initial.task.delay.ms`` where that is sooner."""
+
+    def due_ms(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+        interval_ms = interval(manager.settings)
+        if done_ms is None:
+            return started_ms + min(interval_ms, manager.settings.log_initial_task_delay_ms)
+        return done_ms + interval_ms
+
+    return due_ms
+
+
+def _once(event_ms: Callable[[LogManager], float]) -> Callable[[LogManager, float | None, float], float]:
+    """When something has happened, but with a pause after the last turn."""
+
+    def due_ms(manager: LogManager, done_ms: float | None, _started_ms: float) -> float:
+        return max(event_ms(manager), -math.inf if done_ms is None else done_ms + _PAUSE_MS)
+
+    return due_ms
+
+
+def _segments_wait(manager: LogManager) -> float:
+    return -math.inf if any(map(_waits_for_flush, manager.logs_with_work)) else math.inf
+
+
+def _waits_for_flush(log: Log) -> bool:
+    return log.needs_flush and log.state is LogState.OPEN
+
+
+def _first_unlink(manager: LogManager) -> float:
+    return min((log.next_unlink_ms for log in manager.logs_with_work), default=math.inf)
+
+
+def _has_work(log: Log) -> bool:
+    return log.state is not LogState.CLOSED and (_waits_for_flush(log) or log.next_unlink_ms < math.inf)
+
+
+def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+    """As often as ``log.flush.scheduler.interval.ms`` or the smallest ``flush.ms`` of a topic says.
+
+    (Kafka goes by the former alone, whose default is never, so that a topic's ``flush.ms`` does nothing.)
+    """
+    interval_ms = min(manager.smallest_flush_ms, manager.settings.log_flush_scheduler_interval_ms)
+    interval_ms = max(_SHORTEST_INTERVAL_MS, interval_ms)
+    return (started_ms if done_ms is None else done_ms) + interval_ms
+
+
+def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+    return manager.cleaner.due_ms(done_ms, started_ms)
+
+
+# --- what ---------------------------------------------------------------------------------------------------
+
+
+def _for_each_log(
+    what: str,
+    act: Callable[[LogManager, Log, Now], Awaitable[object]],
+    among: Callable[[LogManager, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
+) -> Callable[[LogManager, Now], Awaitable[None]]:
+    """One log after the other; one that fails keeps no other from its turn."""
+
+    async def run(manager: LogManager, now: Now) -> None:
+        for log in list(among(manager, now)):
+            with logged(f"{what} of {log.topic_partition}"):
+                await act(manager, log, now)
+
+    return run
+
+
+async def _flush(_manager: LogManager, log: Log, now: Now) -> None:
+    await log.sync(now.wall_ms)
+
+
+def _waiting(manager: LogManager, _now: Now) -> Iterable[Log]:
+    return filter(_waits_for_flush, manager.logs_with_work)
+
+
+def _flush_due(manager: LogManager, now: Now) -> Iterable[Log]:
+    return (log for log in manager.logs.values() if log.is_due(now.wall_ms))
+
+
+def _with_work(manager: LogManager, _now: Now) -> Iterable[Log]:
+    return manager.logs_with_work
+
+
+async def _delete_old_segments(manager: LogManager, log: Log, now: Now) -> None:
+    before = log.log_start_offset
+    try:
+        log.delete_old_segments(wall_ms=now.wall_ms, now_ms=now.now_ms)
+    finally:
+        if log.log_start_offset != before:
+            manager.on_log_start(log.topic_partition)
+    await trio.lowlevel.checkpoint()  # a broker of thousands of partitions has clients, too
+
+
+async def _unlink_deleted(_manager: LogManager, log: Log, now: Now) -> None:
+    log.unlink_deleted(now.now_ms)
+
+
+async def _write_recovery_points(manager: LogManager, _now: Now) -> None:
+    manager.checkpoints.write_recovery_points(manager.logs)
+
+
+async def _write_log_starts(manager: LogManager, _now: Now) -> None:
+    manager.checkpoints.write_log_starts(manager.logs)
+
+
+async def _write_high_watermarks(manager: LogManager, _now: Now) -> None:
+    manager.write_high_watermarks()
+
+
+async def _expire_producers(manager: LogManager, now: Now) -> None:
+    for log in manager.logs.values():
+        log.producers.expire(now.wall_ms, manager.settings.producer_id_expiration_ms)
+
+
+def _moving(manager: LogManager, _done_ms: float | None, _started_ms: float) -> float:
+    return manager.moves.due_ms()
+
+
+async def _move(manager: LogManager, now: Now) -> None:
+    await manager.moves.work(now)
+
+
+def _unsettled(manager: LogManager) -> float:
+    return -math.inf if manager.is_unsettled else math.inf
+
+
+async def _settle(manager: LogManager, _now: Now) -> None:
+    for _ in manager.remove_directories():
+        await trio.lowlevel.checkpoint()
+    try:
+        manager.settle_topics()
+    except KafkaStorageError as error:
+        _logger.debug("topics are not on disk as they are: %s", error.message)  # it was said when it began
+
+
+async def _compact(manager: LogManager, now: Now) -> None:
+    await manager.cleaner.work(manager.logs, now)
+
+
+TASKS = (
+    ScheduledTask(
+        "flushing closed segments",
+        _once(_segments_wait),
+        _for_each_log("flushing a segment", _flush, among=_waiting),
+    ),
+    ScheduledTask(
+        "looking for logs to flush",
+        _flush_check,
+        _for_each_log("flushing the log", _flush, among=_flush_due),
+    ),
+    ScheduledTask(
+        "looking for old segments",
+        _every(lambda settings: settings.log_retention_check_interval_ms),
+        _for_each_log("removing old segments", _delete_old_segments),
+    ),
+    ScheduledTask(
+        "unlinking removed segments",
+        _once(_first_unlink),
+        _for_each_log("unlinking removed segments", _unlink_deleted, among=_with_work),
+    ),
+    ScheduledTask(
+        "checkpointing recovery points",
+        _every(lambda settings: settings.log_flush_offset_checkpoint_interval_ms),
+        _write_recovery_points,
+    ),
+    ScheduledTask(
+        "checkpointing log start offsets",
+        _every(lambda settings: settings.log_flush_start_offset_checkpoint_interval_ms),
+        _write_log_starts,
+        is_part_of="checkpointing recovery points",
+    ),
+    ScheduledTask(
+        "checkpointing high watermarks",
+        _every(lambda settings: settings.replica_high_watermark_checkpoint_interval_ms),
+        _write_high_watermarks,
+    ),
+    ScheduledTask(
+        "forgetting silent producers",
+        _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
+        _expire_producers,
+    ),
+    ScheduledTask("removing what there is of deleted topics", _once(_unsettled), _settle),
+    ScheduledTask("compacting logs", _compaction, _compact),
+    ScheduledTask("moving logs to other directories", _moving, _move),
+)

@@ -1,0 +1,705 @@
+"""All logs of one broker: who may use its data directories, what is in them, and how they are left.
+
+Opening takes the locks, reads whether the last broker left in order, finishes interrupted creations and
+deletions of topics, and opens every partition. What is no partition is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TypeAlias
+
+import trio
+
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.options import MAX_LONG
+from splashdam.model.quoting import quoted
+from splashdam.model.values import TopicPartition
+from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.directories.identity import DirectoryIdentity
+from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
+from splashdam.storage.directories.partition_metadata import write_topic_id
+from splashdam.storage.directories.root_checkpoints import RootCheckpoints, SpreadCheckpoints
+from splashdam.storage.directories.scan import (
+    make_partition_directory,
+    refuse_taken_directories,
+)
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import lacks_room
+from splashdam.storage.log import Log
+from splashdam.storage.log_reading import ReadableLog
+from splashdam.storage.manager.closing import close_all
+from splashdam.storage.manager.coming_partitions import ComingPartitions
+from splashdam.storage.manager.housekeeping import Housekeeping, logged
+from splashdam.storage.manager.moves import LogMoves
+from splashdam.storage.manager.offline_logs import OfflineLogs, deletion_notes
+from splashdam.storage.manager.opening import open_all
+from splashdam.storage.manager.topic_changes import undo_creation
+from splashdam.storage.manager.topic_creation import new_topics
+from splashdam.storage.manager.topic_directories import (
+    put_aside,
+    remove_deleted_topics,
+    remove_partitions,
+)
+from splashdam.storage.manager.topic_registry import NewTopic, Topic, TopicRegistry
+from splashdam.storage.settings import DirectorySettings, LogSettings
+
+SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
+"""Makes a log's settings of a topic's own options (Kafka's dotted names); raises what refuses them."""
+
+Hosts: TypeAlias = Callable[[TopicPartition], bool]
+"""Whether a partition of a topic of the registry belongs into this directory."""
+
+AT_ONCE = 64
+"""Partitions whose directories are removed in one go; more go step by step."""
+
+DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
+
+_logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """The logs of one broker; made by ``LogManager.open``, ended by ``close``.
+
+    Attributes:
+        directories: its data directories.
+        logs: every partition's log; another dict whenever directories fail.
+        offline: the partitions in directories that have failed.
+        moves: logs on their way to another directory.
+        logs_with_work: those in which closed segments may wait for a flush, or files for their end; the
+            housekeeping looks at no others for that, and takes out those that need nothing more.
+        smallest_flush_ms: the smallest ``flush.ms`` of all logs.
+        topics: every topic by name.
+        registry: which topics there are, on disk.
+        settings: when the housekeeping is due.
+        settings_for: makes a log's settings of its topic's options.
+        cleaner: compacts the logs of topics that want it.
+        files: the file system.
+        on_log_start: is told of logs that begin later now, since old segments went.
+        coming: partitions that are made before their topic has them, by its name.
+        scattered: topics of which there may be more directories than they have partitions, since the disk
+            refused to remove those that could not be made.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        log_dirs: Sequence[str],
+        settings_for: SettingsFor,
+        settings: DirectorySettings,
+        *,
+        hosts: Hosts,
+    ) -> None:
+        self.offline = OfflineLogs(self)
+        self.directories = LogDirectories(files, root, log_dirs, self.offline.take)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.logs_with_work: dict[Log, None] = {}
+        self.smallest_flush_ms = MAX_LONG
+        self._moved: dict[ReadableLog, None] = {}  # since their high watermarks were checkpointed
+        self._logs_kept = -1
+        self.scattered: set[str] = set()
+        self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
+        self._removals: deque[Iterator[int]] = deque()  # to be taken step by step
+        self.coming: dict[str, ComingPartitions] = {}
+        self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
+        self.settings = settings
+        self.files = self.directories.files
+        self.cleaner = LogCleaner(self.files, settings, self.checkpoints.cleaner_offsets)
+        self.moves = LogMoves(self)
+        self.settings_for = settings_for
+        self._hosts = hosts
+        self.registry: TopicRegistry
+        self._is_closed, self._pid = False, os.getpid()
+        self._housekeeping = Housekeeping(self)
+        self._work = trio.Event()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        root: str,
+        *,
+        now_ms: int,
+        settings_for: SettingsFor = DEFAULT_SETTINGS_FOR,
+        node_id: int = 1,
+        settings: DirectorySettings | None = None,
+        hosts: Hosts = lambda _: True,
+        log_dirs: Sequence[str] = (),
+    ) -> LogManager:
+        """Opens a broker's data directories, making them where they are missing.
+
+        Args:
+            files: the file system.
+            root: path of the directory.
+            now_ms: wall clock, milliseconds since the epoch.
+            settings_for: makes a log's settings of its topic's options.
+            node_id: of a new directory; one that exists has its own.
+            settings: when its housekeeping is due; Kafka's defaults unless given.
+            hosts: which partitions are made; where several brokers share the topics, not all. One whose
+                directory is here is opened in any case.
+            log_dirs: the directories that partitions are put into, where that is not ``root`` alone.
+
+        Raises:
+            IllegalStateError: another broker uses a directory; the text names its process.
+            KafkaStorageError: something in ``root`` cannot be read or repaired, or none of ``log_dirs`` can
+                be used. (While one can, others are offline then.)
+        """
+        paths = [os.path.abspath(each) for each in log_dirs]
+        settings = settings or DirectorySettings()
+        manager = cls(files, os.path.abspath(root), paths, settings_for, settings, hosts=hosts)
+        try:
+            manager.directories.open()
+            manager.registry = TopicRegistry(manager.files, manager.root)
+            open_all(manager, node_id, now_ms)
+        except BaseException:
+            manager.directories.release()
+            raise
+        return manager
+
+    @property
+    def root(self) -> str:
+        """Absolute path of the broker's home directory."""
+        return self.directories.home.root
+
+    @property
+    def identity(self) -> DirectoryIdentity:
+        """Cluster id, node id, and the home's directory id."""
+        return self.directories.home.identity
+
+    @property
+    def checkpoints(self) -> RootCheckpoints | SpreadCheckpoints:
+        """The files in the directories that say where logs start, what is flushed, and so on."""
+        return self.directories.checkpoints
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self.registry.topics
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
+    ) -> bytes:
+        """Makes a topic with its partitions, all or nothing, and returns its id.
+
+        Raises:
+            InvalidTopicError: Kafka would not accept the name, or it collides with another.
+            TopicAlreadyExistsError: there is one of this name.
+            BrokerResponseError: INVALID_PARTITIONS, or what ``settings_for`` raises for the options.
+            KafkaStorageError: the disk refuses; nothing of the topic is left.
+        """
+        return self.create_topics([NewTopic(name, partitions, dict(configs or {}))], now_ms=now_ms)[0]
+
+    def create_topics(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[bytes]:
+        """As ``create_topic`` for several, all or none, at the cost of one change of the registry.
+
+        One whose partitions ``prepare`` has made gets those.
+
+        Raises:
+            As ``create_topic``, for the first topic that is refused.
+        """
+        topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
+        coming = [
+            each for topic in topics if (each := self.prepared_for(topic, topic.partitions)) is not None
+        ]
+        if any(topic.name in self.registry.deleting for topic in topics):
+            self.finish_deletions()
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in topics
+            if topic.name not in self.coming
+            for number in topic.partitions
+        ]
+        for directory in self.directories.online:
+            refuse_taken_directories(self.files, directory.root, partitions)
+        self.put_topics(topics, coming)
+        try:
+            self.make_partitions(topics, now_ms, coming)
+        except BaseException:
+            undo_creation(self, topics)
+            raise
+        return [topic.topic_id for topic in topics]
+
+    def put_topics(self, topics: Iterable[Topic], coming: Iterable[ComingPartitions]) -> None:
+        """Notes topics in the registry, and that these partitions are theirs: one change.
+
+        Raises:
+            KafkaStorageError: a directory of the partitions has failed, or it could not be written; nothing
+                has changed.
+        """
+        ends: dict[tuple[str, str], Mapping[str, str]] = {}
+        for each in coming:
+            each.check()
+            ends.update(each.end_of_note)
+        self.registry.put(*topics, resources=ends)
+
+    def prepare(
+        self, topic: Topic, numbers: Sequence[int], *, now_ms: int
+    ) -> Generator[int, None, ComingPartitions]:
+        """Makes partitions of a topic before it has them, a few with each step, which says what it cost.
+
+        Nobody sees these partitions before ``create_topics`` or ``change_topics`` gives them to the topic.
+        Whoever prepares them calls ``give_up`` in the end, in any case. Until they are the topic's, or
+        removed, nobody else may make partitions of a topic of this name.
+
+        Raises:
+            BrokerResponseError: what ``settings_for`` raises for the options; REQUEST_TIMED_OUT (7): somebody
+                else is making partitions of this topic; UNKNOWN_TOPIC_OR_PARTITION (3): it was deleted.
+            KafkaStorageError: the disk refuses.
+        """
+        settings = self.settings_for(topic.configs)
+        self.prepared_for(topic, ())
+        self.coming[topic.name] = coming = ComingPartitions(self, topic, numbers, settings)
+        try:
+            if topic.name in self.registry.deleting:
+                yield from self.remove_directories()
+                self.finish_deletions()
+            yield from coming.make(self._hosts, now_ms)
+        except BaseException:
+            self.give_up(coming)
+            raise
+        return coming
+
+    def give_up(self, coming: ComingPartitions) -> None:
+        """Prepared partitions go, unless their topic has them now; the housekeeping removes them."""
+        if self.coming.get(coming.topic.name) is coming:
+            coming.is_given_up = True
+            self._removals.append(self._removal_of_coming(coming))
+            self.wake()
+
+    def _removal_of_coming(self, coming: ComingPartitions) -> Iterator[int]:
+        yield from coming.remove()
+        del self.coming[coming.topic.name]
+
+    def prepared_for(self, topic: Topic, numbers: Collection[int]) -> ComingPartitions | None:
+        """The partitions that were prepared for a topic that is to get these now; None where none were.
+
+        Raises:
+            BrokerResponseError: REQUEST_TIMED_OUT (7), for a client to try again: partitions of this name are
+                being made for somebody else, or removed.
+        """
+        coming = self.coming.get(topic.name)
+        if coming is None or coming.are_for(topic, numbers):
+            return coming
+        raise error_for(
+            ErrorCode.REQUEST_TIMED_OUT, f"partitions of topic {quoted(topic.name)} are being made or removed"
+        )
+
+    def is_busy(self, name: str) -> bool:
+        """Whether directories of this name are being made or removed, step by step."""
+        return name in self.coming or (name in self.registry.deleting and bool(self._removals))
+
+    def delete_topic(self, name: str) -> None:
+        """Removes a topic and its logs; slices that are being read stay readable.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none of this name.
+            KafkaStorageError: the disk refuses to note it. Nothing has changed, unless the disk is full: then
+                the topic is gone, and the note follows when there is room.
+        """
+        self.delete_topics([name])
+        self.free_names()
+
+    def delete_topics(self, names: Collection[str]) -> None:
+        """As ``delete_topic`` for several, at the cost of one change of the registry.
+
+        Their names are free after ``free_names``, which is to follow, perhaps after others have been deleted:
+        it writes something of every partition that there is. A start, or a topic of such a name, does it too.
+
+        Raises:
+            As ``delete_topic``, for all of them.
+        """
+        for name in names:
+            if name not in self.topics:
+                raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
+        if not names:
+            return
+        topics = [self.topics[name] for name in names]
+        notes = self.offline.notes_of(topics)
+        full: KafkaStorageError | None = None
+        try:
+            self.registry.begin_deletion(*names, resources=notes)
+        except KafkaStorageError as error:
+            if not lacks_room(error):
+                raise
+            # For now in memory alone: the files go first, and make the room.
+            self.registry.forget(*names, resources=notes)
+            full = error
+        self.offline.forget(topics)
+        of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
+        self.abandon_logs(each for each in of_topics if each in self.logs)
+        is_little = not self._removals and sum(len(topic.partitions) for topic in topics) <= AT_ONCE
+        self._removals.append(self._removal(topics))
+        if full is not None or is_little:
+            deque(self.remove_directories(), maxlen=0)
+        if full is not None:
+            self.free_names()
+            if self.registry.is_doubtful:
+                raise full
+
+    def remove_directories(self) -> Iterator[int]:
+        """Removes what there is of topics that were deleted or given up: a few directories with each step.
+
+        The steps say how many. What the disk refuses is logged: of deleted topics ``finish_deletions`` tries
+        it again, of others the next start.
+        """
+        while self._removals:
+            step = next(self._removals[0], None)
+            if step is None:
+                self._removals.popleft()
+            else:
+                yield step
+
+    def _removal(self, topics: Collection[Topic]) -> Iterator[int]:
+        roots = self._roots_online
+        with logged("removing what there is of deleted topics"):
+            try:
+                yield from remove_partitions(self.files, roots, topics)
+            except KafkaStorageError:
+                self._note_what_is_offline(roots, topics)
+                raise
+            self._note_what_is_offline(roots, topics)
+            self._removed.update(topic.name for topic in topics if topic.name not in self.scattered)
+
+    def _note_what_is_offline(self, roots: Collection[str], topics: Iterable[Topic]) -> None:
+        """Where a directory has failed meanwhile, it may hold something still."""
+        if roots != self._roots_online:
+            self.registry.put_resources(deletion_notes(topics))
+
+    def free_names(self) -> None:
+        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
+
+        Where it has directories to remove yet, the housekeeping does both.
+        """
+        if self._is_closed or os.getpid() != self._pid or not self.is_unsettled:
+            return
+        if self._removals:
+            self.wake()
+            return
+        with logged("removing what there is of deleted topics"):
+            self.finish_deletions()
+        if self.registry.is_unsettled:
+            self.wake()
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether ``settle_topics`` has something to do."""
+        return self.registry.is_unsettled or bool(self._removals)
+
+    @property
+    def _roots_online(self) -> list[str]:
+        return [each.root for each in self.directories.online]
+
+    def make_partitions(
+        self, topics: Iterable[Topic], now_ms: int, coming: Iterable[ComingPartitions] = ()
+    ) -> None:
+        """Makes the partitions that topics of the registry lack here, or takes those that were prepared.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for prepared in coming:
+            del self.coming[prepared.topic.name]
+            topic = self.topics[prepared.topic.name]
+            for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
+                self._add_log(log)
+        place = self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
+        roots = {self.root: None}
+        for topic in topics:
+            settings = self.registry.settings_of(topic, self.settings_for)
+            for number in topic.partitions:
+                topic_partition = TopicPartition(topic.name, number)
+                if topic_partition in self.logs or topic_partition in self.offline:
+                    continue
+                if self._hosts(topic_partition):
+                    directory = place()
+                    roots[directory.root] = None
+                    self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
+        for root in roots:
+            self.files.sync_directory(root)
+        self.wake()
+
+    def make_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        directory: LogDirectory,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> Log:
+        """A new log with its directory, which nobody knows of yet.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        path = f"{directory.root}/{topic_partition}"
+        make_partition_directory(self.files, path)
+        # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
+        write_topic_id(self.files, path, topic_id, sync=False)
+        return Log.open(
+            self.files,
+            path,
+            topic_partition,
+            settings,
+            topic_id=topic_id,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            recovery_point=0,
+            on_work=self._note_work,
+        )
+
+    def _add_log(self, log: Log) -> None:
+        self.logs[log.topic_partition] = log
+        log.moved = self._moved
+        self._moved[log] = None
+        self.smallest_flush_ms = min(self.smallest_flush_ms, log.settings.flush_ms)
+
+    def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+        """The log of a partition of a known topic, made where it is not here yet.
+
+        Raises:
+            KafkaStorageError: the disk refuses, or it lies in a directory that has failed.
+        """
+        self.offline.check(topic_partition)
+        if topic_partition not in self.logs:
+            directory = self.directories.place(self.logs.values())()
+            make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
+            self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
+            topic = self.topics[topic_partition.topic]
+            settings = self.registry.settings_of(topic, self.settings_for)
+            self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
+            self.wake()
+        return self.logs[topic_partition]
+
+    def remove_replica(self, topic_partition: TopicPartition) -> None:
+        """Removes a log that others keep from now on; slices that are being read stay readable.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the log is closed.
+        """
+        self.moves.forget(topic_partition)
+        log = self.logs.pop(topic_partition)
+        log.abandon()
+        put_aside(self.files, log.directory, topic_partition)
+        self.checkpoints.truncated(topic_partition, self.logs)
+
+    def open_log(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        now_ms: int,
+        *,
+        clean_shutdown: bool,
+        recovery_point: int,
+        log_start_offset: int = 0,
+        high_watermark: int | None = None,
+    ) -> None:
+        """Opens the log in a directory that is there, with arguments as for `Log.open`."""
+        topic = self.topics[topic_partition.topic]
+        log = Log.open(
+            self.files,
+            path,
+            topic_partition,
+            self.registry.settings_of(topic, self.settings_for),
+            topic_id=topic.topic_id,
+            now_ms=now_ms,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            on_work=self._note_work,
+        )
+        self._add_log(log)
+        self.wake()
+
+    def release(self, topic_partition: TopicPartition) -> None:
+        """Closes a partition's log in order; its directory then goes to another broker.
+
+        Raises:
+            KafkaStorageError: it is closed, but whoever takes it over has to recover it.
+        """
+        log = self.logs.pop(topic_partition)
+        self.logs_with_work.pop(log, None)
+        log.close()
+
+    def take_over(
+        self, topic_partition: TopicPartition, *, leader_epoch: int, now_ms: int, clean_shutdown: bool
+    ) -> None:
+        """Opens a partition whose directory came from another broker, and leads it from now on.
+
+        Raises:
+            KafkaStorageError: the files cannot be read or repaired.
+        """
+        path = f"{self.root}/{topic_partition}"
+        self.open_log(topic_partition, path, now_ms, clean_shutdown=clean_shutdown, recovery_point=0)
+        self.logs[topic_partition].begin_leader_epoch(leader_epoch)
+
+    def root_of(self, topic_partition: TopicPartition) -> str | None:
+        """The data directory that a partition lies in, be it offline; None for one that is not here."""
+        log = self.logs.get(topic_partition)
+        return self.offline.root_of(topic_partition) if log is None else self.directories.of(log).root
+
+    def takes_appends(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is here, online, and led here."""
+        log = self.logs.get(topic_partition)
+        if log is None or log.replication is None:
+            return log is not None
+        try:
+            log.replication.check_leading()
+        except NotLeaderOrFollowerError:
+            return False
+        return True
+
+    def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Closes logs whose directories go."""
+        smallest_ms = MAX_LONG
+        for topic_partition in list(topic_partitions):
+            self.moves.forget(topic_partition)
+            log = self.logs.pop(topic_partition)
+            log.abandon()
+            smallest_ms = min(smallest_ms, log.settings.flush_ms)
+        if smallest_ms < MAX_LONG:  # or another one has the smallest, if any
+            self.note_flush_ms()
+
+    def note_flush_ms(self) -> None:
+        self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
+
+    def finish_deletions(self, *, everywhere: bool = False) -> None:
+        """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
+        a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
+
+        Args:
+            everywhere: whether to look into the directories even where nothing should be left.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the names stay taken.
+        """
+        deque(self.remove_directories(), maxlen=0)
+        if everywhere or not self.registry.deleting <= self._removed:
+            remove_deleted_topics(self.files, self._roots_online, self.registry)
+        if self.registry.deleting:
+            self.checkpoints.forget(self.registry.deleting)
+            gone = self.registry.deleting
+            self.registry.end_deletions()
+            self.scattered -= gone
+            self._removed -= gone
+
+    def settle_topics(self) -> None:
+        """Does what the disk refused before: removes files of deleted topics, then writes the registry.
+
+        Raises:
+            KafkaStorageError: the disk refuses again; the rest waits for the next turn.
+        """
+        deque(self.remove_directories(), maxlen=0)
+        if self.registry.deleting:
+            self.finish_deletions()
+        if self.registry.is_doubtful:
+            self.registry.settle()
+            _logger.info("%s: the topics are on disk again as they are", self.root)
+
+    # --- housekeeping and end ------------------------------------------------------------------------------
+
+    async def step(self, now_ms: float, wall_ms: int) -> float:
+        """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
+
+        A failure is logged and tried again when it is due next. Without its home directory alone the broker
+        cannot go on: appends would be taken and lost.
+
+        Args:
+            now_ms: monotonic clock.
+            wall_ms: wall clock, milliseconds since the epoch.
+
+        Returns:
+            Milliseconds until the next turn is due, unless ``wait_for_work`` returns before; infinity in a
+            forked child, whose directory it is not.
+
+        Raises:
+            KafkaStorageError: the home directory was removed or has failed.
+        """
+        if os.getpid() != self._pid:
+            return math.inf
+        self.directories.check_are_there()
+        self._work = trio.Event()
+        self.offline.settle()
+        return await self._housekeeping.step(now_ms, wall_ms)
+
+    async def wait_for_work(self) -> None:
+        """Returns when something happened since the last turn that may ask for another one at once."""
+        await self._work.wait()
+
+    def wake(self) -> None:
+        """Lets ``wait_for_work`` return: something else may be due."""
+        self._work.set()
+
+    def _note_work(self, log: Log) -> None:
+        self.logs_with_work[log] = None
+        self.wake()
+
+    def write_high_watermarks(self) -> None:
+        """Checkpoints the high watermarks of all logs, if there is one that has moved, or come, or gone.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the next call tries again.
+        """
+        if not self._moved and len(self.logs) == self._logs_kept:
+            return
+        moved = dict(self._moved)
+        self._moved.clear()
+        try:
+            self.checkpoints.write_high_watermarks(self.logs)
+        except BaseException:
+            self._moved.update(moved)
+            raise
+        self._logs_kept = len(self.logs)
+
+    async def keep_log_starts(self, logs: Iterable[Log]) -> None:
+        """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for log in logs:
+            if log.log_start_offset > log.recovery_point:
+                await log.sync()
+        self.checkpoints.write_log_starts(self.logs)
+
+    def close(self, *, orderly: bool = True) -> KafkaStorageError | None:
+        """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
+
+        What fails is logged; the marker is then missing, and the next start recovers. In a forked child
+        nothing happens: it is its parent's. If not ``orderly``, files are left as by ``kill -9``.
+
+        Returns:
+            Why the directory is not in order, None where it is.
+        """
+        if self._is_closed or os.getpid() != self._pid:
+            return None
+        self._is_closed, failed = True, None
+        try:
+            self.cleaner.close()
+            if orderly:
+                self.directories.check_are_there()
+                failed = close_all(self.files, self.directories, self.logs, self.registry)
+        except KafkaStorageError as error:
+            failed = error
+        finally:
+            self.moves.close()
+            for coming in self.coming.values():
+                coming.abandon()
+            for log in [*self.logs.values(), *self.offline.logs()]:
+                log.abandon()
+            self.registry.abandon()
+            self.directories.release()
+        return failed

@@ -1,0 +1,297 @@
+"""Logs on their way to another data directory of the same broker (AlterReplicaLogDirs, KIP-113).
+
+The log is copied into a directory ``<topic>-<partition>.<unique>-future``, as Kafka calls it, while it is
+used; once the copy has all, it is flushed, takes the partition's name, and the log goes on in it. A line in
+the registry says before that which copy counts, so a crash between the steps leaves no doubt: Kafka refuses
+to start where it finds two. A copy that was interrupted is gone on with at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.partition_metadata import format_uuid, read_topic_id, write_topic_id
+from splashdam.storage.directories.scan import make_partition_directory, refuse_link
+from splashdam.storage.log import Log
+from splashdam.storage.manager.housekeeping import Now, logged
+from splashdam.storage.manager.offline_logs import DELETED
+from splashdam.storage.manager.topic_directories import put_aside
+from splashdam.storage.recovery.loader import LogLoader
+from splashdam.storage.topic_names import FUTURE, partition_of_directory
+
+if TYPE_CHECKING:
+    from splashdam.storage.directories.log_directories import LogDirectory
+    from splashdam.storage.manager.log_manager import LogManager
+
+_logger = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 20
+_READS_IN_TURN = 8
+"""Then the rest of the housekeeping has its turn."""
+_PAUSE_MS = 100
+"""While a copy that is complete cannot take the log's place."""
+_COUNTS = "log-dir"
+"""Kind of the registry's lines about partitions that lie, or lay, in two directories."""
+_FUTURE_NAME = re.compile(rf"(?P<partition>.+)\.[0-9a-f]{{32}}{FUTURE}")
+
+
+class LogMoves:
+    """All moves of a log manager.
+
+    Attributes:
+        futures: the copies, by partition.
+    """
+
+    def __init__(self, manager: LogManager) -> None:
+        self.futures: dict[TopicPartition, Log] = {}
+        self._manager = manager
+        self._pause_until_ms: dict[TopicPartition, float] = {}
+
+    def due_ms(self) -> float:
+        """When ``work`` has something to do."""
+        return min((self._pause_until_ms.get(each, 0.0) for each in self.futures), default=float("inf"))
+
+    def begin(self, topic_partition: TopicPartition, directory: LogDirectory, *, now_ms: int) -> None:
+        """Moves a log to a directory, from now on and instead of elsewhere; where it is there, nowhere.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        manager, log = self._manager, self._manager.logs[topic_partition]
+        future = self.futures.get(topic_partition)
+        if future is not None:
+            if manager.directories.of(future) is directory:
+                return
+            self.forget(topic_partition)
+        if manager.directories.of(log) is directory:
+            return
+        path = f"{directory.root}/{future_directory_name(topic_partition)}"
+        make_partition_directory(manager.files, path)
+        write_topic_id(manager.files, path, log.topic_id, sync=False)
+        self._open(log, path, now_ms, clean_shutdown=True)
+        manager.wake()
+
+    def _open(self, log: Log, path: str, now_ms: int, *, clean_shutdown: bool) -> None:
+        self.futures[log.topic_partition] = Log.open(
+            self._manager.files,
+            path,
+            log.topic_partition,
+            log.settings,
+            topic_id=log.topic_id,
+            now_ms=now_ms,
+            clean_shutdown=clean_shutdown,
+            recovery_point=0,
+        )
+
+    def resume(self, now_ms: int) -> None:
+        """At the start: goes on with copies that are there; those of unknown partitions are left alone."""
+        manager = self._manager
+        for directory in manager.directories.online if len(manager.directories.all) > 1 else ():
+            for name, is_directory in manager.files.list_directory(directory.root):
+                topic_partition = _partition_of_future(name) if is_directory else None
+                log = None if topic_partition is None else manager.logs.get(topic_partition)
+                if log is not None:
+                    with logged(f"going on with {directory.root}/{name}"):
+                        self._resume(log, directory, f"{directory.root}/{name}", now_ms)
+
+    def _resume(self, log: Log, directory: LogDirectory, path: str, now_ms: int) -> None:
+        where = log.topic_partition
+        refuse_link(self._manager.files, path)
+        if where in self.futures or self._manager.directories.of(log) is directory:
+            put_aside(self._manager.files, path, where)
+        else:
+            self._open(log, path, now_ms, clean_shutdown=False)
+
+    # --- while it goes on -----------------------------------------------------------------------------------
+
+    async def work(self, now: Now) -> None:
+        """Copies some of each log, and lets it go on in a copy that has all of it."""
+        for topic_partition, future in list(self.futures.items()):
+            log = self._manager.logs.get(topic_partition)
+            if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
+                continue
+            self._pause_until_ms[topic_partition] = now.now_ms + _PAUSE_MS
+            with logged(f"moving {topic_partition}"):
+                if await self._copy(log, future, now):
+                    await self._try_to_swap(log, future, now)
+                else:
+                    del self._pause_until_ms[topic_partition]
+
+    async def _copy(self, log: Log, future: Log, now: Now) -> bool:
+        """Copies for a while; whether the copy has all."""
+        for _ in range(_READS_IN_TURN):
+            if self.futures.get(log.topic_partition) is not future:
+                return False
+            await future.wait_for_sync()
+            if copy_some(log, future, now.wall_ms):
+                return True
+            if future.needs_flush:
+                await future.sync(now.wall_ms)
+            await trio.lowlevel.checkpoint()
+        return False
+
+    async def _try_to_swap(self, log: Log, future: Log, now: Now) -> None:
+        await future.sync(now.wall_ms)  # what is left then is little
+        await log.wait_for_sync()
+        where = log.topic_partition
+        if self.futures.get(where) is not future or self._manager.logs.get(where) is not log:
+            return
+        if not self._manager.cleaner.is_cleaning(log) and copy_some(log, future, now.wall_ms):
+            self._swap(log, future, now.wall_ms)
+
+    def _swap(self, log: Log, future: Log, wall_ms: int) -> None:
+        """Lets the log go on in the copy, in one turn of the loop."""
+        manager, where = self._manager, log.topic_partition
+        old, new = manager.directories.of(log), manager.directories.of(future)
+        path, old_path = f"{new.root}/{where}", log.directory
+        cleaned = manager.checkpoints.cleaner_offsets.read()
+        del self.futures[where]
+        future.close()
+        self._note_which_counts(where, new)
+        manager.files.rename(future.directory, path)
+        try:
+            manager.files.sync_directory(new.root)
+            loader = LogLoader(
+                manager.files, path, log.settings, log_start_offset=log.log_start_offset, now_ms=wall_ms
+            )
+            log.go_on_in(path, loader.load(clean_shutdown=True, recovery_point=log.log_end_offset))
+        except BrokerResponseError:
+            self._note_which_counts(where, old)
+            put_aside(manager.files, path, where)
+            raise
+        _logger.info("%s lies in %s now, no longer in %s", where, new.root, old.root)
+        put_aside(manager.files, old_path, where)
+        self._note_which_counts(where, None)
+        manager.checkpoints.write_all(manager.logs)
+        manager.checkpoints.cleaner_offsets.write(cleaned)
+
+    def _note_which_counts(self, topic_partition: TopicPartition, directory: LogDirectory | None) -> None:
+        kept = {} if directory is None else {"directory.id": directory.identity.directory_id}
+        self._manager.registry.put_resources({(_COUNTS, str(topic_partition)): kept})
+
+    # --- the end of moves -----------------------------------------------------------------------------------
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Gives a move up, and removes the copy; what the disk refuses the next start removes."""
+        future = self.futures.pop(topic_partition, None)
+        if future is not None:
+            future.abandon()
+            with logged(f"removing {future.directory}"):
+                put_aside(self._manager.files, future.directory, topic_partition)
+
+    def lose(self, directory: LogDirectory) -> None:
+        """Gives up what has to do with a directory that has failed; the next start goes on with it."""
+        for topic_partition, future in list(self.futures.items()):
+            log = self._manager.logs.get(topic_partition)
+            roots = {os.path.dirname(each.directory) for each in (future, log) if each is not None}
+            if directory.root in roots:
+                del self.futures[topic_partition]
+                future.abandon()
+
+    def close(self) -> None:
+        """Closes the copies as they are; the next start goes on with them."""
+        for future in self.futures.values():
+            future.abandon()
+        self.futures.clear()
+
+
+def copy_some(log: Log, future: Log, now_ms: int) -> bool:
+    """Copies what one read gives, after cutting off what the log does not have; whether that was all.
+
+    Raises:
+        KafkaStorageError: a disk refuses.
+        CorruptMessageError: the log is damaged.
+    """
+    _cut_what_differs(log, future, now_ms)
+    if future.log_end_offset < log.log_start_offset:
+        future.start_anew_at(log.log_start_offset, now_ms=now_ms)
+    if future.log_end_offset < log.log_end_offset:
+        piece = log.read(future.log_end_offset, _READ_BYTES, up_to=log.log_end_offset)
+        try:
+            future.append_as_follower(memoryview(piece.read()), now_ms=now_ms)
+        finally:
+            piece.close()
+    return future.log_end_offset == log.log_end_offset
+
+
+def _cut_what_differs(log: Log, future: Log, now_ms: int) -> None:
+    """As a follower cuts its log: the copied log may have been cut itself, as one of a follower."""
+    if future.log_end_offset == 0 or future.last_epoch < 0:
+        return
+    epoch, end = log.end_of_epoch(future.last_epoch)
+    if epoch < 0:
+        future.start_anew_at(log.log_start_offset, now_ms=now_ms)
+        return
+    if epoch < future.last_epoch:
+        end = min(end, future.end_of_epoch(epoch).end_offset)
+    if end < future.log_end_offset:
+        future.truncate_to(end, now_ms=now_ms)
+
+
+def future_directory_name(topic_partition: TopicPartition) -> str:
+    """``<topic>-<partition>.<unique>-future``."""
+    return f"{topic_partition}.{uuid.uuid4().hex}{FUTURE}"
+
+
+def _partition_of_future(name: str) -> TopicPartition | None:
+    match = _FUTURE_NAME.fullmatch(name)
+    return None if match is None else partition_of_directory(match["partition"])
+
+
+def _is_of_deleted_topic(manager: LogManager, topic_partition: TopicPartition, path: str) -> bool:
+    """Whether the topic was deleted while this could not be seen; then it is removed now."""
+    if not any(kind == DELETED for kind, _ in manager.registry.resources):
+        return False
+    topic_id = read_topic_id(manager.files, path)
+    topic = manager.topics.get(topic_partition.topic)
+    if topic is not None and topic.topic_id == topic_id:  # its deletion was not written to the end
+        return False
+    if topic_id is None or (DELETED, format_uuid(topic_id)) not in manager.registry.resources:
+        return False
+    put_aside(manager.files, path, topic_partition)
+    return True
+
+
+def only_directories(
+    manager: LogManager, found: Mapping[TopicPartition, list[str]]
+) -> dict[TopicPartition, str]:
+    """The directory of each partition; of two the one that counts, and the other one is removed.
+
+    Raises:
+        KafkaStorageError: nobody knows which of two counts.
+    """
+    ids = {each.identity.directory_id: each for each in manager.directories.online}
+    chosen: dict[TopicPartition, str] = {}
+    for topic_partition, all_paths in found.items():
+        paths = [path for path in all_paths if not _is_of_deleted_topic(manager, topic_partition, path)]
+        if not paths:
+            continue
+        told = manager.registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
+        counts = None if told is None else ids.get(told)
+        if told is not None and counts is None:  # it is in a directory that has failed, and this may be old
+            continue
+        right = [path for path in paths if counts and os.path.dirname(path) == counts.root] or paths
+        if len(right) > 1:
+            raise KafkaStorageError(
+                f"{topic_partition} is there more than once: {' and '.join(right)}; move the wrong one away"
+            )
+        chosen[topic_partition] = right[0]
+        for path in paths:
+            if path != right[0]:
+                _logger.warning("%s is older than %s, and removed", path, right[0])
+                put_aside(manager.files, path, topic_partition)
+    if len(manager.directories.online) == len(manager.directories.all):
+        settled = [key for key in manager.registry.resources if key[0] in (_COUNTS, DELETED)]
+        if settled:
+            manager.registry.put_resources({key: {} for key in settled})
+    return chosen

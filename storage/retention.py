@@ -1,0 +1,103 @@
+"""Which of the oldest segments may go: by the log's start, by size, by time. Pure predicates in one table.
+
+The rules and their order are those of Kafka's ``UnifiedLog.deleteOldSegments``: each policy takes segments
+from the oldest on for as long as its predicate holds, and what one has taken the next does not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from splashdam.storage.settings import LogSettings
+
+
+class SegmentFacts(NamedTuple):
+    """What a predicate may know of one segment.
+
+    Attributes:
+        base_offset: its name.
+        end_offset: base of the next segment; for the active one the end of the log.
+        size_bytes: of its log.
+        largest_timestamp: of its records, or of the file where they have none; asked for only where it
+            matters, because a segment that nobody has read yet has to look for it.
+        is_active: it is the last one.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    largest_timestamp: Callable[[], int]
+    is_active: bool
+
+
+class LogFacts(NamedTuple):
+    """What a predicate may know of the log.
+
+    Attributes:
+        settings: of the topic.
+        log_start_offset: the first offset that may be read.
+        high_watermark: nothing at or above it may go.
+        size_bytes: of what is left of the log, the segment in question included.
+        wall_ms: wall clock, milliseconds since the epoch.
+    """
+
+    settings: LogSettings
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+    wall_ms: int
+
+
+class RetentionPolicy(NamedTuple):
+    """One reason for which segments go.
+
+    Attributes:
+        reason: for the log line.
+        applies: whether the topic asks for it.
+        is_breached: whether the oldest segment left has to go.
+    """
+
+    reason: str
+    applies: Callable[[LogSettings], bool]
+    is_breached: Callable[[SegmentFacts, LogFacts], bool]
+
+
+def _below_log_start(segment: SegmentFacts, log: LogFacts) -> bool:
+    return not segment.is_active and segment.end_offset <= log.log_start_offset
+
+
+def _beyond_size(segment: SegmentFacts, log: LogFacts) -> bool:
+    return log.size_bytes - log.settings.retention_bytes >= segment.size_bytes
+
+
+def _too_old(segment: SegmentFacts, log: LogFacts) -> bool:
+    return log.wall_ms - segment.largest_timestamp() > log.settings.retention_ms
+
+
+RETENTION_POLICIES = (
+    RetentionPolicy("it lies below the log's start", lambda _: True, _below_log_start),
+    RetentionPolicy(
+        "the log is above retention.bytes", lambda topic: topic.is_deleted and topic.retention_bytes >= 0,
+        _beyond_size,
+    ),
+    RetentionPolicy(
+        "it is older than retention.ms", lambda topic: topic.is_deleted and topic.retention_ms >= 0, _too_old
+    ),
+)  # fmt: skip
+
+
+def expired_segments(segments: Sequence[SegmentFacts], log: LogFacts) -> list[str]:
+    """Why each of the oldest segments has to go: as many reasons as segments, from the first on."""
+    reasons: list[str] = []
+    for policy in RETENTION_POLICIES:
+        if not policy.applies(log.settings):
+            continue
+        for segment in segments[len(reasons) :]:
+            if segment.end_offset > log.high_watermark or (segment.is_active and not segment.size_bytes):
+                break
+            if not policy.is_breached(segment, log):
+                break
+            reasons.append(policy.reason)
+            log = log._replace(size_bytes=log.size_bytes - segment.size_bytes)
+    return reasons

@@ -1,0 +1,455 @@
+"""One segment: a ``.log`` of batches, its two indexes and, where transactions were aborted, a ``.txnindex``.
+
+The name is the base offset, at most the first offset inside. A segment is active (the last one, appended to)
+or closed; a closed one that nobody reads keeps nothing open and nothing in memory (``release``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.values import Buffer
+from splashdam.record.batch import BatchHeader
+from splashdam.storage.files.disk import Files, LogFile
+from splashdam.storage.index.index_file import IndexFile
+from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from splashdam.storage.index.time_index import NO_TIMESTAMP, TimeIndex
+from splashdam.storage.index.txn_index import TransactionIndex
+from splashdam.storage.recovery.scan import Head, iter_heads, iter_sound_batches
+from splashdam.storage.settings import LogSettings
+
+_logger = logging.getLogger(__name__)
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """``<directory>/<base offset in 20 digits><suffix>``."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    """One segment; offsets are absolute, positions are bytes in its ``.log``."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        settings: LogSettings,
+        created_ms: int,
+        *,
+        suffix: str = "",
+    ) -> None:
+        self.base_offset = base_offset
+        self._created_ms = created_ms
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._log_path = segment_path(directory, base_offset, LOG + suffix)
+        self._roll_after_ms = settings.roll_after_ms(self._log_path)
+        self._log: LogFile | None = None
+        self._closed_size = files.size_bytes(self._log_path) or 0
+        limit = settings.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            files, segment_path(directory, base_offset, INDEX + suffix), base_offset, limit
+        )
+        self.time_index = TimeIndex(
+            files, segment_path(directory, base_offset, TIME_INDEX + suffix), base_offset, limit
+        )
+        self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX + suffix))
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._knows_max_timestamp = self._closed_size == 0
+        self._first_timestamp: int | None = None
+        self._is_doubtful = False  # its files may not be on stable storage, be they open or not
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
+
+    def reconfigure(self, settings: LogSettings) -> None:
+        """Other settings of the log apply from now on; indexes stay as large as they may be."""
+        self._settings = settings
+        self._roll_after_ms = settings.roll_after_ms(self._log_path)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_size if self._log is None else self._log.end
+
+    @property
+    def log(self) -> LogFile:
+        """The ``.log``, opened at its first use.
+
+        Raises:
+            KafkaStorageError: it cannot be opened.
+        """
+        if self._log is None:
+            self._log = self._files.open_log(self._log_path)
+        return self._log
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of a record in the segment, -1 where there is none."""
+        self._find_max_timestamp()
+        return self._max_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the largest timestamp of a record, of the file where records have none."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When the log was last written, milliseconds since the epoch."""
+        return self._files.modified_ms(self._log_path) or 0
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the log and its indexes are on stable storage."""
+        log_is_synced = not self._is_doubtful and (self._log is None or self._log.is_synced)
+        return log_is_synced and all(file.is_synced for file in self._index_files())
+
+    def _index_files(self) -> tuple[IndexFile, ...]:
+        return self.offset_index.file, self.time_index.file, self.txn_index.file
+
+    def create(self) -> None:
+        """Makes the files of a new segment, empty; leftovers of that name are emptied.
+
+        Raises:
+            KafkaStorageError: one of them could not be made; none is left.
+        """
+        try:
+            self._log = self._files.open_log(self._log_path, create=True)
+            if self._log.end:
+                self._log.truncate(0)
+            self.offset_index.reset()
+            self.time_index.reset()
+            self.txn_index.reset()
+        except BaseException:
+            self.delete()
+            raise
+        self._knows_max_timestamp = True
+        self.close_synced_files()
+
+    # --- append ---------------------------------------------------------------------------------------------
+
+    def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether the next batch belongs into a new segment: size, age, a full index, an offset too far."""
+        size = self._closed_size if self._log is None else self._log.end
+        if size > self._settings.segment_bytes - size_bytes and size > 0:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if self.offset_index.is_full or self.time_index.is_full:
+            return size > 0
+        return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
+
+    def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
+        """Writes one batch, all of it or nothing, and indexes it.
+
+        Raises:
+            KafkaStorageError: the batch is not in the log.
+        """
+        log = self._log or self.log
+        position = log.end
+        log.append(buffers)
+        if self._first_timestamp is None and position == 0:
+            self._first_timestamp = max_timestamp
+        self.index_batch(position, last_offset, max_timestamp)
+
+    def index_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """Takes a batch that lies at ``position`` into the indexes where the interval asks for it.
+
+        The rule looks at nothing but batches and their positions, so that a rebuild gives the same entries.
+        """
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if position - self.offset_index.last_position > self._settings.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+
+    def finish(self) -> None:
+        """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
+        if self.max_timestamp >= 0:
+            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+
+    def prepare_for_append(self) -> None:
+        """Makes a loaded segment the active one.
+
+        Drops the zeros of preallocated indexes and a final time entry that the interval did not ask for, so
+        that the entries to come equal those of a rebuild.
+
+        Raises:
+            KafkaStorageError: the indexes could not be cut.
+        """
+        self._find_max_timestamp()
+        self.offset_index.trim()
+        self.time_index.drop_after(
+            self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
+        )
+        if self._first_timestamp is None and self.size_bytes:
+            self._first_timestamp = next(iter_heads(self.log, 0, self.size_bytes)).max_timestamp
+
+    # --- read -----------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> Head | None:
+        """The first batch whose last offset is at least ``offset``; None where the segment has none.
+
+        Raises:
+            CorruptMessageError: the log is damaged.
+            KafkaStorageError: it cannot be read.
+        """
+        return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
+
+    def heads_from(self, offset: int) -> Iterator[Head]:
+        """Batches in order, from one at or before ``offset`` to the end of the segment.
+
+        A damaged index must not hide records: where its entry leads past ``offset`` or to no batch, it is not
+        used, and the segment is read from its start.
+        """
+        position = self.offset_index.lookup(offset)
+        if position and not self._leads_to(position, offset):
+            _logger.warning(
+                "%s is damaged and not used; delete it while the broker is stopped, and it is made anew",
+                self.offset_index.file.path,
+            )
+            self.offset_index.distrust()
+            position = 0
+        return iter_heads(self.log, position, self.size_bytes)
+
+    def _leads_to(self, position: int, offset: int) -> bool:
+        """Whether a batch at or before ``offset`` starts at ``position``."""
+        if not 0 < position < self.size_bytes:
+            return False
+        try:
+            head = next(iter_heads(self.log, position, self.size_bytes), None)
+        except CorruptMessageError:
+            return False
+        return head is not None and self.base_offset <= head.base_offset <= offset
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, the base offset where there is none.
+
+        Raises:
+            CorruptMessageError: the log does not end with a whole batch.
+        """
+        offset = self.base_offset
+        for head in iter_heads(self.log, self._last_known_position, self.size_bytes):
+            offset = head.last_offset + 1
+        return offset
+
+    def reaches(self, offset: int) -> bool:
+        """Whether it has a batch at or behind ``offset``, whatever follows that one."""
+        for position in (self._last_known_position, 0):  # the index may speak of batches that were lost
+            with suppress(CorruptMessageError):
+                heads = iter_heads(self.log, position, self.size_bytes)
+                return any(head.last_offset >= offset for head in heads)
+        return False
+
+    @property
+    def _last_known_position(self) -> int:
+        """Where the last batch starts that the index speaks of; 0 where a crash has left no such batch."""
+        return self.offset_index.last_position if self.offset_index.is_sane(self.size_bytes) else 0
+
+    # --- load and repair ------------------------------------------------------------------------------------
+
+    def recover(
+        self,
+        on_batch: Callable[[BatchHeader, memoryview], None],
+        before_cut: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
+
+        Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
+        emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be. A
+        segment that stays closed still lacks its final time entry.
+
+        Returns:
+            The number of bytes cut off.
+
+        Raises:
+            KafkaStorageError: the files could not be read or written.
+        """
+        self.log.mark_unsynced()
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._knows_max_timestamp = True
+        valid_end, next_offset = 0, self.base_offset
+        for position, header, batch in iter_sound_batches(self.log):
+            if (
+                header.base_offset < next_offset
+                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                break
+            self.index_batch(position, header.last_offset, header.max_timestamp)
+            on_batch(header, batch)
+            valid_end, next_offset = position + header.size_bytes, header.next_offset
+        cut = self.log.end - valid_end
+        if cut:
+            before_cut()
+            self.log.truncate(valid_end)
+        return cut
+
+    def doubt(self) -> None:
+        """Has the next flush sync all files, and lets go of them until then.
+
+        Raises:
+            KafkaStorageError: index entries that were kept back still cannot be written.
+        """
+        for file in self._index_files():
+            file.settle()
+        self._is_doubtful = True
+        for file in self._index_files():
+            file.close()
+        self._close_log()
+
+    def cut(self, head: Head) -> None:
+        """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
+        self._cut_at(head.position, head.base_offset)
+        self.prepare_for_append()
+
+    def cut_behind(self, offset: int) -> int:
+        """Cuts what follows the batches below ``offset``, where the last of these is there, and syncs.
+
+        Returns:
+            The number of bytes cut off.
+
+        Raises:
+            KafkaStorageError: the files could not be read or written.
+        """
+        for position in (self._last_known_position, 0):
+            end, reached = position, self.base_offset
+            with suppress(CorruptMessageError):
+                for head in iter_heads(self.log, position, self.size_bytes):
+                    if head.last_offset >= offset:
+                        break
+                    end, reached = head.position + head.size_bytes, head.last_offset + 1
+            if reached == offset:
+                break
+        cut = self.size_bytes - end if reached == offset else 0
+        if cut:
+            self._cut_at(end, offset)
+            for file in self.unsynced_files():
+                file.sync_now()
+        return cut
+
+    def _cut_at(self, position: int, offset: int) -> None:
+        self.log.truncate(position)
+        self.offset_index.drop_from(position)
+        self.txn_index.drop_from(offset)
+        self.time_index.drop_after(
+            self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
+        )
+        self._knows_max_timestamp = False
+        self._first_timestamp = None
+
+    def has_indexes(self) -> bool:
+        """Whether both index files exist."""
+        return self.offset_index.file.size_bytes is not None and self.time_index.file.size_bytes is not None
+
+    # --- flush and end --------------------------------------------------------------------------------------
+
+    def unsynced_files(self) -> list[LogFile]:
+        """The files with bytes that are not on stable storage yet.
+
+        Raises:
+            KafkaStorageError: index entries kept back earlier still cannot be written.
+        """
+        if self._is_doubtful:
+            for file in self._index_files():
+                file.mark_unsynced()
+            self.log.mark_unsynced()
+            self._is_doubtful = False
+        files = [file.settle() for file in self._index_files()]
+        log = self._log
+        return [file for file in (log, *files) if file is not None and not file.is_synced]
+
+    def close_synced_files(self) -> None:
+        """Lets an idle partition do without descriptors; the next use opens what it needs."""
+        if self._log is not None and self._log.is_synced:
+            self._close_log()
+        for file in self._index_files():
+            if file.is_synced:
+                file.close()
+
+    def release(self) -> None:
+        """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.unload()
+        self._close_log()
+
+    def discard(self) -> None:
+        """As ``release``, for a segment that is on its way out: nothing of it needs a sync any more."""
+        self._is_doubtful = False
+        if self._log is not None:
+            self._log.discard()
+        for file in self._index_files():
+            file.discard()
+        self.release()
+
+    def paths(self) -> list[str]:
+        """Where its files are, the log first; not each of them need exist."""
+        return [self._log_path, *(file.path for file in self._index_files())]
+
+    def move_to(self, suffix: str) -> None:
+        """Renames the files so that their names end with ``suffix``; files of those names are replaced.
+
+        Raises:
+            KafkaStorageError: one could not be renamed; the segment works on, and a second call goes on here.
+        """
+        self.release()
+        self._log_path = self._moved(self._log_path, LOG + suffix)
+        for file, kind in zip(self._index_files(), (INDEX, TIME_INDEX, TXN_INDEX), strict=True):
+            file.path = self._moved(file.path, kind + suffix)
+
+    def _moved(self, old: str, suffix: str) -> str:
+        new = segment_path(self._directory, self.base_offset, suffix)
+        if new != old:
+            if self._files.size_bytes(old) is None:
+                self._files.unlink(new)  # what has that name is another's
+            else:
+                self._files.rename(old, new)
+        return new
+
+    def delete(self) -> None:
+        """Removes the files.
+
+        Raises:
+            KafkaStorageError: one could not be removed.
+        """
+        self.discard()
+        for path in self.paths():
+            self._files.unlink(path)
+
+    def _close_log(self) -> None:
+        self._closed_size = self.size_bytes
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        if self._first_timestamp is not None and self._first_timestamp >= 0:
+            return max_timestamp - self._first_timestamp
+        return now_ms - self._created_ms
+
+    def _find_max_timestamp(self) -> None:
+        """For a loaded segment: the last time entry, and what came after it in the log."""
+        if self._knows_max_timestamp:
+            return
+        times, offsets = self.time_index, self.offset_index
+        self._max_timestamp, self._max_timestamp_offset = times.last_timestamp, times.last_offset
+        # Every offset entry offered a time entry, so only what lies behind the last one is unknown; nothing
+        # is known where the time index is missing.
+        position = offsets.last_position if len(times) else 0
+        for head in iter_heads(self.log, position, self.size_bytes):
+            if head.max_timestamp > self._max_timestamp:
+                self._max_timestamp = head.max_timestamp
+                self._max_timestamp_offset = head.last_offset
+        self._knows_max_timestamp = True

@@ -1,0 +1,1 @@
+../../facade/__init__.py
