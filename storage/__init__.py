@@ -1,4 +1,6 @@
-"""The log: Kafka's own files, byte for byte, read and written by broker, pipeline and command.
+"""The log: Kafka's own files, byte for byte.
 
-May import: record, model; and `splashdam.net.guard`, the lock of the directories that this process holds.
+Lives here: segments, indexes, producer state, recovery, cleaning, data directories and the manager of all logs,
+on disk and in memory; formats are in ``docs/format/``. Broker, pipeline and command use it.
+May import: record, model; and of net the lock of `splashdam.net.guard`.
 """
