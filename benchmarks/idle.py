@@ -17,8 +17,8 @@ import time
 import trio
 
 from splashdam.embedded_broker.broker import open_broker
-from splashdam.embedded_broker.cluster.cluster import open_cluster
-from splashdam.embedded_broker.topics import Topics
+from splashdam.embedded_broker.cluster import open_cluster
+from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.storage.files.unsynced import UnsyncedFiles
 from splashdam.storage.manager.topic_registry import NewTopic
 

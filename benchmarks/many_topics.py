@@ -23,7 +23,7 @@ import trio
 
 from splashdam import AsyncKafkaProducer
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster import Cluster, open_cluster
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
 from splashdam.storage.manager.topic_registry import NewTopic

@@ -18,7 +18,7 @@ from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import DirectoryPath, config_option, is_given, property_option, read_properties
 from splashdam.cli.streams import is_terminal, standard_output
 from splashdam.embedded_broker.broker import open_broker
-from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 
 _LONG_COLLECTION_S = 0.005
 """A shorter one may walk along the same objects again."""

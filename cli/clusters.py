@@ -18,7 +18,7 @@ from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.settings import ProducerSettings
 from splashdam.client.settings_rules import options_from_properties, producer_settings
 from splashdam.client.wiring import authenticator, secured
-from splashdam.embedded_broker.topic_settings import TopicSettings
+from splashdam.embedded_broker.configs.topic_settings import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode

@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.access import AccessControl
-from splashdam.embedded_broker.attention import Attention
-from splashdam.embedded_broker.cluster.member import ClusterMember
-from splashdam.embedded_broker.cluster.peers import Peers
-from splashdam.embedded_broker.cluster.view import ClusterView
-from splashdam.embedded_broker.configs import DynamicConfigs
-from splashdam.embedded_broker.connections import Connections
-from splashdam.embedded_broker.disk_troubles import DiskTroubles
-from splashdam.embedded_broker.fetch_sessions import FetchSessions
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.stored import DynamicConfigs
+from splashdam.embedded_broker.controller.member import ClusterMember
+from splashdam.embedded_broker.controller.peers import Peers
+from splashdam.embedded_broker.controller.view import ClusterView
+from splashdam.embedded_broker.fetching.parking import FetchParking
+from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
+from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
-from splashdam.embedded_broker.interception import Interception
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from splashdam.embedded_broker.leadership import Leadership
-from splashdam.embedded_broker.listening import OpenListener, make_gates, open_listeners
 from splashdam.embedded_broker.opening import open_directory, replicas_of
-from splashdam.embedded_broker.parking import FetchParking
-from splashdam.embedded_broker.registry import Address
-from splashdam.embedded_broker.replica_fetches import NoReplicas, TakesReplicaFetches
-from splashdam.embedded_broker.request_memory import RequestMemory
-from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.telemetry import ClientTelemetry
-from splashdam.embedded_broker.topics import Topics
+from splashdam.embedded_broker.producing.disk_troubles import DiskTroubles
+from splashdam.embedded_broker.security.access import AccessControl
+from splashdam.embedded_broker.serving.attention import Attention
+from splashdam.embedded_broker.serving.connections import Connections
+from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.listening import OpenListener, make_gates, open_listeners
+from splashdam.embedded_broker.serving.registry import Address
+from splashdam.embedded_broker.serving.request_memory import RequestMemory
+from splashdam.embedded_broker.serving.turns import Turns
+from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from splashdam.embedded_broker.topics.leadership import Leadership
+from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
-from splashdam.embedded_broker.turns import Turns
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -48,8 +48,8 @@ from splashdam.storage.files.log_file import that_ends, told_as_the_end
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.cluster.controller import Controller
-    from splashdam.embedded_broker.cluster.membership import Membership
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.membership import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
@@ -295,7 +295,7 @@ class Broker:
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
             self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
-            from splashdam.embedded_broker.authorization.guarding import all_guards
+            from splashdam.embedded_broker.security.authorization.guarding import all_guards
 
             all_guards()  # imported now, and not while the first client waits
             self.authorizer = self.access.authorizer(self.settings)

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.interception import Interception
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
-from splashdam.embedded_broker.ports import check_port
-from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.ports import check_port
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
@@ -24,7 +24,7 @@ from splashdam.storage.files.unsynced import UnsyncedFiles
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.users import UserStore
-    from splashdam.embedded_broker.telemetry import ClientTelemetry
+    from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
 
 
 class _Open(NamedTuple):

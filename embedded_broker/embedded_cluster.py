@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
-from splashdam.embedded_broker.interception import Interception
+from splashdam.embedded_broker.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
-from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.storage.files.disk import DiskFiles

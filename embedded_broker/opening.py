@@ -9,13 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.cluster.journal import CHANGES_NAME, FILE_NAME
-from splashdam.embedded_broker.cluster.lone import LoneController
-from splashdam.embedded_broker.cluster.view import ClusterView
-from splashdam.embedded_broker.leadership import Leadership, begin_leader_epochs
-from splashdam.embedded_broker.producer_ids import ProducerIds
-from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.topic_configs import allows_unclean_election, topic_settings
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election, topic_settings
+from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
+from splashdam.embedded_broker.controller.lone import LoneController
+from splashdam.embedded_broker.controller.view import ClusterView
+from splashdam.embedded_broker.topics.leadership import Leadership, begin_leader_epochs
+from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.identity import claim_directory
@@ -24,9 +24,9 @@ from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.cluster.controller import Controller
-    from splashdam.embedded_broker.cluster.membership import Membership
-    from splashdam.embedded_broker.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.membership import Membership
+    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
     from splashdam.embedded_broker.broker import open_broker as open_broker
-    from splashdam.embedded_broker.cluster.cluster import open_cluster as open_cluster
+    from splashdam.embedded_broker.cluster import open_cluster as open_cluster
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
     from splashdam.model.prepared import PreparedTransaction as PreparedTransaction

@@ -10,7 +10,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.testing.steered_clock import SteeredClock
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.interception import Interception
+    from splashdam.embedded_broker.serving.interception import Interception
     from splashdam.testing.faults.faults import Faults
     from splashdam.testing.faults.request_log import RequestLog
 

@@ -1,7 +1,8 @@
 """Asks brokers for what nobody should ask for, and looks whether they stay sane.
 
 ``python tests/fuzz_broker.py --minutes 10`` (``make fuzz``); what it finds is printed with the ``--seed`` and
-``--kind`` that show it again, and becomes a test in ``tests/embedded_broker/test_what_the_fuzzer_found.py``.
+``--kind`` that show it again, and becomes a test in
+``tests/embedded_broker/serving/test_what_the_fuzzer_found.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from loop_watch import LoopWatch, UncountedFiles
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair

@@ -27,8 +27,8 @@ from hostile_values import (
     said_as,
 )
 
-from splashdam.embedded_broker.config_table import Scope, known_configs
-from splashdam.embedded_broker.registry import RegisteredApi, registered_apis
+from splashdam.embedded_broker.configs.table import Scope, known_configs
+from splashdam.embedded_broker.serving.registry import RegisteredApi, registered_apis
 from splashdam.record.sealing import build_batch
 from splashdam.wire.fields import ArrayType, Field, FixedType, StructType, WireType
 from splashdam.wire.header import encode_request

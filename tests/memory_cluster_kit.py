@@ -14,7 +14,7 @@ from broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.embedded_broker.cluster.cluster import Cluster, open_cluster
+from splashdam.embedded_broker.cluster import Cluster, open_cluster
 from splashdam.net.memory import MemoryNetwork, memory_stream_pair
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock

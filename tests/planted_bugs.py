@@ -12,8 +12,8 @@ import trio
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.endings import BatchEndings
 from splashdam.accumulator.queues import PartitionQueues
-from splashdam.embedded_broker import straight_produce
 from splashdam.embedded_broker.handlers import produce
+from splashdam.embedded_broker.producing import straight_produce
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.partition_sequences import PartitionSequences

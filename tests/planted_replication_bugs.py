@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from patches import perhaps
 
-from splashdam.embedded_broker.cluster.state import PartitionState
+from splashdam.embedded_broker.controller.state import PartitionState
 from splashdam.embedded_broker.replication import fetcher
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
 from splashdam.embedded_broker.replication.partition import Partition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from splashdam.embedded_broker.config_table import as_markdown
+from splashdam.embedded_broker.configs.table import as_markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
-from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
+from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.registry import RequestContext
+    from splashdam.embedded_broker.serving.registry import RequestContext
     from splashdam.storage.manager.topic_registry import Topic
 
 Answered = TypeVar("Answered")

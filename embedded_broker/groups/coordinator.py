@@ -13,13 +13,13 @@ from uuid import uuid4
 
 import trio
 
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.group import Group, Membership
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.groups.offset_state import OffsetState
 from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
-from splashdam.embedded_broker.settings import BrokerSettings
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.groups.offset_records import NewOffset, OffsetKey, offset_key_start
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import answer_when_safe
-from splashdam.embedded_broker.registry import Answer, Parked
+from splashdam.embedded_broker.serving.registry import Answer, Parked
+from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.message import Response
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from functools import partial
 
-from splashdam.embedded_broker.internal_topics import Appended
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps, in_steps, units_of_names
+from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS
-from splashdam.embedded_broker.turns import Steps, in_steps, units_of_names
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from splashdam.embedded_broker.registry import RequestContext, handles, registered_apis
+from splashdam.embedded_broker.serving.registry import RequestContext, handles, registered_apis
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.api_versions import (
     ApiVersion,

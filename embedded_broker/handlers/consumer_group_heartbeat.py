@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
@@ -16,11 +17,10 @@ from splashdam.embedded_broker.groups.consumer.member import (
 from splashdam.embedded_broker.groups.consumer.membership import PATTERN_ELEMENTS, Asked, HeartbeatReply
 from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
 from splashdam.embedded_broker.groups.consumer.settings import assignor_names
-from splashdam.embedded_broker.internal_topics import Appended
-from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.settings import BrokerSettings
-from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
+from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -5,9 +5,9 @@ Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for cod
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.internal_topics import Appended
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.turns import Steps, units_of_names
+from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps, units_of_names
+from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

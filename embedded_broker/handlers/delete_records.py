@@ -11,10 +11,10 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.partitions import leader_log
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.topic_configs import options_of
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

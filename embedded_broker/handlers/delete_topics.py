@@ -9,8 +9,8 @@ from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
 )
-from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     UnknownTopicIdError,

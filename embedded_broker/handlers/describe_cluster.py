@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.handlers.metadata import CLUSTER_OPERATIONS
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.describe_cluster import (
     DescribeClusterBroker,

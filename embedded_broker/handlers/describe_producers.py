@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.partitions import leader_log
-from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import TopicAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
-from splashdam.embedded_broker.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

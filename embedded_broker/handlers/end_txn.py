@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.internal_topics import answer_when_safe, term_of
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.topics.internal_topics import answer_when_safe, term_of
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
 from splashdam.model.errors import BrokerResponseError

@@ -10,22 +10,22 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.fetch_reading import (
+from splashdam.embedded_broker.fetching.parking import FetchIsolation, FetchWaiter
+from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
     FetchReading,
     close_slice,
 )
-from splashdam.embedded_broker.fetch_sessions import (
+from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
     FetchQuestion,
     PartitionKey,
     SessionPartition,
 )
-from splashdam.embedded_broker.parking import FetchIsolation, FetchWaiter
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
 from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import IsolationLevel, TopicPartition

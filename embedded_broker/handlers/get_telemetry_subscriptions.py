@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.internal_topics import answer_when_safe
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import KafkaStorageError

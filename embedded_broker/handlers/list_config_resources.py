@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.config_resources import ResourceType
-from splashdam.embedded_broker.configs import CLIENT_METRICS, GROUP
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.configs.resources import ResourceType
+from splashdam.embedded_broker.configs.stored import CLIENT_METRICS, GROUP
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.list_config_resources import (
     ConfigResource,

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.partitions import check_leader_epoch, hosted_log, leader_log
-from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.model.broker_errors import (
     InvalidRequestError,
     LeaderNotAvailableError,

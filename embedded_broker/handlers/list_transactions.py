@@ -6,8 +6,8 @@ refused with 128.
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.permissions import Operation, ResourceType
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState as State
 from splashdam.model.error_codes import ErrorCode
@@ -62,6 +62,6 @@ def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
     """
     if not pattern:
         return names
-    from splashdam.embedded_broker.patterns import Pattern
+    from splashdam.embedded_broker.groups.patterns import Pattern
 
     return Pattern(pattern, frozenset("".join(names))).matching(names)

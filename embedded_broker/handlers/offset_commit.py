@@ -10,9 +10,9 @@ from functools import partial
 
 from splashdam.embedded_broker.groups.committing import not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.internal_topics import Appended
-from splashdam.embedded_broker.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.wire.messages.offset_commit import (

@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from splashdam.embedded_broker.admission import Admission, Admitted, is_taken_as_it_is
-from splashdam.embedded_broker.internal_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.partitions import leader_elsewhere, leader_log
-from splashdam.embedded_broker.registry import (
+from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.producing.admission import Admission, Admitted, is_taken_as_it_is
+from splashdam.embedded_broker.serving.registry import (
     Answer,
     CloseConnectionError,
     Parked,
     RequestContext,
     handles,
 )
-from splashdam.embedded_broker.topic_configs import options_of
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
-from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,

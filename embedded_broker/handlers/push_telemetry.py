@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import uuid
 
-from splashdam.embedded_broker.registry import RequestContext, handles
-from splashdam.embedded_broker.telemetry import Push
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.telemetry.client_metrics import Push
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.registry import RequestContext, handles
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

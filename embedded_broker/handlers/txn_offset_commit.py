@@ -12,12 +12,12 @@ from functools import partial
 
 from splashdam.embedded_broker.groups.committing import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.internal_topics import Appended
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
-from splashdam.embedded_broker.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from splashdam.embedded_broker.internal_topics import term_of, wait_safe
-from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import write_marker
-from splashdam.embedded_broker.turns import Steps
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log

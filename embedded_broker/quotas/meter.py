@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from splashdam.embedded_broker.encoding import encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
+from splashdam.embedded_broker.serving.encoding import encode_answer
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
@@ -19,9 +19,9 @@ from splashdam.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from splashdam.wire.primitives import records_size
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.dispatch import Dispatched
-    from splashdam.embedded_broker.fetch_sessions import FetchSessions
-    from splashdam.embedded_broker.registry import Client
+    from splashdam.embedded_broker.fetching.sessions import FetchSessions
+    from splashdam.embedded_broker.serving.dispatch import Dispatched
+    from splashdam.embedded_broker.serving.registry import Client
     from splashdam.storage.files.log_file import FileSlice
 
 _UNMETERED = frozenset(

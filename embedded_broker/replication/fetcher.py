@@ -40,7 +40,7 @@ from splashdam.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.settings import BrokerSettings
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 
 _log = logging.getLogger(__name__)
 

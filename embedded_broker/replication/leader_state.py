@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from splashdam.embedded_broker.cluster.state import PartitionState
+from splashdam.embedded_broker.controller.state import PartitionState
 from splashdam.model.broker_errors import NotEnoughReplicasError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

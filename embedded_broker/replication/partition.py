@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from splashdam.embedded_broker.cluster.state import IsrProposal
-from splashdam.embedded_broker.replica_fetches import not_a_replica
+from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.controller.state import IsrProposal
+from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
-from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.model.broker_errors import (
     NetworkExceptionError,
     NotLeaderOrFollowerError,
@@ -26,8 +26,8 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.storage.log import Log
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.cluster.state import IsrAnswer, PartitionState
-    from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+    from splashdam.embedded_broker.controller.state import IsrAnswer, PartitionState
+    from splashdam.embedded_broker.fetching.replica_fetches import ReplicaFetch
     from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)

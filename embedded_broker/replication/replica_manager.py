@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange
+from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.model.errors import BrokerResponseError
@@ -20,16 +20,16 @@ from splashdam.storage.manager.housekeeping import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.cluster.state import (
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.state import (
         ClusterState,
         IsrAnswer,
         IsrProposal,
         PartitionState,
     )
-    from splashdam.embedded_broker.replica_fetches import ReplicaFetch
+    from splashdam.embedded_broker.fetching.replica_fetches import ReplicaFetch
     from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
     from splashdam.embedded_broker.replication.leader_state import Follower
-    from splashdam.embedded_broker.settings import BrokerSettings
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.log import Log
@@ -267,7 +267,7 @@ class ReplicaManager:
                 has been started again since.
             UnknownLeaderEpochError: see `Partition.fetched`.
         """
-        from splashdam.embedded_broker.replica_fetches import not_a_replica
+        from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
 
         partition = self.partitions.get(log.topic_partition)
         if partition is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.permissions import Operation, ResourceType
 from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission, known
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.wire.messages.create_acls import AclCreation
 from splashdam.wire.messages.delete_acls import DeleteAclsFilter
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from splashdam.embedded_broker.permissions import CLUSTER_NAME, Operation, ResourceType
+from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.quoting import quoted
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator
 
-from splashdam.embedded_broker.permissions import Operation, Requester, ResourceType
 from splashdam.embedded_broker.security.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -19,6 +18,7 @@ from splashdam.embedded_broker.security.acls import (
     PatternType,
     Permission,
 )
+from splashdam.embedded_broker.security.permissions import Operation, Requester, ResourceType
 
 _IMPLYING = {
     Operation.DESCRIBE: frozenset(

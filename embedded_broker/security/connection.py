@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.connections import Stranger
-from splashdam.embedded_broker.receiving import FrameReceiver
-from splashdam.embedded_broker.registry import Address, Client, CloseConnectionError, Parked
 from splashdam.embedded_broker.security.session import SaslSession
-from splashdam.embedded_broker.server import ClientConnection
+from splashdam.embedded_broker.serving.connections import Stranger
+from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.serving.registry import Address, Client, CloseConnectionError, Parked
+from splashdam.embedded_broker.serving.server import ClientConnection
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.wire.fields import Part

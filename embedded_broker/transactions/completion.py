@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import term_of, wait_safe
+from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import NEEDLESS, Leaders, write_elsewhere, write_marker
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState

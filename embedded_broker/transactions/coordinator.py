@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic, wait_safe
+from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE, InternalTopic, wait_safe
 from splashdam.embedded_broker.transactions.completion import StartSoon, TransactionCompletion
 from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (

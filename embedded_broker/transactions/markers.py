@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.cluster.state import NOBODY
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.partitions import leader_log
+from splashdam.embedded_broker.controller.state import NOBODY
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError

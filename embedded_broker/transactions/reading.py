@@ -9,7 +9,7 @@ from splashdam.embedded_broker.transactions.records import decode_key, decode_va
 from splashdam.model.broker_errors import CorruptMessageError
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.internal_topics import InternalTopic
+    from splashdam.embedded_broker.topics.internal_topics import InternalTopic
     from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 
 _log = logging.getLogger(__name__)

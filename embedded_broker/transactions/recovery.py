@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from splashdam.embedded_broker.cluster.view import ClusterView
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.controller.view import ClusterView
+from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState

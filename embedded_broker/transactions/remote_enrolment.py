@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from splashdam.embedded_broker.internal_topics import TRANSACTION_STATE, InternalTopic
+from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE, InternalTopic
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.interception import Interception
-from splashdam.embedded_broker.registry import registered_apis
+from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.testing.faults.fault import Action, Fault, When, Which, error_code
 from splashdam.testing.faults.places import speaks_of_topics
 from splashdam.testing.faults.switchboard import Refusals, Switchboard, api_of

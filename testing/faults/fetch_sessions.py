@@ -15,7 +15,7 @@ from splashdam.wire.message import Response
 from splashdam.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.interception import Arrived
+    from splashdam.embedded_broker.serving.interception import Arrived
 
 
 def ends_session(arrived: Arrived, faults: Iterable[Fault]) -> bool:

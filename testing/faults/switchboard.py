@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.interception import ClosedOnPurposeError, Interception, SilencedError
-from splashdam.embedded_broker.registry import CloseConnectionError
+from splashdam.embedded_broker.serving.interception import ClosedOnPurposeError, Interception, SilencedError
+from splashdam.embedded_broker.serving.registry import CloseConnectionError
 from splashdam.net.guard import Guard
 from splashdam.testing.faults.fault import Fault, Which, is_from_broker
 from splashdam.testing.faults.fetch_sessions import ends_session, refused, without_session
@@ -24,7 +24,7 @@ from splashdam.wire.registry import response_class
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.interception import Arrived
+    from splashdam.embedded_broker.serving.interception import Arrived
 
 _FIRST_CHOICE_VERSION = 4
 """Of Metadata: it lets the client say whether topics may be made."""

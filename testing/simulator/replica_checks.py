@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.cluster.state import NOBODY, ClusterChange, ClusterState
+from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange, ClusterState
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader, iter_headers
 from splashdam.storage.append_result import AppendResult

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from splashdam import AsyncKafkaProducer, KafkaProducer
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.telemetry import Push
+from splashdam.embedded_broker.telemetry.client_metrics import Push
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
@@ -177,7 +177,7 @@ async def test_an_interval_of_none(
     both: Open, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that names 0 ms was sent metrics 1,000 times a second; Kafka's clients take 5 min."""
-    monkeypatch.setattr("splashdam.embedded_broker.telemetry.INTERVALS_MS", range(1))
+    monkeypatch.setattr("splashdam.embedded_broker.telemetry.client_metrics.INTERVALS_MS", range(1))
     async with both({"interval_ms": 0}) as (broker, producer):
         await (await producer.send("t", b"one"))
         await trio.sleep(149)

@@ -8,7 +8,7 @@ import pytest
 from broker_talk import Talk
 
 from splashdam.embedded_broker.broker import open_broker
-from splashdam.embedded_broker.registry import registered_apis
+from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.wire.header import decode_response

@@ -26,7 +26,7 @@ from kafka.admin import ResourceType as Kind
 from kafka.errors import TopicAuthorizationFailedError
 
 from splashdam import KafkaProducer
-from splashdam.embedded_broker.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import AuthorizationError
 

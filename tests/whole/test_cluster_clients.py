@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from splashdam import EmbeddedCluster
-from splashdam.embedded_broker.internal_topics import partition_for
+from splashdam.embedded_broker.topics.internal_topics import partition_for
 
 QUIET = {"log_level": 0}
 

@@ -10,7 +10,7 @@ import confluent_kafka
 from splashdam import EmbeddedBroker
 from splashdam.client.metric_table import NODE, OWN, PRODUCER, TOPIC
 from splashdam.client.telemetry import telemetry_name
-from splashdam.embedded_broker.telemetry import Push
+from splashdam.embedded_broker.telemetry.client_metrics import Push
 
 TABLES = {
     "producer-metrics": (*PRODUCER, *OWN),

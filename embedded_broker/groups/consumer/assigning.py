@@ -15,7 +15,7 @@ from splashdam.embedded_broker.groups.consumer.changes import (
 )
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.world import World
-from splashdam.embedded_broker.pattern_parsing import InvalidPatternError
+from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
 
 
 def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:

@@ -18,7 +18,7 @@ from splashdam.embedded_broker.groups.consumer.membership import (
     HeartbeatReply,
 )
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of

@@ -10,7 +10,7 @@ from typing import Protocol
 import attrs
 
 from splashdam.embedded_broker.groups.consumer.changes import TopicShape
-from splashdam.embedded_broker.patterns import compiled
+from splashdam.embedded_broker.groups.patterns import compiled
 
 TOPIC_LETTERS = frozenset(ascii_letters + digits + "._-")
 """All that a topic's name can consist of."""

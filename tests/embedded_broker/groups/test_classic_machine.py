@@ -10,6 +10,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.classic.joining import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,
@@ -20,7 +21,6 @@ from splashdam.embedded_broker.groups.classic.members import (
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.states import TRANSITIONS, GroupEvent, GroupState
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.broker_errors import NotCoordinatorError
 from splashdam.model.errors import BrokerResponseError, IllegalStateError
 from splashdam.model.lifecycle import next_state

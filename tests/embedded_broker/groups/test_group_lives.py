@@ -12,7 +12,7 @@ from offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock

@@ -9,7 +9,6 @@ import pytest
 import trio
 from broker_talk import Talk
 
-from splashdam.embedded_broker import dispatch, internal_topics
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.committing import has_partition, is_too_large
 from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
@@ -18,8 +17,10 @@ from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembers
 from splashdam.embedded_broker.groups.consumer.membership import HeartbeatReply as Reply
 from splashdam.embedded_broker.groups.consumer.world import TOPIC_LETTERS
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
-from splashdam.embedded_broker.patterns import compiled
+from splashdam.embedded_broker.groups.patterns import compiled
+from splashdam.embedded_broker.serving import dispatch
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.topics.topics import internal_topics
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

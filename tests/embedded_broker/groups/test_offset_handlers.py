@@ -15,8 +15,8 @@ from splashdam.embedded_broker.groups.classic.records import (
     encode_value,
 )
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, OffsetKey
-from splashdam.embedded_broker.internal_topics import CONSUMER_OFFSETS, InternalTopic
-from splashdam.embedded_broker.leadership import LeadershipMap
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.topics.leadership import LeadershipMap
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

@@ -9,8 +9,8 @@ import pytest
 from log_kit import DIRECTORY, TOPIC_ID, TP, batch, open_log
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.replication.fetcher import Follower, LeaderFetcher
-from splashdam.embedded_broker.settings import BrokerSettings
 from splashdam.model.values import TopicPartition
 from splashdam.net.connection import Connection
 from splashdam.storage.files.memory import MemoryFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from splashdam.embedded_broker.fetch_sessions import SessionPartition
+from splashdam.embedded_broker.fetching.sessions import SessionPartition
 from splashdam.embedded_broker.replication.divergence import truncation_offset
 from splashdam.embedded_broker.replication.fetch_session import FetchSession, Wanted
 from splashdam.model.values import TopicPartition

@@ -12,8 +12,8 @@ from broker_talk import MIB, Talk, batch, produce, records_of
 from cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.cluster.election import moved
-from splashdam.embedded_broker.fetch_reading import FetchReading
+from splashdam.embedded_broker.controller.election import moved
+from splashdam.embedded_broker.fetching.reading import FetchReading
 from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.replication.replica_manager import ReplicaManager

@@ -10,7 +10,7 @@ from broker_talk import batch, produce, produce_request
 from cluster_kit import NODES, T0, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.cluster.election import moved
+from splashdam.embedded_broker.controller.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import NotLeaderOrFollowerError
 from splashdam.model.error_codes import ErrorCode

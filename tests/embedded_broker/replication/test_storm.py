@@ -10,7 +10,7 @@ from broker_talk import batch, produce
 from cluster_kit import NODES, T0, Cluster, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.cluster.election import moved
+from splashdam.embedded_broker.controller.election import moved
 from splashdam.model.errors import BrokerResponseError
 
 STEPS = 15

@@ -10,7 +10,7 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_re
 from trio.testing import MockClock, memory_stream_pair
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.interception import Interception
+from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

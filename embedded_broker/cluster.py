@@ -1,0 +1,383 @@
+"""Several brokers in one trio program, as one cluster: each with a directory and a port of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election
+from splashdam.embedded_broker.controller.controller import Controller
+from splashdam.embedded_broker.controller.election import changed, moved
+from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal
+from splashdam.embedded_broker.controller.membership import Membership
+from splashdam.embedded_broker.controller.options import ClusterOptions
+from splashdam.embedded_broker.security.access import AccessControl
+from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
+from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.errors import (
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+)
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import Clock, SystemClock
+from splashdam.net.connect import address_text
+from splashdam.net.listen import Listen, tcp_listen
+from splashdam.net.pair import socket_pair, stream_of
+from splashdam.storage.directories.identity import META_NAME
+from splashdam.storage.files.disk import DiskFiles, Files
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.security.authority import TokenValidator
+
+_log = logging.getLogger(__name__)
+
+_STARTING_S = 10.0
+"""How long a broker waits for another one that is being started."""
+
+
+@attrs.define(eq=False)
+class _Node:
+    """One broker of the cluster, running or not.
+
+    Attributes:
+        node_id: its id.
+        port: where it listens; the first start finds one where it is 0.
+        broker: while it runs.
+        stop: set to have it end.
+        ended: set once it has.
+        started: None unless it is being started; set when that is over.
+    """
+
+    node_id: int
+    port: int | None
+    broker: Broker | None = None
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    started: trio.Event | None = None
+
+
+class Cluster:
+    """A running cluster; made by ``open_cluster``. All methods belong to its trio loop.
+
+    Attributes:
+        controller: says who leads what; ``controller.state`` is everything it knows.
+        access: users, ACLs and quotas of all brokers.
+        interception: who stands between clients and the handlers of all brokers.
+    """
+
+    def __init__(self, opened: ClusterOptions, controller: Controller, nursery: trio.Nursery) -> None:
+        self.controller = controller
+        self.access = AccessControl(opened.files, opened.path)
+        self.interception = Interception()
+        self._options = opened
+        self._nursery = nursery
+        port = opened.port
+        self._nodes = {
+            node_id: _Node(node_id, port + node_id - 1 if port else port)
+            for node_id in range(1, opened.brokers + 1)
+        }
+
+    @property
+    def nodes(self) -> list[int]:
+        """The ids of all brokers."""
+        return list(self._nodes)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether all replicas of all partitions are."""
+        return all(set(each.isr) == set(each.replicas) for each in self.controller.state.partitions.values())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of all brokers, those that are down too, separated by commas.
+
+        Raises:
+            IllegalStateError: they have no TCP port.
+        """
+        if self._options.port is None:
+            raise IllegalStateError("these brokers have no TCP port; they were opened with port=None")
+        ports = [node.port or 0 for node in self._nodes.values()]
+        return ",".join(address_text(self._options.host, port) for port in ports)
+
+    def broker(self, node: int) -> Broker:
+        """A running broker.
+
+        Raises:
+            IllegalStateError: it is down, or there is none of this id.
+        """
+        broker = self._node(node).broker
+        if broker is None:
+            raise IllegalStateError(f"broker {node} is down")
+        return broker
+
+    def is_up(self, node: int) -> bool:
+        """Whether a broker runs.
+
+        Raises:
+            IllegalStateError: there is none of this id.
+        """
+        return self._node(node).broker is not None
+
+    def _node(self, node: int) -> _Node:
+        if node not in self._nodes:
+            raise IllegalStateError(
+                f"there is no broker {node}; there are {', '.join(map(str, self._nodes))}"
+            )
+        return self._nodes[node]
+
+    # --- brokers come and go --------------------------------------------------------------------------------
+
+    async def begin(self, settings: BrokerSettings) -> None:
+        """Starts all brokers.
+
+        Raises:
+            As ``start``.
+        """
+        for node in self._nodes:
+            await self.start(node)
+        self.controller.settle()
+        self._nursery.start_soon(self._rebalance_leaders, settings)
+
+    async def start(self, node: int) -> None:
+        """Starts a broker that is down, at its port, and returns once clients can connect.
+
+        Raises:
+            IllegalStateError: it runs.
+            KafkaConnectionError: its port is taken meanwhile.
+            KafkaStorageError: its directory cannot be used.
+        """
+        entry = self._node(node)
+        if entry.broker is not None or entry.started is not None:
+            raise IllegalStateError(f"broker {node} runs already")
+        entry.stop, entry.ended, entry.started = trio.Event(), trio.Event(), trio.Event()
+        try:
+            await self._nursery.start(self._run, entry)
+        finally:
+            entry.started.set()
+            entry.started = None
+
+    async def stop(self, node: int) -> None:
+        """Ends a broker in order: what it leads is led by others first. One that is down is left alone."""
+        entry = self._node(node)
+        if entry.broker is not None:
+            entry.stop.set()
+            await entry.ended.wait()
+
+    async def kill(self, node: int) -> None:
+        """Ends a broker as ``kill -9`` does: connections break, and its directory stays as it is.
+
+        The others notice at once; a real cluster takes ``broker.session.timeout.ms`` for that.
+        """
+        entry = self._node(node)
+        if entry.broker is not None:
+            entry.broker.is_killed = True
+            entry.broker.member.leave(orderly=False)
+            await self.stop(node)
+
+    async def restart(self, node: int) -> None:
+        """Ends a broker in order and starts it again.
+
+        Raises:
+            As ``start``.
+        """
+        await self.stop(node)
+        await self.start(node)
+
+    async def _run(self, node: _Node, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await self._live(node, task_status)
+        except KafkaError as error:
+            if node.broker is None:
+                raise
+            _log.error("broker %d has ended: %s", node.node_id, error)
+        finally:
+            node.broker = None
+            node.ended.set()
+
+    async def _live(self, node: _Node, task_status: trio.TaskStatus[None]) -> None:
+        opened = self._options
+        async with open_broker(
+            f"{opened.path}/broker-{node.node_id}",
+            host=opened.host,
+            port=node.port,
+            listen=opened.listen,
+            clock=opened.clock,
+            files=opened.files,
+            settings=opened.settings(node.node_id),
+            membership=Membership(self.controller, self._connect),
+            access=self.access,
+            token_validator=opened.token_validator,
+        ) as node.broker:
+            node.broker.interception = self.interception
+            if node.broker.addresses:
+                node.port = node.broker.addresses[0].port
+            task_status.started()
+            await node.stop.wait()
+
+    async def _connect(self, node_id: int) -> trio.abc.Stream:
+        """A stream between brokers: they share a process, and need neither port nor password."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise KafkaConnectionError(f"this cluster was opened without broker {node_id}")
+        await trio.lowlevel.checkpoint()
+        if node.started is not None:
+            with trio.move_on_after(_STARTING_S):
+                await node.started.wait()
+        if node.broker is None or node.broker.is_killed:
+            raise KafkaConnectionError(f"broker {node_id} is down")
+        ours, theirs = socket_pair()
+        node.broker.adopt(stream_of(theirs), is_trusted=True)
+        return stream_of(ours)
+
+    # --- who leads what -------------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node id of a partition's leader, -1 while there is none.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self.controller.partition(TopicPartition(topic, partition)).leader
+
+    def isr_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The node ids of the replicas in sync.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self.controller.partition(TopicPartition(topic, partition)).isr
+
+    def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The node ids of the replicas, the preferred leader first.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
+        return self.controller.partition(TopicPartition(topic, partition)).replicas
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Has another replica in sync lead a partition from now on, in the next leader epoch.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+            BrokerResponseError: INELIGIBLE_REPLICA (107): ``to`` is down or not in sync.
+        """
+        where, state = TopicPartition(topic, partition), self.controller.state
+        self.controller.change_partitions(
+            {where: moved(self.controller.partition(where), to, state.is_eligible)}
+        )
+
+    def elect_preferred_leaders(self) -> None:
+        """Has the first replica of each partition lead it, where it is in sync."""
+        state = self.controller.state
+        self.controller.change_partitions(
+            {each: changed(now, state.is_eligible, preferred=True) for each, now in state.partitions.items()}
+        )
+
+    async def _rebalance_leaders(self, settings: BrokerSettings) -> None:
+        while settings.auto_leader_rebalance_enable:
+            await trio.sleep(settings.leader_imbalance_check_interval_seconds)
+            self.elect_preferred_leaders()
+
+
+@asynccontextmanager
+async def open_cluster(
+    path: str | os.PathLike[str],
+    brokers: int = 3,
+    *,
+    racks: Sequence[str | None] = (),
+    host: str = "127.0.0.1",
+    port: int | None = 0,
+    listen: Listen = tcp_listen,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    config: Mapping[str, Any] | None = None,
+    token_validator: TokenValidator | None = None,
+    interception: Interception | None = None,
+    **settings: Any,
+) -> AsyncIterator[Cluster]:
+    """Runs a cluster for the length of an ``async with`` block.
+
+    What there was at its end is there again the next time: topics, records, leaders, offsets, settings.
+
+    Args:
+        path: directory; made if missing. Each broker has its own in it: ``broker-1`` and so on.
+        brokers: how many; their node ids are 1, 2, ….
+        racks: where each of them stands (``broker.rack``), by default nowhere.
+        host: address to listen on.
+        port: of the first broker, the others have those that follow; 0 for free ones, None for none.
+        listen: how to listen; TCP by default.
+        clock: where brokers read the time; the machine's by default.
+        files: the file system; the disk by default.
+        config: settings of all brokers by Kafka's dotted names, as in ``server.properties``.
+            ``default.replication.factor`` is 3 here, or as many as there are brokers.
+        token_validator: for OAUTHBEARER, see ``open_broker``.
+        interception: where faults and request logs stand; one of its own by default.
+        settings: the same by Python name.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or illegal.
+        IllegalStateError: a directory is in use; the text names by which process.
+        KafkaStorageError: a directory cannot be used, or is another cluster's.
+        KafkaConnectionError: an address is taken.
+    """
+    opened = ClusterOptions(
+        path=path,
+        brokers=brokers,
+        racks=racks,
+        host=host,
+        port=port,
+        listen=listen,
+        clock=clock or SystemClock(),
+        files=files or DiskFiles(),
+        token_validator=token_validator,
+        options=settings,
+        config=config or {},
+    )
+    common = opened.settings(1)
+    failure: BaseException | None = None
+    with _directory(opened, common) as controller:
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(opened, controller, nursery)
+            cluster.interception = interception or cluster.interception
+            try:
+                await cluster.begin(common)
+                yield cluster
+            except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
+            controller.end()
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+@contextmanager
+def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Controller]:
+    """The cluster's own files, which nobody else uses meanwhile."""
+    opened.files.make_directory(opened.path)
+    names = {name for name, _ in opened.files.list_directory(opened.path)}
+    if META_NAME in names and not names & {FILE_NAME, CHANGES_NAME}:
+        raise KafkaStorageError(
+            f"{opened.path} is the data directory of a single broker; open it with EmbeddedBroker, or give "
+            "the cluster a directory of its own"
+        )
+    lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
+    try:
+        ids = ProducerIds(opened.files, opened.path, above=-1)
+        controller = Controller(journal, ids, partial(allows_unclean_election, settings))
+        controller.begin(journal.read())
+        yield controller
+    finally:
+        journal.close()
+        lock.release()

@@ -1,0 +1,307 @@
+"""What an operator can set on the broker: Kafka's ``server.properties`` names, types and defaults.
+
+The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that stand in
+where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``TopicSettings``;
+``config_table.py`` lists all names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Self
+
+import attrs
+
+from splashdam.embedded_broker.configs.access_settings import AccessSettings
+from splashdam.embedded_broker.configs.known import WITHOUT_EFFECT
+from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
+from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSettings(AccessSettings):
+    """The broker's settings; every default is Kafka's. Made by ``from_options`` or ``from_properties``.
+
+    Raises:
+        KafkaConfigurationError: a value is illegal.
+    """
+
+    node_id: int = option(
+        1,
+        doc="The id of this broker in metadata answers.",
+        check=whole_number(0, MAX_INT),
+        notes={"broker": (Synonym("broker.id"),)},
+    )
+    broker_rack: str = option(
+        "",
+        check=lambda value: None if isinstance(value, str) else "must be a text",
+        notes={"kind": "name"},
+        doc="Where this broker stands: answers tell clients, and the replicas of a new partition are spread "
+        "over as many racks as there are.",
+    )
+    num_partitions: int = option(
+        1, doc="Partitions of a topic that is created without a number.", check=whole_number(1, MAX_INT)
+    )
+    default_replication_factor: int = option(
+        1,
+        doc="Replicas of each partition of a topic that is created without a number.",
+        check=whole_number(1, MAX_INT),
+    )
+    auto_create_topics_enable: bool = option(
+        True, doc="Whether asking for the metadata of a missing topic creates it."
+    )
+    delete_topic_enable: bool = option(True, doc="Whether topics can be deleted.")
+    socket_request_max_bytes: int = option(
+        104_857_600,
+        doc="Largest request in bytes; a larger one closes its connection.",
+        check=whole_number(1, MAX_INT),
+    )
+    connections_max_idle_ms: int = option(
+        600_000,
+        doc="A connection that neither sends nor takes a byte for this long is closed.",
+        check=whole_number(1),
+    )
+    log_dirs: str = option(
+        "",
+        check=lambda value: None if isinstance(value, str) else "must be paths, separated by commas",
+        notes={"kind": "list"},
+        doc="Directories that partitions are put into, separated by commas; by default the broker's own, "
+        "which keeps topics and users in any case (Kafka's metadata.log.dir). Relative ones lie in that.",
+    )
+    fetch_max_bytes: int = option(
+        57_671_680,
+        doc="Most bytes one fetch answers with, whatever it asks for.",
+        check=whole_number(1024, MAX_INT),
+    )
+    max_incremental_fetch_session_cache_slots: int = option(
+        1000,
+        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
+        check=whole_number(0, MAX_INT),
+    )
+    offsets_topic_num_partitions: int = option(
+        50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
+    )
+    offsets_topic_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __consumer_offsets when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
+    offsets_retention_minutes: int = option(
+        10_080,
+        doc="Minutes that offsets are kept after the last member left the group, or, where it never had "
+        "any, after the commit.",
+        check=whole_number(1, MAX_INT),
+    )
+    offsets_retention_check_interval_ms: int = option(
+        600_000, doc="How often offsets are looked for that are past it.", check=whole_number(1)
+    )
+    offset_metadata_max_bytes: int = option(
+        4096,
+        doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
+        check=whole_number(0, MAX_INT),
+    )
+    group_initial_rebalance_delay_ms: int = option(
+        3000,
+        doc="Milliseconds that the first rebalance of an empty group waits for more members; 0 suits tests.",
+        check=whole_number(0, MAX_INT),
+    )
+    group_min_session_timeout_ms: int = option(
+        6000,
+        doc="Shortest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_session_timeout_ms: int = option(
+        30 * MINUTE_MS,
+        doc="Longest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_size: int = option(
+        MAX_INT, doc="Most members of a classic group.", check=whole_number(1, MAX_INT)
+    )
+    transaction_state_log_num_partitions: int = option(
+        50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
+    )
+    transaction_state_log_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __transaction_state when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
+    transaction_max_timeout_ms: int = option(
+        15 * MINUTE_MS,
+        doc="Largest transaction timeout in milliseconds that a producer may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
+        10_000,
+        doc="Milliseconds between two looks for transactions that are open for longer than their timeout.",
+        check=whole_number(1, MAX_INT),
+    )
+    transactional_id_expiration_ms: int = option(
+        7 * DAY_MS,
+        doc="Milliseconds without use after which a transactional id is forgotten.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
+        HOUR_MS,
+        doc="Milliseconds between two looks for transactional ids to forget.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_partition_verification_enable: bool = option(
+        True,
+        doc="Whether a transactional batch is refused where its partition was not added to the transaction.",
+    )
+    transaction_version: int = option(
+        2,
+        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 an "
+        "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
+        check=whole_number(0, 2),
+    )
+    telemetry_max_bytes: int = option(
+        1_048_576,
+        doc="Most bytes of metrics that a client may push at one time.",
+        check=whole_number(1, MAX_INT),
+    )
+    topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
+    """The options of a topic that sets none itself."""
+    given: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    """What was set, be it to its default, by Kafka's names."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Self:
+        """Settings from keyword options by Python name, and others by Kafka's dotted names.
+
+        Args:
+            options: values by Python name.
+            config: values or texts by Kafka's names, as in ``server.properties``.
+
+        Raises:
+            KafkaConfigurationError: a name is unknown (the nearest right one is named) or given twice, or a
+                value is illegal.
+        """
+        given: dict[str, Any] = {}
+        known = broker_names()
+        for name, value in options.items():
+            dotted = name.replace("_", ".")
+            if dotted not in known or "." in name:
+                nearest = nearest_name(name, (each.replace(".", "_") for each in known))
+                raise KafkaConfigurationError(f"unknown broker option {name!r}.{nearest}")
+            given[dotted] = value
+        texts = {name.strip(): value for name, value in (config or {}).items()}
+        for name in texts.keys() & given.keys():
+            raise KafkaConfigurationError(
+                f"{name} is given twice, by this name and as {name.replace('.', '_')!r}"
+            )
+        return cls._of({**given, **texts}, texts)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Settings from Kafka's dotted names and text values, as in ``server.properties``.
+
+        Raises:
+            KafkaConfigurationError: a name is unknown or a value does not parse.
+        """
+        return cls.from_options({}, properties)
+
+    def overlaid(self, configs: Mapping[str, str]) -> Self:
+        """These settings with others laid over them, by Kafka's names; names that nobody knows are left out.
+
+        Raises:
+            KafkaConfigurationError: a value is illegal.
+        """
+        known = {name: text for name, text in configs.items() if name in broker_names()}
+        return self._of({**self.given, **known}, known) if known else self
+
+    @classmethod
+    def _of(cls, given: Mapping[str, Any], texts: Iterable[str]) -> Self:
+        for name in given:
+            if name not in broker_names():
+                raise KafkaConfigurationError(f"unknown broker property {name!r}.{_hint(name)}")
+        own: dict[str, Any] = {}
+        for field in own_fields():
+            names = (Synonym(kafka_name(field)), *synonyms_of(field))
+            own.update(_chosen(cls, field, names, given, texts))
+        topic: dict[str, Any] = {}
+        for field in attrs.fields(TopicSettings):
+            topic.update(_chosen(TopicSettings, field, synonyms_of(field), given, texts))
+        return cls(**own, topic_defaults=TopicSettings(**topic), given=_parsed(given, texts))
+
+    def without_effect(self) -> dict[str, str]:
+        """What was set and changes nothing in this broker: Kafka's name → why."""
+        return {
+            name: reason
+            for name in sorted(self.given)
+            if (reason := WITHOUT_EFFECT.get(name) or _declared_without_effect(name))
+        }
+
+
+@cache
+def broker_names() -> dict[str, str]:
+    """Every name a broker can be given, with the topic's option that it stands in for, or an empty text."""
+    names = dict.fromkeys(WITHOUT_EFFECT, "")
+    for field in attrs.fields(TopicSettings):
+        names.update((each.name, kafka_name(field)) for each in synonyms_of(field))
+    for field in own_fields():
+        names.update((name, "") for name in (kafka_name(field), *(each.name for each in synonyms_of(field))))
+    return names
+
+
+def own_fields() -> list[attrs.Attribute[Any]]:
+    """The broker's own options, without those that stand in for topics."""
+    return [field for field in attrs.fields(BrokerSettings) if "doc" in field.metadata]
+
+
+def synonyms_of(field: attrs.Attribute[Any]) -> tuple[Synonym, ...]:
+    """What a broker can be set to in an option's stead, the one that counts first."""
+    synonyms: tuple[Synonym, ...] = field.metadata.get("broker", ())
+    return synonyms
+
+
+def _chosen(
+    cls: type[Any],
+    field: attrs.Attribute[Any],
+    names: Iterable[Synonym],
+    given: Mapping[str, Any],
+    texts: Iterable[str],
+) -> dict[str, Any]:
+    """The value of the first name that is given, if one is; those of the others must be legal, too."""
+    values = []
+    for each in names:
+        if each.name not in given:
+            continue
+        value, name = given[each.name], each.name.replace(".", "_")
+        if each.name in texts:
+            value, name = parse_value(field, each.name, value), each.name
+        values.append(each.value(value))
+        try:
+            cls(**{field.name: values[-1]})
+        except KafkaConfigurationError as error:
+            raise KafkaConfigurationError(f"broker option {name!r}: {error}") from error
+    return {field.name: values[0]} if values else {}
+
+
+def _parsed(given: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
+    """Values instead of the texts that stood for them, so that they can be laid under others later."""
+    fields = {kafka_name(field): field for field in own_fields()}
+    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+        fields.update((each.name, field) for each in synonyms_of(field))
+    return {
+        name: parse_value(fields[name], name, value) if name in texts and name in fields else value
+        for name, value in given.items()
+    }
+
+
+def _declared_without_effect(name: str) -> str:
+    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+        if name == kafka_name(field) or name in (each.name for each in synonyms_of(field)):
+            return str(field.metadata.get("without_effect", ""))
+    return ""
+
+
+def _hint(name: str) -> str:
+    for dotted, topic_option in broker_names().items():
+        if name == topic_option:
+            return f" It is an option of topics; their default is set by {dotted!r}"
+    return nearest_name(name, broker_names())

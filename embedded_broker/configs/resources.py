@@ -1,0 +1,294 @@
+"""What can be configured while the broker runs: topics, brokers, groups, client metrics; one class for each.
+
+Error codes are those of Kafka's ``ConfigurationControlManager`` and ``ControllerConfigurationValidator``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from splashdam.embedded_broker.configs.described import (
+    BrokerLayers,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    all_brokers_entries,
+    broker_entries,
+    broker_synonyms,
+    known,
+    topic_entries,
+)
+from splashdam.embedded_broker.configs.dynamic import check_dynamic
+from splashdam.embedded_broker.configs.stored import (
+    ALL_BROKERS,
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    subscription_of,
+)
+from splashdam.embedded_broker.configs.table import Scope
+from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
+from splashdam.embedded_broker.groups.consumer.settings import check_group_configs
+from splashdam.embedded_broker.telemetry.client_metrics import (
+    DEFAULT_INTERVAL_MS,
+    INTERVALS_MS,
+    checked_subscription,
+)
+from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.quoting import quoted
+from splashdam.storage.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+
+_MOST_DIGITS = 10
+"""Of a broker's id; Python turns no text of any length into a number."""
+
+
+class ResourceType(IntEnum):
+    """Kafka's ``ConfigResource.Type`` numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(ABC):
+    """One resource of a broker; made for one request.
+
+    Raises, when made:
+        BrokerResponseError: there is none of this name, or it is illegal.
+    """
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker = broker
+        self.name = name
+
+    @property
+    @abstractmethod
+    def present(self) -> Mapping[str, str]:
+        """What is set for it now."""
+
+    @abstractmethod
+    def entries(self) -> list[ConfigEntry]:
+        """Every configuration of it."""
+
+    @abstractmethod
+    def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
+        """Refuses what cannot be set for it.
+
+        Args:
+            configs: what would be set.
+            changed: the names that would be other than they are.
+
+        Raises:
+            BrokerResponseError: which, and why.
+        """
+
+    @abstractmethod
+    def put(self, configs: Mapping[str, str]) -> None:
+        """Sets it, and nothing else, from now on.
+
+        Raises:
+            KafkaStorageError: the disk refuses; nothing has changed.
+        """
+
+    def list_of(self, name: str) -> str | None:
+        """What a list has that nothing is set for; None for what is no list."""
+        return None
+
+
+class TopicResource(ConfigResource):
+    """A topic."""
+
+    @property
+    def present(self) -> Mapping[str, str]:
+        if not self.name:
+            raise InvalidRequestError("name a topic; what counts for all is set for the brokers")
+        topic = self.broker.topics.get(self.name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {quoted(self.name)}")
+        return topic.configs
+
+    def entries(self) -> list[ConfigEntry]:
+        check_topic_name(self.name)
+        return topic_entries(self.broker.configs.layers, self.present)
+
+    def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
+        new_topic_settings(self.broker.settings, configs)
+
+    def put(self, configs: Mapping[str, str]) -> None:
+        self.broker.controller.configure_topic(self.name, configs)
+
+    def list_of(self, name: str) -> str | None:
+        row = known(Scope.TOPIC).get(name)
+        return None if row is None or row.kind is not ConfigType.LIST else row.default_text or ""
+
+
+class BrokerResource(ConfigResource):
+    """This broker, or with an empty name all of them."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        super().__init__(broker, name)
+        check_is_broker(broker, name)
+
+    @property
+    def present(self) -> Mapping[str, str]:
+        return self.broker.configs.of(BROKER, self.name)
+
+    @property
+    def _layers(self) -> BrokerLayers:
+        return self.broker.configs.layers
+
+    def entries(self) -> list[ConfigEntry]:
+        return all_brokers_entries(self._layers) if self.name == ALL_BROKERS else broker_entries(self._layers)
+
+    def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
+        check_dynamic(changed, all_brokers=self.name == ALL_BROKERS)
+        try:
+            self.broker.configs.settings_with(self.name, configs)
+        except KafkaConfigurationError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def put(self, configs: Mapping[str, str]) -> None:
+        self.broker.configs.put(BROKER, self.name, configs)
+
+    def list_of(self, name: str) -> str | None:
+        row = known(Scope.BROKER).get(name)
+        return None if row is None or row.kind is not ConfigType.LIST else row.default_text or ""
+
+
+class _Simple(ConfigResource):
+    """One whose configurations are few: their types, defaults and meanings by name."""
+
+    kind: str
+    source: ConfigSource
+    defaults: ClassVar[Mapping[str, tuple[ConfigType, str, str]]]
+
+    @property
+    def present(self) -> Mapping[str, str]:
+        return self.broker.configs.of(self.kind, self.name)
+
+    def entries(self) -> list[ConfigEntry]:
+        if not self.name:
+            raise InvalidRequestError(f"the name of a {self.kind} resource must not be empty")
+        return [self._entry(name) for name in sorted(self.defaults)]
+
+    def _entry(self, name: str) -> ConfigEntry:
+        kind, default, doc = self.defaults[name]
+        found = self._inherited(name)
+        if name in self.present:
+            found = [ConfigSynonym(name, self.present[name], self.source), *found]
+        value = found[0].value if found else default
+        source = found[0].source if found else ConfigSource.DEFAULT
+        return ConfigEntry(name=name, value=value, source=source, synonyms=tuple(found), kind=kind, doc=doc)
+
+    def _inherited(self, name: str) -> list[ConfigSynonym]:
+        return []
+
+    def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
+        if not self.name:
+            raise InvalidRequestError(f"the name of a {self.kind} resource must not be empty")
+        self._check(configs)
+
+    @abstractmethod
+    def _check(self, configs: Mapping[str, str]) -> None: ...
+
+    def put(self, configs: Mapping[str, str]) -> None:
+        self.broker.configs.put(self.kind, self.name, configs)
+
+
+class ClientMetricsResource(_Simple):
+    """A subscription to the metrics of clients (KIP-714)."""
+
+    kind = CLIENT_METRICS
+    source = ConfigSource.CLIENT_METRICS
+    defaults: ClassVar = {
+        "interval.ms": (
+            ConfigType.INT,
+            str(DEFAULT_INTERVAL_MS),
+            "Milliseconds between two pushes of a client, 100 to 3600000.",
+        ),
+        "match": (
+            ConfigType.LIST,
+            "",
+            "Of which clients: NAME=EXPRESSION separated by commas, all of which fit; empty for all.",
+        ),
+        "metrics": (
+            ConfigType.LIST,
+            "",
+            "Beginnings of the names of the metrics that clients push, separated by commas; * for all.",
+        ),
+    }
+
+    def _check(self, configs: Mapping[str, str]) -> None:
+        unknown = configs.keys() - self.defaults.keys()
+        if unknown:
+            raise InvalidRequestError(f"unknown client metrics configuration {quoted(min(unknown))}")
+        try:
+            metrics, interval_ms, match = subscription_of(configs)
+            if interval_ms not in INTERVALS_MS:
+                raise InvalidRequestError(f"interval.ms={interval_ms}: must be 100 to 3600000 (1 hour)")
+            checked_subscription(metrics, interval_ms, match)
+        except KafkaConfigurationError as error:
+            raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+class GroupResource(_Simple):
+    """A group."""
+
+    kind = GROUP
+    source = ConfigSource.GROUP
+    defaults: ClassVar = {
+        "consumer.heartbeat.interval.ms": (
+            ConfigType.INT,
+            "",
+            "Milliseconds between two heartbeats that the group's members are told.",
+        ),
+        "consumer.session.timeout.ms": (
+            ConfigType.INT,
+            "",
+            "Milliseconds without a heartbeat after which a member is out of the group.",
+        ),
+    }
+
+    def _inherited(self, name: str) -> list[ConfigSynonym]:
+        return broker_synonyms(self.broker.configs.layers, f"group.{name}")
+
+    def _check(self, configs: Mapping[str, str]) -> None:
+        try:
+            check_group_configs(self.broker.settings, configs)
+        except KafkaConfigurationError as error:
+            raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def check_is_broker(broker: Broker, name: str, *, may_be_all: bool = True) -> None:
+    """Refuses the name of a broker resource that is not this broker's.
+
+    Raises:
+        InvalidRequestError: it is another broker's, or no number.
+    """
+    if may_be_all and name == ALL_BROKERS:
+        return
+    if not (name.isdecimal() and len(name) <= _MOST_DIGITS):
+        raise InvalidRequestError(f"a broker is named by its id, a whole number, not by {quoted(name)}")
+    if int(name) != broker.node_id:
+        raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} itself")
+
+
+RESOURCES: Mapping[int, type[ConfigResource]] = {
+    ResourceType.TOPIC: TopicResource,
+    ResourceType.BROKER: BrokerResource,
+    ResourceType.CLIENT_METRICS: ClientMetricsResource,
+    ResourceType.GROUP: GroupResource,
+}
+"""All but the broker's loggers, of which nothing is kept."""

@@ -1,0 +1,141 @@
+"""What is set while brokers run: for brokers, groups and client metrics. The controller keeps it.
+
+A broker's settings are those it was started with, under what is set for all brokers, under what is set for
+this one. They take effect at once: ``Broker.settings`` is replaced, so nobody keeps a copy of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.described import BrokerLayers
+from splashdam.embedded_broker.configs.topic_configs import topic_settings
+from splashdam.embedded_broker.controller.state import Resource
+from splashdam.embedded_broker.telemetry.client_metrics import DEFAULT_INTERVAL_MS
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.quoting import quoted
+from splashdam.storage.manager.topic_changes import reconfigure
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+
+BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
+"""Kinds of resources, as they are kept."""
+
+ALL_BROKERS = ""
+"""The name under which what is set for every broker is kept."""
+
+_MOST_DIGITS = 10
+"""Of a whole number of 32 bits; Python turns no text of any length into a number."""
+
+_log = logging.getLogger(__name__)
+
+
+class DynamicConfigs:
+    """What is set for one broker, its groups and its clients.
+
+    Args:
+        broker: whose it is; its settings are those it was started with.
+
+    Attributes:
+        static: those settings.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.static: BrokerSettings = broker.settings
+        self._broker = broker
+        self._kept: dict[Resource, Mapping[str, str]] = {}
+
+    def of(self, kind: str, name: str) -> Mapping[str, str]:
+        """What is set for one resource, by Kafka's dotted names."""
+        return self._kept.get(Resource(kind, name), {})
+
+    def of_group(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group: ``consumer.session.timeout.ms`` and ``consumer.heartbeat.interval.ms``."""
+        return self.of(GROUP, group_id)
+
+    def names(self, kind: str) -> list[str]:
+        """Every resource of a kind for which something is set."""
+        return sorted(each.name for each in self._kept if each.kind == kind)
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """What this broker's settings come from."""
+        return BrokerLayers(self.static, self.of(BROKER, ALL_BROKERS), self.of(BROKER, self._own_name))
+
+    @property
+    def _own_name(self) -> str:
+        return str(self._broker.node_id)
+
+    def settings_with(self, name: str, configs: Mapping[str, str]) -> BrokerSettings:
+        """What this broker's settings would be, with this set for it or for all.
+
+        Raises:
+            KafkaConfigurationError: a value is illegal.
+        """
+        present = self.layers
+        if name == ALL_BROKERS:
+            return present._replace(all_brokers=configs).settings
+        return present._replace(own=configs).settings
+
+    def put(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        """Replaces what is set for a resource, in the whole cluster; the caller has checked it.
+
+        Raises:
+            KafkaStorageError: the disk refuses; nothing has changed.
+        """
+        self._broker.controller.put_resources({Resource(kind, name): dict(configs)})
+
+    def apply(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
+        """Follows the controller, which says what is set now."""
+        for resource, configs in resources.items():
+            if resource.kind not in (BROKER, GROUP, CLIENT_METRICS):
+                continue
+            if configs:
+                self._kept[resource] = configs
+            else:
+                self._kept.pop(resource, None)
+            if resource.kind == CLIENT_METRICS:
+                self._subscribe(resource.name)
+        if any(each.kind == BROKER and each.name in (ALL_BROKERS, self._own_name) for each in resources):
+            self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        try:
+            settings = self.layers.settings
+        except KafkaConfigurationError as error:
+            _log.error("what was set for this broker is ignored: %s", error)
+            settings = self.static
+        self._broker.settings = settings
+        reconfigure(self._broker.logs, settings, partial(topic_settings, settings))
+
+    def _subscribe(self, name: str) -> None:
+        telemetry, configs = self._broker.telemetry, self.of(CLIENT_METRICS, name)
+        if configs:
+            metrics, interval_ms, match = subscription_of(configs)
+            telemetry.subscribe(name, metrics=metrics, interval_ms=interval_ms, match=match)
+        else:
+            telemetry.unsubscribe(name)
+
+
+def subscription_of(configs: Mapping[str, str]) -> tuple[list[str], int, dict[str, str]]:
+    """Metrics, interval and matches of a client-metrics subscription.
+
+    Raises:
+        KafkaConfigurationError: a text makes no sense.
+    """
+    metrics = [name for name in map(str.strip, configs.get("metrics", "").split(",")) if name]
+    interval = configs.get("interval.ms", str(DEFAULT_INTERVAL_MS)).strip()
+    if not (interval.isdecimal() and len(interval) <= _MOST_DIGITS):
+        raise KafkaConfigurationError(f"interval.ms={quoted(interval)}: must be a number of milliseconds")
+    match = {}
+    for pair in filter(None, map(str.strip, configs.get("match", "").split(","))):
+        name, separator, expression = pair.partition("=")
+        if not separator:
+            raise KafkaConfigurationError(f"match: {quoted(pair)} is not name=expression")
+        match[name.strip()] = expression.strip()
+    return metrics, int(interval), match

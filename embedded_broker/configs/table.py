@@ -1,0 +1,156 @@
+"""Every configuration that this broker knows, as one table: collected from where each is declared.
+
+``as_markdown`` is what ``docs/configuration.md`` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+import attrs
+
+from splashdam.embedded_broker.configs.broker_settings import own_fields, synonyms_of
+from splashdam.embedded_broker.configs.known import WITHOUT_EFFECT
+from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, MAX_LONG, kafka_name
+from splashdam.storage.settings import Synonym
+
+
+class Scope(Enum):
+    """Where a name can be set."""
+
+    BROKER = "broker"
+    TOPIC = "topic"
+
+
+class KnownConfig(NamedTuple):
+    """One name.
+
+    Attributes:
+        name: Kafka's.
+        scope: where it can be set.
+        kind: the type of its value: boolean, integer, number, text (of some few); list, path, name, PEM,
+            password.
+        default: as text; empty where another name, or nothing, stands in.
+        synonyms: what stands in where it is not set, the one that counts first.
+        doc: meaning and unit.
+        without_effect: why setting it changes nothing in this broker; empty where it does.
+        default_value: the default itself; None where another name, or nothing, stands in.
+        takes_long: whether a number may be above 2^31 - 1: Kafka's LONG instead of INT.
+    """
+
+    name: str
+    scope: Scope
+    kind: str
+    default: str
+    synonyms: tuple[str, ...]
+    doc: str
+    without_effect: str
+    default_value: object = None
+    takes_long: bool = False
+
+
+def known_configs() -> list[KnownConfig]:
+    """The whole table: the broker's own, what stands in for topics, the topics', and what has no effect."""
+    rows = [*_own(), *_stand_ins(), *_topic(), *_ignored()]
+    return sorted(rows, key=lambda row: (row.scope.value, row.name))
+
+
+def as_markdown() -> str:
+    """The table as two tables of a page."""
+    parts = []
+    for scope in Scope:
+        parts += [f"## On a {scope.value}", "", "| name | type | default | meaning |", "|---|---|---|---|"]
+        parts += [_line(row) for row in known_configs() if row.scope is scope and row.doc]
+        parts.append("")
+    parts += ["## Known and without any effect", "", "| why | names |", "|---|---|"]
+    for reason in dict.fromkeys(WITHOUT_EFFECT.values()):
+        names = " ".join(f"`{name}`" for name, why in WITHOUT_EFFECT.items() if why == reason)
+        parts.append(f"| {reason} | {names} |")
+    return "\n".join(parts) + "\n"
+
+
+def _line(row: KnownConfig) -> str:
+    meaning = row.doc.rstrip(".")
+    if row.synonyms:
+        meaning += " (unset: " + ", ".join(f"`{name}`" for name in row.synonyms) + ")"
+    if row.without_effect:
+        meaning += f". **No effect**: {row.without_effect}"
+    return f"| `{row.name}` | {row.kind} | {row.default} | {meaning} |"
+
+
+def _own() -> Iterator[KnownConfig]:
+    for field in own_fields():
+        synonyms = tuple(each.name for each in synonyms_of(field))
+        yield _row(kafka_name(field), Scope.BROKER, field, field.default, synonyms)
+        for name in synonyms:
+            yield _row(name, Scope.BROKER, field, None, ())
+
+
+def _stand_ins() -> Iterator[KnownConfig]:
+    own = {kafka_name(field) for field in own_fields()}
+    for field in attrs.fields(TopicSettings):
+        synonyms = synonyms_of(field)
+        for number, synonym in enumerate(synonyms):
+            if synonym.name not in own:
+                following = tuple(each.name for each in synonyms[number + 1 :])
+                default = None if following else _in_unit(synonym, field.default)
+                row = _row(synonym.name, Scope.BROKER, field, default, following)
+                yield row._replace(
+                    doc=f"What topics have that set no `{kafka_name(field)}`",
+                    takes_long=row.takes_long and synonym.factor == 1,
+                )
+
+
+def _topic() -> Iterator[KnownConfig]:
+    for field in attrs.fields(TopicSettings):
+        synonyms = tuple(each.name for each in synonyms_of(field))
+        yield _row(kafka_name(field), Scope.TOPIC, field, field.default, synonyms)
+
+
+def _ignored() -> Iterator[KnownConfig]:
+    for name, reason in WITHOUT_EFFECT.items():
+        yield KnownConfig(name, Scope.BROKER, "text", "", (), "", reason)
+
+
+def _row(
+    name: str, scope: Scope, field: attrs.Attribute[Any], default: object, synonyms: tuple[str, ...]
+) -> KnownConfig:
+    kind = {bool: "boolean", int: "integer", float: "number"}.get(type(field.default), "text")
+    kind = field.metadata.get("kind", kind)
+    doc, reason = str(field.metadata["doc"]), str(field.metadata.get("without_effect", ""))
+    return KnownConfig(
+        name,
+        scope,
+        kind,
+        _text(default),
+        synonyms,
+        doc,
+        reason,
+        default,
+        kind == "integer" and _is_long(field),
+    )
+
+
+def _is_long(field: attrs.Attribute[Any]) -> bool:
+    try:
+        if field.validator is not None:
+            field.validator(None, field, MAX_INT + 1)
+    except KafkaConfigurationError:
+        return False
+    return True
+
+
+def _in_unit(synonym: Synonym, default: Any) -> Any:
+    return default if synonym.factor == 1 or default < 0 else default // synonym.factor
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if value == MAX_LONG:
+        return "2^63 - 1"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,168 @@
+"""What a controller must not forget: the whole as a JSON object, and a line for each change since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from splashdam.embedded_broker.controller.state import (
+    BrokerState,
+    ClusterChange,
+    ClusterState,
+    PartitionState,
+    Resource,
+)
+from splashdam.embedded_broker.serving.registry import Address
+from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.change_log import ChangeLog
+from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.manager.topic_registry import Topic
+
+FILE_NAME = "splashdam-cluster.json"
+CHANGES_NAME = "splashdam-cluster.changes"
+_VERSION = 1
+_MOST_CHANGES = 10_000
+"""Then the whole is written anew."""
+
+
+class Keeps(Protocol):
+    """Where changes go before they count."""
+
+    def keep(self, change: ClusterChange, before: ClusterState) -> None:
+        """Makes a change durable.
+
+        Args:
+            change: what happens.
+            before: all that was kept before it.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the change has not happened.
+        """
+        ...
+
+
+class Journal:
+    """The changes of a cluster in two files of a directory.
+
+    Args:
+        files: the file system.
+        directory: where; it exists.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._changes_path = f"{directory}/{CHANGES_NAME}"
+        self._changes = ChangeLog(files, self._changes_path)
+        self._generation = 0
+
+    def read(self) -> ClusterState:
+        """What was kept; an empty state where there is nothing.
+
+        Raises:
+            KafkaStorageError: a file cannot be read or understood.
+        """
+        state = ClusterState()
+        data = self._files.read_bytes(self._path)
+        if data is not None:
+            with _makes_sense(self._path):
+                content = json.loads(data)
+                if content.pop("version") != _VERSION:
+                    raise unusable_file(self._path, f"is not of version {_VERSION}")
+                self._generation = int(content.pop("generation"))
+                state.apply(decode_change(content))
+        changes = self._changes.read(self._generation)
+        with _makes_sense(self._changes_path):
+            for change in changes:
+                state.apply(decode_change(change))
+        if changes:
+            self._rewrite(state)
+        return state
+
+    def keep(self, change: ClusterChange, before: ClusterState) -> None:
+        """As `Keeps`."""
+        if self._changes.is_doubtful or self._changes.length >= _MOST_CHANGES:
+            self._rewrite(before)
+        self._changes.append(encode_change(change))
+
+    def _rewrite(self, state: ClusterState) -> None:
+        generation = self._generation + 1
+        content = {"version": _VERSION, "generation": generation, **encode_change(state.as_change())}
+        self._files.write_atomic(self._path, (json.dumps(content, sort_keys=True) + "\n").encode())
+        self._generation = generation
+        self._changes.begin(generation)
+
+    def close(self) -> None:
+        """Gives the files back; everything in them is synced."""
+        self._changes.close()
+
+
+@contextmanager
+def _makes_sense(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise unusable_file(path, f"makes no sense ({error!r})") from error
+
+
+def encode_change(change: ClusterChange) -> dict[str, Any]:
+    """A change as JSON has it; what is empty is left out."""
+    partitions: dict[str, dict[str, Any]] = {}
+    for (topic, number), state in change.partitions.items():
+        partitions.setdefault(topic, {})[str(number)] = list(state)
+    parts = {
+        "topics": [_topic_fields(topic) for topic in change.topics.values()],
+        "deleted": [_topic_fields(topic) for topic in change.deleted],
+        "partitions": partitions,
+        "brokers": [
+            [each.node_id, each.epoch, each.listeners, each.is_fenced, each.is_shutting_down, each.rack]
+            for each in change.brokers.values()
+        ],
+        "resources": [[*resource, dict(kept)] for resource, kept in change.resources.items()],
+    }
+    return {name: part for name, part in parts.items() if part}
+
+
+def decode_change(content: dict[str, Any]) -> ClusterChange:
+    """The change that ``encode_change`` made this of.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it made nothing like this.
+    """
+    topics = [_topic(fields) for fields in content.get("topics", ())]
+    return ClusterChange(
+        topics={topic.name: topic for topic in topics},
+        deleted=tuple(_topic(fields) for fields in content.get("deleted", ())),
+        partitions={
+            TopicPartition(topic, int(number)): _partition(fields)
+            for topic, partitions in content.get("partitions", {}).items()
+            for number, fields in partitions.items()
+        },
+        brokers={fields[0]: _broker(*fields) for fields in content.get("brokers", ())},
+        resources={Resource(kind, name): kept for kind, name, kept in content.get("resources", ())},
+    )
+
+
+def _topic_fields(topic: Topic) -> list[Any]:
+    return [topic.name, format_uuid(topic.topic_id), list(topic.partitions), dict(topic.configs)]
+
+
+def _topic(fields: list[Any]) -> Topic:
+    name, topic_id, partitions, configs = fields
+    return Topic(name, parse_uuid(topic_id), tuple(partitions), configs)
+
+
+def _partition(fields: list[Any]) -> PartitionState:
+    replicas, isr, leader, leader_epoch, partition_epoch, adding, removing = fields
+    return PartitionState(
+        tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch, tuple(adding), tuple(removing)
+    )
+
+
+def _broker(node_id: int, epoch: int, listeners: dict[str, list[Any]], *others: Any) -> BrokerState:
+    addresses = {name: Address(*address) for name, address in listeners.items()}
+    return BrokerState(node_id, epoch, addresses, *others)  # older journals end before the rack

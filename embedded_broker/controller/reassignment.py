@@ -1,0 +1,81 @@
+"""Other replicas for a partition: first those to come are added, and once all are in sync the others go.
+
+Pure; the rules are KRaft's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from splashdam.embedded_broker.controller.election import IsEligible, changed
+from splashdam.embedded_broker.controller.state import PartitionState
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+
+
+def check_replicas(replicas: Sequence[int], is_known: Callable[[int], bool]) -> None:
+    """Says what is wrong with replicas that somebody asks for.
+
+    Raises:
+        BrokerResponseError: INVALID_REPLICA_ASSIGNMENT (39): none, one twice, or a broker that never
+            registered.
+    """
+    if not replicas:
+        problem = "it names no replica"
+    elif len(set(replicas)) < len(replicas):
+        problem = "it names a broker twice"
+    elif unknown := [node for node in replicas if not is_known(node)]:
+        problem = f"there is no broker {unknown[0]}"
+    else:
+        return
+    raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the assignment {list(replicas)}: {problem}")
+
+
+def begun(before: PartitionState, replicas: Sequence[int], is_eligible: IsEligible) -> PartitionState:
+    """On the way to other replicas, or there already, where all of them are in sync.
+
+    One under way is replaced. ``replicas`` have been checked.
+    """
+    original = [node for node in before.replicas if node not in before.adding_replicas]
+    removing = tuple(node for node in before.replicas if node not in replicas)
+    target = before._replace(
+        replicas=(*replicas, *removing),
+        adding_replicas=tuple(node for node in replicas if node not in original),
+        removing_replicas=removing,
+    )
+    return advanced(before, target, before.isr, is_eligible)
+
+
+def advanced(
+    before: PartitionState,
+    target: PartitionState,
+    isr: Sequence[int],
+    is_eligible: IsEligible,
+    *,
+    unclean: bool = False,
+) -> PartitionState:
+    """A new ISR, and with it the end of the reassignment in ``target``, if it is time."""
+    staying = [node for node in isr if node not in target.removing_replicas]
+    if target.is_reassigning and staying and set(target.adding_replicas) <= set(staying):
+        kept = tuple(node for node in target.replicas if node not in target.removing_replicas)
+        target, isr = target._replace(replicas=kept, adding_replicas=(), removing_replicas=()), staying
+    return changed(before, is_eligible, isr=isr, target=target, unclean=unclean)
+
+
+def cancelled(before: PartitionState, is_eligible: IsEligible) -> PartitionState:
+    """As it was before the reassignment.
+
+    Raises:
+        BrokerResponseError: NO_REASSIGNMENT_IN_PROGRESS (85); INVALID_REPLICA_ASSIGNMENT (39): nobody of
+            those who were there before is in sync.
+    """
+    if not before.is_reassigning:
+        raise error_for(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way")
+    isr = [node for node in before.isr if node not in before.adding_replicas]
+    if not isr:
+        raise error_for(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the replicas of before the reassignment are not in sync"
+        )
+    kept = tuple(node for node in before.replicas if node not in before.adding_replicas)
+    target = before._replace(replicas=kept, adding_replicas=(), removing_replicas=())
+    return changed(before, is_eligible, isr=isr, target=target)

@@ -1,0 +1,285 @@
+"""Reads what a fetch asks for: one pass over its partitions (facts B21, B22, B25, B27)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.fetching.parking import FetchIsolation
+from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch
+from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
+from splashdam.embedded_broker.serving.registry import RequestContext
+from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log
+from splashdam.model.broker_errors import (
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.storage.files.log_file import FileSlice
+from splashdam.storage.log import Log
+from splashdam.wire.fields import Part
+from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+
+FIRST_TOPIC_ID_VERSION = 13
+_FIRST_STORAGE_ERROR_VERSION = 6
+_FIRST_ZSTD_VERSION = 10
+_FIRST_FOLLOWER_VERSION = 11
+"""From here on consumers may read from followers (KIP-392)."""
+_FIRST_DIVERGENCE_VERSION = 12
+"""From here on an answer can say that a reader's last epoch ended elsewhere (KIP-595)."""
+_NO_TOPIC_ID = bytes(16)
+
+
+class FetchLimits(NamedTuple):
+    """How much is read, and for whom.
+
+    Attributes:
+        max_bytes: of all partitions, but for the first batch.
+        min_bytes: what is enough to answer.
+        isolation: how far it reads.
+        replica_id: node id of a follower, below 0 for others.
+        replica_epoch: its broker epoch, -1 where it says none.
+        rack: in which a consumer would rather read; empty where that does not matter.
+    """
+
+    max_bytes: int
+    min_bytes: int
+    isolation: FetchIsolation
+    replica_id: int
+    replica_epoch: int
+    rack: str = ""
+
+
+class FetchReading:
+    """One pass over the partitions of a request.
+
+    Attributes:
+        fetched: what was read, in order; of a session, without what is the same as before.
+    """
+
+    def __init__(
+        self, fetch: FetchContext, limits: FetchLimits, context: RequestContext, *, is_repeat: bool = False
+    ) -> None:
+        self.fetched: list[Fetched] = []
+        self._fetch = fetch
+        self._limits = limits
+        self._context = context
+        self._logs = context.broker.logs.logs  # as it is during one pass
+        self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
+        self._is_follower = limits.replica_id >= 0
+        self._tells_replicas = self._is_follower and not is_repeat
+        self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
+        self._size_bytes = 0
+        self._is_enough = False
+
+    @property
+    def missing_bytes(self) -> int:
+        """What ``min_bytes`` still lacks."""
+        return self._limits.min_bytes - self._size_bytes
+
+    def read(self) -> Steps[bool]:
+        """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
+        try:
+            yield from self._read_all()
+        finally:
+            if self._tells_replicas:
+                self._context.broker.replicas.on_fetch_end()
+        return self._is_enough or self.missing_bytes <= 0
+
+    def _read_all(self) -> Steps[None]:
+        self.fetched = []
+        self._size_bytes = 0
+        self._logs = self._context.broker.logs.logs
+        self._is_enough = self._fetch.is_empty
+        for number, partition in enumerate(tuple(self._fetch.partitions)):
+            if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
+                yield 1
+            try:
+                log = self._log_of(partition)
+                if self._fetch.is_incremental and self._is_unchanged(partition, log):
+                    self._pass_over(partition, log)
+                    continue
+                fetched = self._read(partition, log)
+            except BrokerResponseError as error:
+                self._is_enough = True
+                answer = _empty_answer(partition)
+                answer.error_code = self._code_of(error)
+                if error.code in _NOT_LOOKED_FOR:
+                    answer.aborted_transactions = []
+                fetched = Fetched(partition, answer, 0)
+            self.fetched.append(fetched)
+
+    def _code_of(self, error: BrokerResponseError) -> int:
+        """Consumers of old versions do not know 56, and would give up instead of asking for a leader."""
+        knows_it = self._context.version >= _FIRST_STORAGE_ERROR_VERSION
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not knows_it:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error.code
+
+    def close(self) -> None:
+        """Lets go of what was read."""
+        for fetched in self.fetched:
+            close_slice(fetched.answer.records)
+        self.fetched = []
+
+    def _log_of(self, partition: SessionPartition) -> Log:
+        if partition.topic_partition is None:
+            topic = self._context.broker.topics.by_id(partition.topic_id)
+            if topic is None:
+                raise UnknownTopicIdError
+            partition.topic_partition = TopicPartition(topic.name, partition.asked.partition)
+        log = self._logs.get(partition.topic_partition)
+        if log is None:
+            log = hosted_log(self._context.broker, partition.topic_partition)
+        if self._reads_leader and log.replication is not None:
+            log.replication.check_leading()
+        if partition.topic_id not in (_NO_TOPIC_ID, log.topic_id):
+            raise error_for(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if partition.asked.current_leader_epoch != -1:
+            check_leader_epoch(log, partition.asked.current_leader_epoch)
+        return log
+
+    def _pass_over(self, partition: SessionPartition, log: Log) -> None:
+        """An unchanged partition rests from now on; a follower's does where its fetches say nothing new."""
+        idle = self._tell_replicas(log, partition.asked) if self._tells_replicas else None
+        if idle is not None or not self._is_follower:
+            self._fetch.rest(partition, idle)
+
+    def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
+        """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
+        asked, end = partition.asked, log.log_end_offset
+        last_epoch = self._last_epoch_of(asked)
+        agreed = (last_epoch, asked.fetch_offset, log.leader_epoch)
+        return (
+            not self._limits.rack  # there may be another replica to name
+            and asked.fetch_offset == end == log.high_watermark == partition.high_watermark
+            and asked.high_watermark >= end
+            and log.log_start_offset == partition.log_start_offset
+            and (last_epoch in (-1, log.leader_epoch) or partition.agreed == agreed)
+        )
+
+    def _last_epoch_of(self, asked: FetchPartition) -> int:
+        """The epoch of the reader's last record; -1 where an answer could not say that it ended elsewhere.
+
+        A session may remember it from a request of a newer version.
+        """
+        return asked.last_fetched_epoch if self._context.version >= _FIRST_DIVERGENCE_VERSION else -1
+
+    def _read(self, partition: SessionPartition, log: Log) -> Fetched:
+        asked, answer = partition.asked, _empty_answer(partition)
+        if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
+            raise UnsupportedCompressionTypeError
+        high_watermark, stable = log.high_watermark, log.last_stable_offset
+        size_bytes = 0
+        if self._limits.rack:
+            answer.preferred_read_replica = self._context.broker.replicas.reader_in(
+                self._limits.rack, log, asked.fetch_offset
+            )
+        if answer.preferred_read_replica >= 0:
+            self._is_enough = True  # the consumer asks there, and gets nothing here
+        elif self._last_epoch_of(asked) >= 0 and self._diverges(answer, log, asked):
+            self._is_enough = True
+        else:
+            partition.agreed = (self._last_epoch_of(asked), asked.fetch_offset, log.leader_epoch)
+            size_bytes = self._take(answer, log, asked, stable)
+            try:
+                if self._tells_replicas:
+                    self._tell_replicas(log, asked)
+            except BrokerResponseError:
+                close_slice(answer.records)
+                raise
+        if self._isolation is FetchIsolation.TXN_COMMITTED and answer.preferred_read_replica < 0:
+            self._name_aborted(answer, log, asked, size_bytes, stable)
+        answer.high_watermark = high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = log.log_start_offset
+        if self._is_follower and asked.high_watermark < high_watermark:
+            self._is_enough = True  # KIP-1166: it is told now, and not one fetch later
+        self._size_bytes += size_bytes
+        return Fetched(partition, answer, size_bytes)
+
+    def _diverges(self, answer: PartitionData, log: Log, asked: FetchPartition) -> bool:
+        """Whether the reader's last epoch ended elsewhere here (facts, section 8); names where."""
+        epoch, end_offset = log.end_of_epoch(asked.last_fetched_epoch)
+        if epoch < 0:
+            raise OffsetOutOfRangeError(f"{log.topic_partition} has no epoch {asked.last_fetched_epoch}")
+        if asked.fetch_offset < log.log_start_offset:
+            raise OffsetOutOfRangeError(f"{log.topic_partition} begins at {log.log_start_offset}")
+        if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+            return False
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+    def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, stable: int) -> int:
+        """Reads, and returns how many bytes that gave."""
+        left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
+        if left_bytes == 0 and self._size_bytes:
+            return 0  # the answer is full; looking for what cannot be in it costs
+        up_to = stable if self._isolation is FetchIsolation.TXN_COMMITTED else None
+        if self._is_follower:
+            up_to = log.log_end_offset
+        piece = log.read(asked.fetch_offset, left_bytes, min_one_batch=not self._size_bytes, up_to=up_to)
+        if not piece.size_bytes:
+            return 0
+        if asked.fetch_offset < log.segments[-1].base_offset:
+            self._is_enough = True  # as in Kafka; one read ends with its segment, and more is behind
+        if piece.fileno() is not None:
+            answer.records = piece  # it keeps the descriptor until it is sent
+            return piece.size_bytes
+        try:
+            answer.records = piece.read()
+        finally:
+            piece.close()
+        return piece.size_bytes
+
+    def _name_aborted(
+        self, answer: PartitionData, log: Log, asked: FetchPartition, size_bytes: int, stable: int
+    ) -> None:
+        bound = log.fetch_bound(asked.fetch_offset, size_bytes) if size_bytes else asked.fetch_offset
+        answer.aborted_transactions = [
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in log.aborted_transactions(asked.fetch_offset, min(bound, stable))
+        ]
+
+    def _tell_replicas(self, log: Log, asked: FetchPartition) -> IdleFollower | None:
+        fetch = ReplicaFetch(
+            self._limits.replica_id,
+            self._limits.replica_epoch,
+            asked.fetch_offset,
+            asked.log_start_offset,
+            asked.current_leader_epoch,
+            log.log_end_offset,
+        )
+        return self._context.broker.replicas.on_fetch(log, fetch)
+
+
+_NOT_LOOKED_FOR = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors of partitions that Kafka does not come to read: it then names no aborted transactions, not null."""
+
+
+def _empty_answer(partition: SessionPartition) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.asked.partition,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def close_slice(records: Part | None) -> None:
+    """Closes what holds a descriptor."""
+    if isinstance(records, bytes | bytearray | memoryview | None):
+        return
+    cast("FileSlice", records).close()  # the only parts that are not in memory

@@ -1,0 +1,545 @@
+"""Fetch sessions (KIP-227): what a client asks for again and again is kept, and only changes are answered.
+
+Requests, times and what happens to partitions in, decisions out. Semantics are Kafka's ``FetchSession.scala``
+(facts, section 4), in one shard, since one loop needs no more. Two things are our own. So many partitions may
+be kept by all sessions together; beyond that no session is made, which every client takes. And a partition of
+which there is nothing to read and nothing to say *rests*: no fetch looks at it before something happens to it
+or the client says something of it, so that a session of ten thousand idle partitions costs nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from splashdam.embedded_broker.fetching.parking import FetchParking, FetchWaiter
+from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.options import MAX_INT, MAX_LONG
+from splashdam.model.values import TopicPartition
+from splashdam.wire.messages.fetch import FetchPartition, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+EVICTION_MS = 120_000
+MAX_PARTITIONS = 200_000
+"""Of all sessions together: about 80 MB."""
+
+PartitionKey: TypeAlias = tuple[str | bytes, int]
+"""Topic and partition; the topic by name, or by id from Fetch 13 on."""
+
+
+class SessionPartition:
+    """One partition that is fetched, with what was answered about it last.
+
+    Attributes:
+        asked: where to read, as the client said last.
+        topic_id: 16 bytes; all zero where topics go by name.
+        topic_partition: None while the topic's id is not known to be anybody's.
+        high_watermark: as answered last, -1 for not yet or an error.
+        log_start_offset: as answered last, -1 for not yet.
+        agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
+        place: those with a lower one are read before.
+        idle_follower: whose session it is, while it rests; told when that ends.
+    """
+
+    __slots__ = (
+        "agreed",
+        "asked",
+        "high_watermark",
+        "idle_follower",
+        "log_start_offset",
+        "place",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, asked: FetchPartition, topic_partition: TopicPartition | None, topic_id: bytes
+    ) -> None:
+        self.asked = asked
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.high_watermark = self.log_start_offset = -1
+        self.agreed: tuple[int, int, int] | None = None
+        self.place = 0
+        self.idle_follower: IdleFollower | None = None
+
+    def note(self, answer: PartitionData, size_bytes: int) -> bool:
+        """Takes note of an answer with so many bytes of records; whether the client must see it."""
+        must_respond = (
+            size_bytes > 0
+            or self.high_watermark != answer.high_watermark
+            or self.asked.high_watermark < answer.high_watermark  # told, but in an answer it made no use of
+            or self.log_start_offset != answer.log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.error_code != 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+        # After an error it is answered again once the error has gone.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return must_respond
+
+    def forget_answer(self) -> None:
+        """As if nothing had been answered yet."""
+        self.high_watermark = self.log_start_offset = -1
+
+
+class Fetched(NamedTuple):
+    """What was read of one partition."""
+
+    partition: SessionPartition
+    answer: PartitionData
+    size_bytes: int
+
+
+class FetchAnswer(NamedTuple):
+    """What a request is answered with."""
+
+    error_code: int
+    session_id: int
+    partitions: Sequence[Fetched]
+
+
+class FetchQuestion(NamedTuple):
+    """A Fetch request as far as sessions are about it."""
+
+    session_id: int
+    epoch: int
+    uses_topic_ids: bool
+    is_follower: bool
+    asked: Mapping[PartitionKey, SessionPartition]
+    forgotten: Iterable[PartitionKey]
+
+
+class FetchContext:
+    """What one request fetches, and how it is answered: everything, without a session.
+
+    Attributes:
+        is_incremental: what has not changed is not answered.
+        is_empty: nothing is asked for.
+    """
+
+    is_incremental = False
+
+    def __init__(self, partitions: Collection[SessionPartition]) -> None:
+        self._asked = partitions
+        self.is_empty = not partitions
+
+    @property
+    def partitions(self) -> Collection[SessionPartition]:
+        """Those to be looked at, in the order in which they are read."""
+        return self._asked
+
+    @property
+    def wants_high_watermark(self) -> bool:
+        """Whether a partition's reader says which high watermark it knows."""
+        return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
+
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
+        """There is nothing to read of a partition, and nothing to say, before something happens to it."""
+
+    def waited_for(self) -> list[TopicPartition]:
+        """The partitions that a parked fetch is to be woken for; of a session none, it tells by itself."""
+        return [each.topic_partition for each in self._asked if each.topic_partition is not None]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody tells any more what happens to its partitions: then waiting is of no use."""
+        return False
+
+    @contextmanager
+    def parked(self, waiter: FetchWaiter) -> Iterator[None]:
+        """Has a session tell a waiter, while entered, what happens to its partitions."""
+        yield
+
+    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
+        """The answer; a session is made or changed by this. To be called once."""
+        return FetchAnswer(0, NO_SESSION, fetched)
+
+
+class FullFetch(FetchContext):
+    """Everything is answered, and kept as a new session if there is room."""
+
+    def __init__(self, sessions: FetchSessions, question: FetchQuestion) -> None:
+        super().__init__(question.asked.values())
+        self._sessions = sessions
+        self._question = question
+
+    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
+        """As `FetchContext.answer`."""
+        session_id = self._sessions.try_to_create(self._question, now_ms)
+        for each in fetched if session_id else ():
+            each.partition.note(each.answer, each.size_bytes)
+        return FetchAnswer(0, session_id, fetched)
+
+
+class IncrementalFetch(FetchContext):
+    """Reads the partitions of a session that do not rest, and answers those that have changed."""
+
+    is_incremental = True
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(session.partitions.values())
+        self._session = session
+        self._epoch = session.epoch
+
+    @property
+    def partitions(self) -> Collection[SessionPartition]:
+        """Those that do not rest."""
+        return sorted(self._session.awake.values(), key=_place)
+
+    @property
+    def wants_high_watermark(self) -> bool:
+        """As `FetchContext.wants_high_watermark`."""
+        return self._session.wants_high_watermark
+
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
+        """As `FetchContext.rest`."""
+        self._session.rest(partition, follower)
+
+    def waited_for(self) -> list[TopicPartition]:
+        """As `FetchContext.waited_for`."""
+        return []
+
+    @property
+    def is_over(self) -> bool:
+        """As `FetchContext.is_over`: the session is closed, which its client hears with its next request."""
+        return self._session.is_closed
+
+    @contextmanager
+    def parked(self, waiter: FetchWaiter) -> Iterator[None]:
+        """As `FetchContext.parked`."""
+        self._session.begin_wait(waiter)
+        try:
+            yield
+        finally:
+            self._session.end_wait(waiter)
+
+    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
+        """As `FetchContext.answer`; partitions with records move to the end of the session's order."""
+        session = self._session
+        if session.epoch != self._epoch:  # while this one waited, another connection used the session
+            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
+        changed = [each for each in fetched if each.partition.note(each.answer, each.size_bytes)]
+        for each in changed:
+            if each.size_bytes:
+                session.move_to_end(each.partition)
+        return FetchAnswer(0, session.session_id, changed)
+
+
+_place = attrgetter("place")
+
+
+class FetchSession:
+    """The partitions that one client fetches; hears of what happens to them.
+
+    Attributes:
+        session_id: above 0.
+        uses_topic_ids: whether its keys do.
+        is_privileged: of a follower.
+        partitions: all of them.
+        awake: those that do not rest.
+        epoch: of the next request.
+        is_closed: it is kept no more; a fetch may still be at work on it.
+        wants_high_watermark: a partition's reader says, or has said, which one it knows.
+    """
+
+    __slots__ = (
+        "_next_place",
+        "_parking",
+        "_waiters",
+        "_watched",
+        "awake",
+        "created_ms",
+        "epoch",
+        "is_closed",
+        "is_privileged",
+        "known_size",
+        "partitions",
+        "session_id",
+        "used_ms",
+        "uses_topic_ids",
+        "wants_high_watermark",
+    )
+
+    def __init__(
+        self, session_id: int, question: FetchQuestion, now_ms: float, parking: FetchParking
+    ) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = question.uses_topic_ids
+        self.is_privileged = question.is_follower
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
+        self.awake: dict[PartitionKey, SessionPartition] = {}
+        self.wants_high_watermark = False
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = self.used_ms = now_ms
+        self._parking = parking
+        self.is_closed = False
+        self._waiters: dict[FetchWaiter, int] = {}  # with what each has added to ``FetchParking.parked``
+        # Who is to hear of a place: two of one name where its topic was deleted and made again.
+        self._watched: dict[TopicPartition, tuple[PartitionKey, ...]] = {}
+        self._next_place = 0
+        self.update(question)
+        self.known_size = len(self.partitions)
+
+    def update(self, question: FetchQuestion) -> None:
+        """Adds and changes what the request lists, and removes what it forgets."""
+        for key, partition in question.asked.items():
+            known = self.partitions.setdefault(key, partition)
+            if known is partition:
+                self._put_last(known)
+            self._wake(key, known)
+            known.asked = partition.asked
+            if known.asked.high_watermark != MAX_LONG:
+                self.wants_high_watermark = True
+        for key in question.forgotten:
+            forgotten = self.partitions.pop(key, None)
+            if forgotten is not None:
+                self._wake(key, forgotten)
+                del self.awake[key]
+                self._unwatch(key, forgotten.topic_partition)
+
+    def move_to_end(self, partition: SessionPartition) -> None:
+        """Reads a partition last from now on."""
+        self._put_last(partition)
+
+    def _put_last(self, partition: SessionPartition) -> None:
+        self._next_place += 1
+        partition.place = self._next_place
+
+    def _key_of(self, partition: SessionPartition) -> PartitionKey:
+        if self.uses_topic_ids or partition.topic_partition is None:
+            return partition.topic_id, partition.asked.partition
+        return partition.topic_partition
+
+    # --- what rests, and what wakes it ----------------------------------------------------------------------
+
+    def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
+        """Looks at a partition no more before something happens to it; one that was forgotten stays so."""
+        key, where = self._key_of(partition), partition.topic_partition
+        if where is None or self.is_closed or self.awake.get(key) is not partition:
+            return
+        del self.awake[key]
+        partition.idle_follower = follower
+        self._watch(key, where)
+
+    def wake_key(self, key: PartitionKey) -> None:
+        """The next fetch looks at a partition, whatever happened to it."""
+        if key in self.partitions:
+            self._wake(key, self.partitions[key])
+
+    def _wake(self, key: PartitionKey, partition: SessionPartition) -> None:
+        self.awake[key] = partition
+        follower, partition.idle_follower = partition.idle_follower, None
+        if follower is not None:
+            follower.was_caught_up(self.used_ms)
+
+    def _watch(self, key: PartitionKey, where: TopicPartition) -> None:
+        keys = self._watched.get(where, ())
+        if key in keys or self.is_closed:
+            return
+        self._watched[where] = (*keys, key)
+        if not keys:
+            self._parking.add(self, (where,))
+
+    def _unwatch(self, key: PartitionKey, where: TopicPartition | None) -> None:
+        if where is None or where not in self._watched:
+            return
+        left = tuple(each for each in self._watched[where] if each != key)
+        if left:
+            self._watched[where] = left
+        else:
+            del self._watched[where]
+            self._parking.remove(self, (where,))
+
+    def close(self) -> None:
+        """Nothing rests any more, nothing is heard, and parked fetches hear that."""
+        self.is_closed = True
+        for key in self.partitions.keys() - self.awake.keys():
+            self._wake(key, self.partitions[key])
+        self._parking.remove(self, self._watched)
+        self._watched.clear()
+        for waiter in self._waiters:
+            waiter.end()
+
+    def begin_wait(self, waiter: FetchWaiter) -> None:
+        """A parked fetch hears of everything from now on."""
+        for key, partition in self.awake.items():  # those that rest are watched already
+            if partition.topic_partition is not None:
+                self._watch(key, partition.topic_partition)
+        self._waiters[waiter] = len(self.partitions)
+        self._parking.parked += len(self.partitions)
+
+    def end_wait(self, waiter: FetchWaiter) -> None:
+        """And no longer."""
+        self._parking.parked -= self._waiters.pop(waiter)
+
+    # --- what happens to partitions -------------------------------------------------------------------------
+
+    def _heard_of(self, where: TopicPartition) -> None:
+        for key in self._watched[where]:
+            if key not in self.awake:
+                self._wake(key, self.partitions[key])
+
+    def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
+        """As `Watcher.appended`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.appended(where, size_bytes, is_visible)
+
+    def high_watermark_moved(self, where: TopicPartition) -> None:
+        """As `Watcher.high_watermark_moved`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.high_watermark_moved(where)
+
+    def stable_offset_moved(self, where: TopicPartition) -> None:
+        """As `Watcher.stable_offset_moved`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.stable_offset_moved(where)
+
+    def changed(self, where: TopicPartition) -> None:
+        """As `Watcher.changed`."""
+        self._heard_of(where)
+        for waiter in self._waiters:
+            waiter.changed(where)
+
+
+class FetchSessions:
+    """All sessions of a broker.
+
+    Args:
+        slots: how many there may be (``max.incremental.fetch.session.cache.slots``).
+        parking: tells what happens to partitions.
+        eviction_ms: a session that was not used for longer gives way to any other.
+        max_partitions: how many partitions all may have together.
+        new_id: draws a session id above 0.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        parking: FetchParking | None = None,
+        *,
+        eviction_ms: float = EVICTION_MS,
+        max_partitions: int = MAX_PARTITIONS,
+        new_id: Callable[[], int] = lambda: 1 + secrets.randbelow(MAX_INT),
+    ) -> None:
+        self._slots = slots
+        self._parking = FetchParking() if parking is None else parking
+        self._eviction_ms = eviction_ms
+        self._max_partitions = max_partitions
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one that waits longest first
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions they have together."""
+        return self._partitions
+
+    def context(self, question: FetchQuestion, now_ms: float) -> FetchContext:
+        """What the request fetches.
+
+        Raises:
+            BrokerResponseError: FETCH_SESSION_ID_NOT_FOUND (70), INVALID_FETCH_SESSION_EPOCH (71) or
+                FETCH_SESSION_TOPIC_ID_ERROR (106).
+        """
+        if question.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(self._sessions.get(question.session_id))
+            if question.epoch == FINAL_EPOCH:
+                return FetchContext(question.asked.values())
+            return FullFetch(self, question)
+        session = self._sessions.get(question.session_id)
+        if session is None:
+            raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != question.epoch:
+            raise error_for(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != question.uses_topic_ids:
+            raise error_for(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(question)
+        if not session.partitions:
+            self._remove(session)
+            return FetchContext(question.asked.values())
+        self._partitions += len(session.partitions) - session.known_size
+        session.known_size = len(session.partitions)
+        if self._partitions > self._max_partitions:
+            self._remove(session)
+            raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetch(session)
+
+    def try_to_create(self, question: FetchQuestion, now_ms: float) -> int:
+        """Keeps a session of what is asked; its id, or `NO_SESSION` where there is no room."""
+        size = len(question.asked)
+        if size > self._max_partitions - self._partitions or not self._slots:
+            return NO_SESSION
+        if len(self._sessions) >= self._slots and not self._evict(question.is_follower, size, now_ms):
+            return NO_SESSION
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        self._sessions[session_id] = FetchSession(session_id, question, now_ms, self._parking)
+        self._partitions += size
+        return session_id
+
+    def take_back(self, session_id: int, epoch: int, answered: Iterable[PartitionKey]) -> None:
+        """An answer is not sent after all: what it says of these partitions is said with the next one.
+
+        Args:
+            session_id: of the answer.
+            epoch: of the request; the client does not hear of a session that it has made.
+            answered: what the answer is about.
+        """
+        session = self._sessions.get(session_id)
+        if session is None or epoch <= INITIAL_EPOCH:
+            self._remove(session)
+            return
+        for key in answered:
+            partition = session.partitions.get(key)
+            if partition is not None:
+                partition.forget_answer()
+                session.wake_key(key)
+
+    def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
+        """Makes room for a session: a stale one goes, or the least one that is worth less."""
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms > self._eviction_ms:
+            self._remove(oldest)
+            return True
+        evictable = (
+            (session.is_privileged, session.known_size, session.session_id)
+            for session in self._sessions.values()
+            if (is_privileged and not session.is_privileged)
+            or session.used_ms - session.created_ms > self._eviction_ms
+        )
+        least = min(evictable, default=None)
+        if least is None or (is_privileged, size, 0) < least:
+            return False
+        self._remove(self._sessions[least[2]])
+        return True
+
+    def _remove(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.session_id]
+            session.close()
+            self._partitions -= session.known_size
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request that follows; behind the last one comes 1."""
+    return 1 if epoch == MAX_INT else epoch + 1

@@ -1,0 +1,193 @@
+"""The straight way of produce requests: nothing is decoded, and the answer takes one ``pack``.
+
+Most requests differ from an earlier one in client, correlation id and batch alone. Those are known by their
+bytes (``wire.produce_form``), whoever sent the first one, and go straight to the log; all others, and those
+whose answer has to wait, take the way of every request.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.handlers.produce import (
+    ATTRIBUTES_LOW_BYTE,
+    append_batch,
+    check_attributes,
+    refuse,
+)
+from splashdam.embedded_broker.producing.admission import Admission, is_taken_as_it_is
+from splashdam.embedded_broker.serving.dispatch import Dispatched
+from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.transactions.enrolment import enrol
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.options import MAX_LONG
+from splashdam.record.batch import TRANSACTIONAL_BIT
+from splashdam.record.compression import OverLimitError
+from splashdam.wire.fields import Part
+from splashdam.wire.header import encode_response
+from splashdam.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from splashdam.wire.primitives import IllegalBytes
+from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.storage.append_result import AppendResult
+    from splashdam.storage.log import Log
+
+_MAX_FORMS = 8192
+"""Of one version; about a kilobyte each."""
+
+_LEARNED_WHEN_FULL = 8
+_MAX_FAILURES = 64
+"""A client whose requests have no form, many partitions each, is not studied for ever."""
+
+
+class ProduceForms:
+    """The forms of all clients' requests, by version and bytes.
+
+    To learn one costs more than to answer a request, so with more partitions in turn than there is room for,
+    only each eighth request is learned, in place of the oldest: most of what is known then stays of use.
+    """
+
+    def __init__(self) -> None:
+        self._by_version: dict[int, dict[bytes, ProduceForm]] = {}
+        self._passed = 0
+
+    def of(self, version: int) -> dict[bytes, ProduceForm]:
+        """Those of one version."""
+        found = self._by_version.get(version)
+        return self._by_version.setdefault(version, {}) if found is None else found
+
+    def wants(self, version: int) -> bool:
+        """Whether a form that was not known is to be learned."""
+        if len(self.of(version)) < _MAX_FORMS:
+            return True
+        self._passed += 1
+        return self._passed % _LEARNED_WHEN_FULL == 0
+
+    def add(self, form: ProduceForm) -> None:
+        forms = self.of(form.version)
+        if len(forms) >= _MAX_FORMS:
+            del forms[next(iter(forms))]
+        forms[form.key] = form
+
+
+class StraightProduce:
+    """One client's requests.
+
+    Attributes:
+        is_heavy: the batch of the request looked at last is too much for a turn, as was seen by trying.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.is_heavy = False
+        self._broker = broker
+        self._forms = broker.connections.produce_forms
+        self._size = 0  # of the form met last
+        self._is_on = False
+        self._failures_left = _MAX_FAILURES
+        self._is_known = False  # whether the frame looked at last has one of the forms
+        self.resume()
+
+    def stop(self) -> None:
+        """Leaves every request to the long way, which asks what this one does not: quotas."""
+        self._is_on = False
+
+    def resume(self) -> None:
+        """Goes on, unless somebody has to be asked whether each request is allowed."""
+        self._is_on = self._broker.authorizer is None
+
+    def answer(self, frame: memoryview) -> list[Part] | None:
+        """Appends the batch of a request whose form is known and returns the answer's frame, else None."""
+        self._is_known = self.is_heavy = False
+        if len(frame) <= FORM_AT or not self._is_on:
+            return None
+        api_key, version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
+        if api_key != ProduceRequest.API_KEY:
+            return None
+        start = FORM_AT + client_id_size if client_id_size > 0 else FORM_AT
+        forms = self._forms.of(version)
+        form = forms.get(bytes(frame[start : start + self._size])) or self._of_other_size(
+            forms, frame, version, start
+        )
+        if form is None:
+            return None
+        self._is_known = True
+        batch = form.records_of(frame, start + self._size)
+        log = self._broker.logs.logs.get(form.topic_partition)
+        if (
+            batch is None
+            or log is None
+            or log.replication is not None
+            or form.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
+            or options_of(log).flush_messages != MAX_LONG
+        ):
+            return None
+        try:
+            appended = self._append(log, batch, version)
+        except BrokerResponseError as error:
+            return _refusal(form, error, correlation_id, self._broker)
+        return None if appended is None else [_answer(form, appended, correlation_id)]
+
+    def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
+        """None where the batch is too much for a turn of the loop."""
+        check_attributes(batch, version)
+        admitted = None
+        if not is_taken_as_it_is(batch, options_of(log)):
+            try:
+                admitted = self._broker.turns.attempt(
+                    Admission.of(batch, options_of(log), self._broker.clock.wall_ms())
+                )
+            except OverLimitError:
+                self.is_heavy = True
+                return None
+        if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            enrol(self._broker, None, batch, log, version)
+        return append_batch(log, batch, self._broker, admitted)
+
+    def _of_other_size(
+        self, forms: dict[bytes, ProduceForm], frame: memoryview, version: int, start: int
+    ) -> ProduceForm | None:
+        try:
+            self._size = max(0, form_size(frame, version, start))
+        except (IllegalBytes, IndexError, struct.error):
+            return None
+        return forms.get(bytes(frame[start : start + self._size]))
+
+    def learn(self, frame: memoryview, dispatched: Dispatched) -> None:
+        """Takes note of the form of the request that ``answer`` has just left to the long way."""
+        request = dispatched.request
+        if self._is_known or not (self._is_on and self._failures_left):
+            return
+        if not isinstance(request, ProduceRequest) or not self._forms.wants(dispatched.version):
+            return
+        form = form_of(frame, request, dispatched.version)
+        if form is None or not form.topic_partition.topic or form.topic_partition.topic in INTERNAL_TOPICS:
+            self._failures_left -= 1
+            return
+        self._forms.add(form)
+
+
+def _answer(form: ProduceForm, appended: AppendResult, correlation_id: int) -> Part:
+    base_offset, _, appended_ms, start_offset, _ = appended
+    return form.answer(correlation_id, base_offset, appended_ms, start_offset)
+
+
+def _refusal(
+    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: Broker
+) -> list[Part]:
+    topic, partition = form.topic_partition
+    answer = PartitionProduceResponse(index=partition)
+    refuse(answer, form.topic_partition, error, broker)
+    topic_response = TopicProduceResponse(
+        name=topic, topic_id=form.topic_id or bytes(16), partition_responses=[answer]
+    )
+    response = ProduceResponse(responses=[topic_response])
+    return encode_response(response, version=form.version, correlation_id=correlation_id)

@@ -1,0 +1,152 @@
+"""From a request's frame to the handler that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from splashdam.embedded_broker.serving.interception import Arrived, Interceptor, parked_with
+from splashdam.embedded_broker.serving.registry import (
+    Address,
+    Answer,
+    Client,
+    CloseConnectionError,
+    RequestContext,
+    registered_apis,
+)
+from splashdam.embedded_broker.serving.turns import Account
+from splashdam.model.values import Buffer
+from splashdam.wire.codec import ManyElementsError, decode
+from splashdam.wire.header import decode_request_header
+from splashdam.wire.message import Request
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.security.session import SaslSession
+
+_SOMEBODY = Client()
+
+TURN_ELEMENTS = 4096
+"""Elements of a request that a turn of the loop decodes: 2 to 3 µs each."""
+
+TURN_BYTES = 4 << 20
+"""Above it a request is not decoded in a turn: its texts alone may take milliseconds."""
+
+
+class LargeRequestError(Exception):
+    """A request is more than a turn of the loop decodes: ``do`` decodes it, beside the loop (a ``Work``).
+
+    Attributes:
+        size_bytes: of the frame, whose memory has to stay meanwhile.
+    """
+
+    def __init__(self, unpack: Callable[[], Request[Any]], size_bytes: int) -> None:
+        super().__init__("a request is too large for one turn")
+        self._unpack = unpack
+        self.size_bytes = size_bytes
+
+    def do(self, _max_bytes: int) -> Request[Any]:
+        """The request; ProtocolError if the bytes are none."""
+        return self._unpack()
+
+
+class Dispatched(NamedTuple):
+    """A handler's answer, and what it takes to encode it."""
+
+    answer: Answer
+    version: int
+    correlation_id: int
+    request: Request[Any] | None
+    """As decoded; None where its version is unknown."""
+    client_id: str | None = None
+    size_bytes: int = 0
+    account: Account | None = None
+    """What the request took of the broker's time; measured where quotas are set."""
+
+    @property
+    def spent_ms(self) -> float:
+        """What the request has taken by now."""
+        return 0.0 if self.account is None else self.account.spent_ms
+
+
+def dispatch(
+    frame: Buffer,
+    broker: Broker,
+    address: Address,
+    session: SaslSession | None = None,
+    client: Client | None = None,
+    *,
+    interceptor: Interceptor | None = None,
+    is_heavy: bool = False,
+    decoded: tuple[Request[Any], Account] | None = None,
+) -> Dispatched:
+    """Decodes a request and lets its handler answer.
+
+    Args:
+        frame: a request without its size.
+        broker: the broker asked.
+        address: where the client reached it.
+        session: who the client is, where the listener asks for that.
+        client: at the other end of the connection.
+        interceptor: stands before the handler, and keeps the frame as long as it likes.
+        is_heavy: its work has been tried in this turn, and is too much for it.
+        decoded: what a ``LargeRequestError`` has come to, and what that took.
+
+    Raises:
+        LargeRequestError: it is not decoded yet, and too large for a turn.
+        ProtocolError: the bytes are not a legal request.
+        CloseConnectionError: this broker does not serve the key or version, or the handler refuses to answer.
+    """
+    header, position = decode_request_header(frame)
+    api = registered_apis().get(header.api_key)
+    if api is None:
+        raise CloseConnectionError(f"API key {header.api_key} is not served")
+    if header.api_version not in api.versions:
+        if api.unknown_version is None:
+            raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
+        return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
+    # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
+    unpack = partial(decode, api.request, frame, header.api_version, position=position, allow_trailing=True)
+    client = client or _SOMEBODY
+    if decoded is not None:
+        request, account = decoded
+    else:
+        account = Account(client.requester, is_heavy=is_heavy)
+        request = unpack() if interceptor is not None else _decoded(unpack, len(frame))
+    context = RequestContext(broker, header.api_version, header.client_id, address, account, session, client)
+    handler = api.handler
+    if broker.authorizer is not None:
+        handler = _guarded(handler)
+    if interceptor is not None:
+        answer: Answer = parked_with(interceptor, Arrived(request, context, header.correlation_id, handler))
+    elif client.meter is None:
+        answer = handler(request, context)
+    else:
+        client.meter.limit(request, header.client_id)
+        began_ms = broker.clock.now_ms()
+        answer = handler(request, context)
+        account.spent_ms += broker.clock.now_ms() - began_ms
+    return Dispatched(
+        answer,
+        header.api_version,
+        header.correlation_id,
+        request,
+        header.client_id,
+        len(frame),
+        account,
+    )
+
+
+def _decoded(unpack: Callable[..., Request[Any]], size_bytes: int) -> Request[Any]:
+    if size_bytes <= TURN_BYTES:
+        with suppress(ManyElementsError):
+            return unpack(most_elements=TURN_ELEMENTS)
+    raise LargeRequestError(unpack, size_bytes)
+
+
+def _guarded(handler: Callable[[Any, RequestContext], Answer]) -> Callable[[Any, RequestContext], Answer]:
+    from splashdam.embedded_broker.security.authorization.guarding import guarded
+
+    return lambda request, context: guarded(request, context, handler)

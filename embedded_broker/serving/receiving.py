@@ -1,0 +1,251 @@
+"""How requests arrive: into one buffer that is kept, out as views of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from splashdam.embedded_broker.serving.attention import Attention
+from splashdam.embedded_broker.serving.registry import CloseConnectionError
+from splashdam.embedded_broker.serving.request_memory import (
+    PATIENCE_SECONDS,
+    SLOWEST_BYTES_PER_SECOND,
+    RequestMemory,
+)
+from splashdam.model.errors import ProtocolError
+from splashdam.model.options import MAX_LONG
+from splashdam.net.reading import PATIENCE_US, Eagerness, read_soon
+from splashdam.wire.framing import SIZE_BYTES, frame_size
+
+_FIRST_BYTES = 64 * 1024
+_KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers make by default, and some more
+
+_FRAME_SECONDS = 30.0
+"""So long a large request may take, and a second more for each 16 KiB."""
+
+
+class FrameReceiver:
+    """Reads one client's frames.
+
+    Bytes go from the socket to where they stay until the frame is answered. The buffer has 64 KiB at first
+    and doubles each time a frame filled it and goes on, up to the size of that frame: a client that merely
+    claims a large frame costs no more. A buffer above 2 MiB is given back once its frame is answered. What
+    is beyond 64 KiB comes out of ``memory``, which all clients share, so such a frame has to arrive: it has
+    30 s and a second more for each 16 KiB.
+
+    Who asks anew within 0.1 ms of an answer, and is the only one to ask, is read straight: a turn of trio's
+    loop and a wake-up cost more than the rest of a small Produce.
+
+    Args:
+        stream: where they come from.
+        max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
+        attention: says when the loop may stand still for that.
+        memory: for large frames; without it there is no limit.
+        party: who the client is now, among those that ``memory`` is shared by.
+
+    Attributes:
+        party: as it was when the frame under way became large.
+        request_bytes: size of that frame.
+        credit_until: until when 16 KiB a second of it have come; 5 s ahead at most.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.ReceiveStream,
+        max_frame_bytes: int,
+        attention: Attention,
+        memory: RequestMemory | None = None,
+        party: Callable[[], Hashable] = lambda: None,
+    ) -> None:
+        self._stream = stream
+        self._socket = stream.socket if type(stream) is trio.SocketStream else None
+        self.max_frame_bytes = max_frame_bytes
+        self._attention = attention
+        self._mark = object()  # of this client, for ``attention``
+        self._eagerness = Eagerness()
+        self._straight_left = 0
+        self._buffer = memoryview(bytearray(_FIRST_BYTES))
+        self._start = 0  # of the frame under way
+        self._end = 0  # of what has arrived
+        self._memory = memory or RequestMemory(MAX_LONG)
+        self.party: Hashable = None
+        self.request_bytes = 0
+        self.credit_until = 0.0
+        self._find_party = party
+        self._given_up = ""
+        self._scope: trio.CancelScope | None = None
+        self._has_grown = False
+        self._began_at: float | None = None
+        """When the frame under way was first larger than the buffer that every client has."""
+
+    async def receive(self) -> list[memoryview] | None:
+        """The frames that the next bytes complete, or None at the end of the stream.
+
+        They are parts of the buffer and valid until the next call.
+
+        Raises:
+            ProtocolError: a size is negative or above the limit.
+            CloseConnectionError: a frame takes too long to arrive.
+            trio.BrokenResourceError: the connection is lost.
+        """
+        if self._start == self._end and len(self._buffer) <= _KEPT_BYTES:
+            self._start = self._end = 0
+            if self._has_grown:
+                self._end_growth()
+        elif self._start or self._end == len(self._buffer):
+            await self._make_room()
+        count = await self._receive_in_time() if self._has_grown else await self._receive_some()
+        if not count:
+            return None
+        self._end += count
+        frames = self._frames()
+        if self._has_grown:
+            self._arrived(count, bool(frames))
+        return frames
+
+    def give_up(self, why: str) -> None:
+        """The frame under way is not waited for any more; see ``RequestMemory``."""
+        self._given_up = why
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        if self._has_grown:
+            self._memory.done(self, 0)
+
+    def _arrived(self, count: int, is_whole: bool) -> None:
+        now = trio.current_time()
+        credit_until = max(self.credit_until, now) + count / SLOWEST_BYTES_PER_SECOND
+        self.credit_until = min(credit_until, now + PATIENCE_SECONDS)
+        if is_whole:
+            self._memory.whole(self)
+        if self._began_at is None or is_whole:
+            self._began_at = now
+        elif now >= self._due_at(self._began_at):
+            raise self._too_slow(self._began_at)
+
+    def _too_slow(self, began_at: float) -> CloseConnectionError:
+        seconds = trio.current_time() - began_at
+        return CloseConnectionError(
+            f"of a request only {self._end - self._start} bytes have come in {seconds:.0f} s"
+        )
+
+    def _due_at(self, began_at: float) -> float:
+        return began_at + _FRAME_SECONDS + (self._end - self._start) / SLOWEST_BYTES_PER_SECOND
+
+    async def _receive_in_time(self) -> int:
+        """As ``_receive_some``, for a frame whose memory others wait for."""
+        if self._began_at is None or self._start == self._end:
+            return await self._receive_some()
+        with self._may_be_given_up() as scope:
+            scope.deadline = self._due_at(self._began_at)
+            return await self._receive_some()
+        raise self._too_slow(self._began_at)
+
+    @contextmanager
+    def _may_be_given_up(self) -> Iterator[trio.CancelScope]:
+        with trio.CancelScope() as self._scope:
+            if self._given_up:
+                self._scope.cancel()
+            yield self._scope
+        self._scope = None
+        if self._given_up:
+            raise CloseConnectionError(self._given_up)
+
+    def _end_growth(self) -> None:
+        """The large frame is answered; its buffer is kept for the next one unless others need it."""
+        self._began_at = None
+        if self._memory.is_scarce:
+            self._buffer = memoryview(bytearray(_FIRST_BYTES))
+        self._has_grown = len(self._buffer) > _FIRST_BYTES
+        self._memory.done(self, len(self._buffer) if self._has_grown else 0)
+
+    def _frames(self) -> list[memoryview]:
+        frames: list[memoryview] = []
+        buffer, start, end = self._buffer, self._start, self._end
+        while end - start >= SIZE_BYTES:
+            try:
+                stop = start + SIZE_BYTES + frame_size(buffer, start, self.max_frame_bytes)
+            except ProtocolError:
+                if not frames:
+                    raise
+                break  # what came before it is answered first
+            if stop > end:
+                break
+            frames.append(buffer[start + SIZE_BYTES : stop])
+            start = stop
+        self._start = start
+        return frames
+
+    async def _receive_some(self) -> int:
+        if self._socket is None:
+            data = await self._stream.receive_some(len(self._buffer) - self._end)
+            self._buffer[self._end : self._end + len(data)] = data
+            return len(data)
+        try:
+            if self._straight_left and self._eagerness.is_due():
+                self._straight_left -= 1
+                soon = read_soon(self._socket.fileno(), self._buffer[self._end :], PATIENCE_US)
+                self._eagerness.note(soon is not None)
+                if soon is not None:
+                    return soon
+            return await self._read_in_turn(self._socket)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"receiving: {error}") from error
+
+    async def _read_in_turn(self, sock: trio.socket.SocketType) -> int:
+        # Through trio's own recv_into each read would pass the scheduler a second time.
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                count = os.readv(sock.fileno(), (self._buffer[self._end :],))
+            except BlockingIOError:
+                continue
+            self._straight_left = self._attention.straight_reads(self._mark, trio.current_time())
+            return count
+
+    async def _make_room(self) -> None:
+        """Moves the frame under way to the front, of a buffer that fits it where this one does not."""
+        rest = self._buffer[self._start : self._end]
+        size = len(self._buffer)
+        due = SIZE_BYTES + frame_size(rest, 0, self.max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
+        if self._start == 0:
+            size = min(2 * size, due)
+        elif len(rest) <= _FIRST_BYTES // 2 and (size > _KEPT_BYTES or self._memory.is_scarce):
+            size = _FIRST_BYTES
+        if size > len(self._buffer):
+            await self._grow(size, due)
+        elif self._has_grown and size == _FIRST_BYTES:
+            self._has_grown = False
+            self._began_at = None
+            self._memory.done(self, 0)
+        elif self._has_grown and len(rest):
+            self.request_bytes = due
+            self._memory.begin(self)
+        if size != len(self._buffer):
+            self._buffer = memoryview(bytearray(size))
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
+    async def _grow(self, size: int, due: int) -> None:
+        if not self._has_grown:
+            self.party = self._find_party()
+            self._has_grown = True
+        self.request_bytes = due
+        asked_at, credit_until = trio.current_time(), self.credit_until
+        self.credit_until = math.inf  # until it is read again: others may look before this task has its turn
+        with self._may_be_given_up():
+            await self._memory.grow(self, size)
+        # What it waited for others is not its fault, but no reason for a new allowance either.
+        granted_at = trio.current_time()
+        if self._began_at is None:
+            self._began_at = granted_at
+            self.credit_until = granted_at + PATIENCE_SECONDS
+        else:
+            self._began_at += granted_at - asked_at
+            self.credit_until = credit_until + granted_at - asked_at

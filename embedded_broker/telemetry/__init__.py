@@ -1,0 +1,4 @@
+"""What clients tell of themselves (KIP-714).
+
+May import: configs.
+"""

@@ -1,0 +1,330 @@
+"""The broker's own topics: consumer offsets and the state of transactions.
+
+They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
+needed. Clients may read them and may not write to them; the broker appends through ``InternalTopic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from operator import mul
+from struct import unpack
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import trio
+
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.serving.registry import Answer, Parked
+from splashdam.model.broker_errors import (
+    CoordinatorNotAvailableError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.batch import BatchHeader
+from splashdam.record.reader import Record, iter_records
+from splashdam.record.sealing import build_batch
+from splashdam.storage.manager.topic_registry import NewTopic
+from splashdam.wire.message import Response
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.storage.append_result import AppendResult
+    from splashdam.storage.log import Log
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+_REPLICATION_TIMEOUT_S = 5.0
+"""How long the broker waits for replicas of its own records: Kafka's offsets.commit.timeout.ms."""
+
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
+"""Names that Metadata marks as internal, and that clients may not produce to."""
+
+
+class StoredBatch(NamedTuple):
+    """A batch of an internal topic as the log has it."""
+
+    header: BatchHeader
+    records: Iterable[Record]
+    """To be read once, while the batch is at hand; their offsets are absolute."""
+
+
+def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
+    """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
+    if name == CONSUMER_OFFSETS:
+        configs = {"segment.bytes": str(settings.offsets_topic_segment_bytes)}
+        return NewTopic(
+            name,
+            settings.offsets_topic_num_partitions,
+            {**_COMPACTED, **configs},
+            replication_factor=settings.offsets_topic_replication_factor,
+        )
+    if name == TRANSACTION_STATE:
+        configs = {
+            "compression.type": "uncompressed",
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+        }
+        return NewTopic(
+            name,
+            settings.transaction_state_log_num_partitions,
+            {**_COMPACTED, **configs},
+            replication_factor=settings.transaction_state_log_replication_factor,
+        )
+    return None
+
+
+_COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
+
+
+_HASHED_AT_ONCE = 256
+_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_AT_ONCE + 1)]
+
+
+@lru_cache(maxsize=64)
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 units, as a signed number of 32 bits.
+
+    That of 32 KiB takes over a millisecond, and one Produce asks for its transactional id thousands of times.
+    """
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
+    value = 0
+    for start in range(0, len(units), _HASHED_AT_ONCE):
+        some = units[start : start + _HASHED_AT_ONCE]
+        value = (value * _POWERS[len(some)] + sum(map(mul, some, _POWERS[len(some) - 1 :: -1]))) & 0xFFFF_FFFF
+    return value - (1 << 32) if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition of a group id or transactional id: Kafka's ``abs(hash) % count``."""
+    hashed = java_string_hash(key)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
+
+
+class InternalTopic:
+    """One of the broker's own topics.
+
+    Args:
+        name: ``CONSUMER_OFFSETS`` or ``TRANSACTION_STATE``.
+        broker: whose it is.
+    """
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name = name
+        self._broker = broker
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic, or those it will have."""
+        topic = self._broker.topics.get(self.name)
+        if topic is not None and topic.partitions:
+            return topic.partitions[-1] + 1
+        new = new_internal_topic(self.name, self._broker.settings)
+        assert new is not None
+        return new.partitions
+
+    def partition_for(self, key: str) -> int:
+        """The partition that holds what is known of a group id or transactional id."""
+        return partition_for(key, self.partition_count)
+
+    def make(self) -> None:
+        """Makes the topic where it is missing.
+
+        Raises:
+            CoordinatorNotAvailableError: that cannot be done.
+        """
+        try:
+            if self._broker.topics.get(self.name) is None:
+                self._broker.topics.create(self.name)
+        except BrokerResponseError as error:
+            self._broker.disk_troubles.kept_from(f"create topic {self.name}", error)
+            self._broker.refused_topics.add(self.name)
+            raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
+        self._broker.refused_topics.discard(self.name)
+
+    def log(self, partition: int) -> Log:
+        """The log of a partition; makes the topic where it is missing.
+
+        Raises:
+            CoordinatorNotAvailableError: this broker does not have the partition, or the topic cannot be
+                made.
+            BrokerResponseError: NOT_COORDINATOR (16): another broker leads it.
+        """
+        self.make()
+        log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
+        if log is None:
+            raise CoordinatorNotAvailableError(f"this broker does not have {self.name}-{partition}")
+        if log.replication is not None:
+            with _as_coordinator():
+                log.replication.check_leading()
+        return log
+
+    def append(
+        self,
+        partition: int,
+        records: Iterable[tuple[Buffer, Buffer | None]],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> AppendResult:
+        """Appends keys and values as one batch, now; transactional where a producer id is given.
+
+        It is in the log when this returns; ``answer_when_safe`` then waits for replicas, and for the disk as
+        the topic's flush options say.
+
+        Args:
+            partition: number of the partition.
+            records: keys and values; None deletes the key.
+            producer_id: whose transaction the batch belongs to, -1 for none.
+            producer_epoch: the producer's.
+
+        Raises:
+            CoordinatorNotAvailableError: as ``log``.
+            BrokerResponseError: MESSAGE_TOO_LARGE, a fenced epoch, or KafkaStorageError.
+        """
+        log, now_ms = self.log(partition), self._broker.clock.wall_ms()
+        batch = build_batch(
+            [(now_ms, key, value, None) for key, value in records],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id >= 0,
+        )
+        if log.replication is not None:
+            with _as_coordinator():
+                log.replication.check_enough_in_sync()
+        appended = log.append_as_coordinator(batch, now_ms=now_ms)
+        self._broker.parking.appended(log.topic_partition, len(batch))
+        return appended
+
+    def read_all(self, partition: int) -> Iterator[StoredBatch]:
+        """Every batch that the log of a partition holds now, markers included; nothing where it is missing.
+
+        Raises:
+            CorruptMessageError: the log is damaged.
+            KafkaStorageError: it cannot be read.
+        """
+        log = self._broker.logs.logs.get(TopicPartition(self.name, partition))
+        if log is not None:
+            for header, batch in log.batches():
+                yield StoredBatch(header, iter_records(batch))
+
+
+@contextmanager
+def _as_coordinator() -> Iterator[None]:
+    """What may go wrong with a partition, as those hear it who ask its coordinator."""
+    try:
+        yield
+    except NotLeaderOrFollowerError as error:
+        raise error_for(ErrorCode.NOT_COORDINATOR, error.message) from error
+    except (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError, RequestTimedOutError) as error:
+        raise CoordinatorNotAvailableError(error.message) from error
+
+
+Refuse: TypeAlias = Callable[[BrokerResponseError], Response]
+"""Makes the answer where the disk failed, or too few replicas have what it speaks of."""
+
+
+def answer_when_safe(log: Log, answer: Response, refuse: Refuse) -> Answer:
+    """The answer, at once or behind what it has to wait for.
+
+    That is a sync where ``flush.messages`` makes one due, and all replicas in sync where there are any.
+
+    Args:
+        log: what the answer speaks of was just appended to it.
+        answer: says that it is done.
+        refuse: see `Refuse`.
+    """
+    return answer_when_all_safe([log], answer, refuse)
+
+
+def answer_when_all_safe(
+    logs: Iterable[Log], answer: Response, refuse: Refuse, *, is_promised: bool = False
+) -> Answer:
+    """As ``answer_when_safe``, where several logs were appended to.
+
+    Args:
+        logs: what the answer speaks of was just appended to them.
+        answer: says that it is done.
+        refuse: see `Refuse`.
+        is_promised: something that is synced relies on it, so it is synced whatever the logs' options say.
+    """
+    appended = Appended()
+    for log in logs:
+        appended.add(log, is_promised=is_promised)
+    return appended.answer(answer, refuse)
+
+
+class Appended:
+    """What a request has appended so far, and its answer may have to wait for.
+
+    A handler of several turns adds a log in the turn in which it has appended to it: who leads the partition
+    later says nothing of what was appended before.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[Log, int], tuple[int, bool]] = {}
+
+    def add(self, log: Log, *, is_promised: bool = False) -> None:
+        """Says that it was just appended to; ``is_promised`` as ``answer_when_all_safe`` has it."""
+        needs_sync = log.must_flush or (is_promised and not log.is_synced)
+        if needs_sync or log.high_watermark < log.log_end_offset:
+            key = log, term_of(log)
+            was_due = key in self._due and self._due[key][1]
+            self._due[key] = log.log_end_offset, needs_sync or was_due
+
+    def answer(self, answer: Response, refuse: Refuse) -> Answer:
+        """The answer, at once or behind what it has to wait for; as ``answer_when_safe``."""
+        if not self._due:
+            return answer
+        due = [(log, end, needs_sync, term) for (log, term), (end, needs_sync) in self._due.items()]
+        return Parked(partial(_when_safe, due, answer, refuse))
+
+
+async def _when_safe(due: Iterable[tuple[Log, int, bool, int]], answer: Response, refuse: Refuse) -> Response:
+    try:
+        for log, end_offset, needs_sync, term in due:
+            with _as_coordinator():
+                await wait_safe(log, end_offset, term, needs_sync=needs_sync)
+    except BrokerResponseError as error:
+        return refuse(error)
+    return answer
+
+
+def term_of(log: Log) -> int:
+    """In which term of its leader something is appended now; see `Replication.term`."""
+    return 0 if log.replication is None else log.replication.term
+
+
+async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -> None:
+    """Returns when what the broker appended for itself, up to an offset, is as safe as it has to be.
+
+    Args:
+        log: where.
+        end_offset: the offset behind it.
+        term: in which it was appended, by ``term_of``.
+        needs_sync: it has to be on stable storage, and not on all replicas in sync alone.
+
+    Raises:
+        KafkaStorageError: the disk failed.
+        NotLeaderOrFollowerError: another broker leads now.
+        NotEnoughReplicasAfterAppendError, RequestTimedOutError: too few replicas have it, or not in time; it
+            stays in the log.
+    """
+    if needs_sync and log.recovery_point < end_offset:
+        await log.sync()
+    replication = log.replication
+    if replication is not None and (log.high_watermark < end_offset or replication.term != term):
+        with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope:
+            await replication.wait_replicated(end_offset, term)
+        if scope.cancelled_caught:
+            raise RequestTimedOutError(
+                f"not all replicas in sync have {log.topic_partition} up to {end_offset}"
+            )

@@ -1,0 +1,84 @@
+"""What a handler asks first of a partition: do we lead it, and is the client's leader epoch current.
+
+Where another broker leads, answers name it and say where it is reached (KIP-951, facts B20).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from splashdam.embedded_broker.serving.registry import Address, RequestContext
+from splashdam.model.broker_errors import (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from splashdam.model.quoting import quoted
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.broker import Broker
+    from splashdam.storage.log import Log
+
+
+def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
+    """The log of a partition that this broker leads.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is none in the cluster.
+        NotLeaderOrFollowerError: another broker leads it, or nobody does now.
+        KafkaStorageError: it lies in a directory that has failed.
+    """
+    log = hosted_log(broker, topic_partition)
+    if log.replication is not None:
+        log.replication.check_leading()
+    return log
+
+
+def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
+    """The log of a partition that this broker has, whoever leads it: consumers may read from followers.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is none in the cluster.
+        NotLeaderOrFollowerError: other brokers have it.
+        KafkaStorageError: it lies in a directory that has failed.
+    """
+    log = broker.logs.logs.get(topic_partition)
+    if log is not None:
+        return log
+    broker.logs.offline.check(topic_partition)
+    leader = broker.leadership.leader_of(topic_partition)
+    if leader is None:
+        raise UnknownTopicOrPartitionError(f"this broker does not host {quoted(str(topic_partition))}")
+    raise NotLeaderOrFollowerError(f"{topic_partition} is led by node {leader.node_id} (-1: nobody)")
+
+
+class LeaderElsewhere(NamedTuple):
+    """Another broker that leads a partition."""
+
+    node_id: int
+    leader_epoch: int
+    address: Address
+
+
+def leader_elsewhere(context: RequestContext, topic_partition: TopicPartition) -> LeaderElsewhere | None:
+    """The leader to name beside error 6; None where it is this broker, or nobody, or not known."""
+    leader = context.broker.leadership.leader_of(topic_partition)
+    if leader is None or leader.node_id == context.broker.node_id:
+        return None
+    address = context.broker.leadership.brokers(context.address).get(leader.node_id)
+    return None if address is None else LeaderElsewhere(*leader, address)
+
+
+def check_leader_epoch(log: Log, epoch: int) -> None:
+    """Compares the leader epoch a client sent (-1: unchecked) with the log's.
+
+    Raises:
+        FencedLeaderEpochError: the client's is older.
+        UnknownLeaderEpochError: the client's is newer.
+    """
+    if epoch in (-1, log.leader_epoch):
+        return
+    kind = FencedLeaderEpochError if epoch < log.leader_epoch else UnknownLeaderEpochError
+    raise kind(f"the leader epoch is {log.leader_epoch}, the request says {epoch}")

@@ -1,0 +1,261 @@
+"""The topics of the broker: what is there, what may be created, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
+from splashdam.embedded_broker.fetching.parking import FetchParking
+from splashdam.embedded_broker.serving.turns import PARTITION_UNITS, TURN_UNITS, Steps
+from splashdam.embedded_broker.topics.internal_topics import new_internal_topic
+from splashdam.model.broker_errors import InvalidRequestError
+from splashdam.model.errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import Clock
+from splashdam.storage.directories.partition_metadata import new_uuid
+from splashdam.storage.manager.log_manager import AT_ONCE, LogManager
+from splashdam.storage.manager.topic_changes import change_topics
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
+from splashdam.storage.topic_names import METADATA_TOPIC, folded
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.state import ClusterChange
+
+
+class Topics:
+    """Topics by name and by id: asked for here, made by the controller, kept by the log manager."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        logs: LogManager,
+        settings: Callable[[], BrokerSettings],
+        parking: FetchParking,
+        clock: Clock,
+    ) -> None:
+        self._controller = controller
+        self._logs = logs
+        self._present_settings = settings
+        self._parking = parking
+        self._clock = clock
+        self._name_by_id = {topic.topic_id: topic.name for topic in logs.topics.values()}
+
+    def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        return [topic for _, topic in sorted(self._logs.topics.items())]
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._logs.topics.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id."""
+        name = self._name_by_id.get(topic_id)
+        return None if name is None else self._logs.topics.get(name)
+
+    def collides(self, name: str) -> bool:
+        """Whether metrics could not tell a topic of this name from one that is here."""
+        return folded(name) in self._logs.registry.names_by_fold
+
+    @property
+    def _settings(self) -> BrokerSettings:
+        return self._present_settings()
+
+    def create(
+        self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Creates a topic, with the broker's ``num.partitions`` unless said otherwise.
+
+        One of the broker's own topics is made as Kafka makes it, where nothing is said of it.
+
+        Raises:
+            BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal
+                (40), or KAFKA_STORAGE_ERROR (56).
+        """
+        count = self._settings.num_partitions if partitions is None else partitions
+        internal = new_internal_topic(name, self._settings) if partitions is None and not configs else None
+        self.add([internal or NewTopic(name, count, dict(configs or {}))])
+        return self._logs.topics[name]
+
+    def create_all(self, names: Iterable[str]) -> None:
+        """Creates topics as the broker's settings have them, all or none, at the cost of one registry change.
+
+        Raises:
+            BrokerResponseError: as ``create``, for the first one that is refused.
+        """
+        count = self._settings.num_partitions
+        self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
+
+    def add(self, wanted: list[NewTopic]) -> list[Topic]:
+        """Creates topics as given, all or none, in the whole cluster, and returns them.
+
+        Raises:
+            BrokerResponseError: as ``create``, for the first one that is refused.
+        """
+        return self._create(wanted)
+
+    def create_new(self, new: NewTopic, *, validate_only: bool) -> Topic:
+        """Creates a topic as given, in the whole cluster; or says how it would be.
+
+        Raises:
+            BrokerResponseError: as ``create``, or its replicas are not as they can be (38, 39).
+        """
+        return self._create([new], validate_only=validate_only)[0]
+
+    def _create(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[Topic]:
+        settings = self._settings
+        if any(new.name == METADATA_TOPIC for new in wanted):
+            raise InvalidRequestError(f"{METADATA_TOPIC} is Kafka's own log, and no topic")
+        return self._controller.create_topics(
+            wanted,
+            partial(new_topic_settings, settings),
+            settings.default_replication_factor,
+            validate_only=validate_only,
+        )
+
+    def prepare(self, new: NewTopic) -> Steps[NewTopic]:
+        """Makes many partitions of a topic before it has them, in steps; for ``add``, or to extend it.
+
+        Where they are few, or other brokers take part, there is nothing to prepare. The caller has waited
+        with `wait_for`, and calls `give_up` in the end.
+
+        Args:
+            new: as it is to be, checked already.
+
+        Returns:
+            The same with an id.
+
+        Raises:
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56), or as `LogManager.prepare`.
+        """
+        here = self.get(new.name)
+        known = () if here is None else here.partitions
+        numbers = sorted(set(range(new.partitions)).difference(known))
+        if len(numbers) <= AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
+            return new
+        topic_id = new_uuid() if here is None else here.topic_id
+        topic = Topic(new.name, topic_id, tuple(range(new.partitions)), new.configs)
+        for made in self._logs.prepare(topic, numbers, now_ms=self._clock.wall_ms()):
+            yield made * PARTITION_UNITS
+        return attrs.evolve(new, topic_id=topic_id)
+
+    def is_busy(self, name: str) -> bool:
+        """Whether partitions of this name are being made or removed: nobody else may make any meanwhile."""
+        return self._logs.is_busy(name)
+
+    def wait_for(self, name: str) -> Steps[None]:
+        """Comes back when nobody is making or removing partitions of this name."""
+        while self._logs.is_busy(name):
+            yield from self.remove_directories()
+            yield TURN_UNITS
+
+    def give_up(self, new: NewTopic) -> None:
+        """What was prepared goes, unless the topic has it now."""
+        coming = self._logs.coming.get(new.name)
+        if coming is not None and coming.topic.topic_id == new.topic_id:
+            self._logs.give_up(coming)
+
+    def remove_directories(self) -> Steps[None]:
+        """Removes what there is of large topics that were deleted, in steps."""
+        for removed in self._logs.remove_directories():
+            yield removed * PARTITION_UNITS
+
+    def delete(self, topic: Topic) -> None:
+        """Deletes a topic in the whole cluster; fetches that wait for it are answered.
+
+        Raises:
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was
+                begun.
+        """
+        self._controller.delete_topic(topic.name)
+
+    def delete_all(self, topics: Sequence[Topic]) -> dict[str, BrokerResponseError]:
+        """As ``delete`` for several; where the broker is alone, at the cost of one change of the registry.
+
+        Who has deleted all that is to go calls ``free_names``.
+
+        Returns:
+            By name those that are refused, and why.
+        """
+        refused: dict[str, BrokerResponseError] = {}
+        going = list(topics)
+        if self._controller.is_alone and not self._controller.has_ended:  # then the directory says what is
+            try:
+                self._delete(*topics)
+            except BrokerResponseError as error:
+                refused = {topic.name: error for topic in topics}
+            going = [topic for topic in topics if topic.name not in self._logs.topics]
+        for topic in going:
+            try:
+                self.delete(topic)
+            except BrokerResponseError as error:
+                refused[topic.name] = error
+        return refused
+
+    def free_names(self) -> None:
+        """Lets the names of deleted topics be used again; a creation that needs one earlier does it, too."""
+        self._logs.free_names()
+
+    # --- what the controller says ---------------------------------------------------------------------------
+
+    def apply(self, change: ClusterChange) -> None:
+        """Makes and deletes topics here, as the controller has decided.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        gone = [topic for topic in change.deleted if topic.name in self._logs.topics]
+        if gone:
+            self._delete(*gone)
+            self.free_names()
+        changed = [each for name, each in change.topics.items() if self._differs(name, each)]
+        if changed:
+            change_topics(self._logs, *changed, now_ms=self._clock.wall_ms())
+        missing = [topic for topic in change.topics.values() if self._needs(topic)]
+        if missing:
+            wanted = [
+                NewTopic(each.name, len(each.partitions), each.configs, each.topic_id) for each in missing
+            ]
+            self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
+            self._name_by_id.update((topic.topic_id, topic.name) for topic in missing)
+
+    def _differs(self, name: str, topic: Topic) -> bool:
+        """Whether a topic that is here has other partitions or options now."""
+        here = self._logs.topics.get(name)
+        return here is not None and here.topic_id == topic.topic_id and here != topic
+
+    def delete_unknown(self, known: Mapping[str, Topic]) -> None:
+        """Deletes what was deleted in the cluster while this broker was down.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        for topic in [topic for name, topic in self._logs.topics.items() if name not in known]:
+            self._delete(topic)
+        self.free_names()
+
+    def _needs(self, topic: Topic) -> bool:
+        """Whether a topic is not here yet; one of the same name that is not in the cluster any more goes."""
+        here = self._logs.topics.get(topic.name)
+        if here is not None and here.topic_id != topic.topic_id:
+            self._delete(here)
+            self.free_names()
+            here = None
+        return here is None
+
+    def _delete(self, *topics: Topic) -> None:
+        """Raises KafkaStorageError; ``free_names`` is to follow."""
+        try:
+            self._logs.delete_topics([topic.name for topic in topics])
+        finally:
+            for topic in topics:
+                if topic.name not in self._logs.topics:
+                    del self._name_by_id[topic.topic_id]
+                    for partition in topic.partitions:
+                        self._parking.changed(TopicPartition(topic.name, partition))
