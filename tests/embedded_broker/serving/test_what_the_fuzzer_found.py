@@ -7,7 +7,7 @@ from broker_talk import Talk, batch, produce_request
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.topics.topics import internal_topics
+from splashdam.embedded_broker.topics import internal_topics
 from splashdam.model.error_codes import ErrorCode
 from splashdam.net.memory import memory_stream_pair
 from splashdam.storage.files.memory import MemoryFiles
