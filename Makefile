@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
-$(BUILT): pyproject.toml record/_kernel_c.pyx net/_writing_c.pyx $(wildcard record/c/*.pxi)
+$(BUILT): pyproject.toml record/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/c/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

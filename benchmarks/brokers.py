@@ -17,7 +17,7 @@ from talk import read_frame
 
 from splashdam.net.admin.topics import create_topic
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest

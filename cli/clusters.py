@@ -15,9 +15,9 @@ import trio
 from splashdam.cli.failures import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import options_from_properties, producer_settings
-from splashdam.client.wiring import authenticator, secured
+from splashdam.client.running.wiring import authenticator, secured
+from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.embedded_broker.configs.topic_settings import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata
@@ -26,10 +26,10 @@ from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
-from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import Connect, TcpConnect
+from splashdam.net.connection.authentication import Authenticator
 
 T = TypeVar("T")
 

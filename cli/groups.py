@@ -22,8 +22,8 @@ from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete
 from splashdam.net.admin.members import GroupDescription, describe_group
 from splashdam.net.admin.offsets import list_offsets
 from splashdam.net.admin.topics import describe_topic
-from splashdam.net.cluster_client import ClusterClient
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 
 Offsets = Mapping[TopicPartition, int]
 

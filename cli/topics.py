@@ -24,7 +24,7 @@ from splashdam.net.admin.topics import (
     describe_topic,
     list_topics,
 )
-from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.storage.directories.partition_metadata import format_uuid
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state")

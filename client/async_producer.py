@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
-from splashdam.client.bootstrap import BootstrapWait, bootstrap_wait
-from splashdam.client.bulk_methods import AsyncManySends
-from splashdam.client.core import ProducerCore
-from splashdam.client.driving import Deadline, drive_in_trio
+from splashdam.client.bulk.methods import AsyncManySends
 from splashdam.client.future import RecordFuture, Subscription
-from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.settings_rules import producer_settings
-from splashdam.client.timings import timed_async
-from splashdam.client.transaction_methods import AsyncTransactionMethods
+from splashdam.client.observing.timings import timed_async
+from splashdam.client.running.bootstrap import BootstrapWait, bootstrap_wait
+from splashdam.client.running.core import ProducerCore
+from splashdam.client.running.lifecycle import State
+from splashdam.client.running.wiring import make_tcp_connect
+from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.driving import Deadline, drive_in_trio
+from splashdam.client.settings.rules import producer_settings
+from splashdam.client.transactions.methods import AsyncTransactionMethods
 from splashdam.client.waiters import wait_in_trio
-from splashdam.client.wiring import make_tcp_connect
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from splashdam.client.options import ProducerOptions
     from splashdam.client.report import DeliveryReport
+    from splashdam.client.settings.keywords import ProducerOptions
 
 
 class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import attrs
 
-from splashdam.client.admission import Admission
-from splashdam.client.core import ProducerCore
 from splashdam.client.future import RecordFuture, in_callback
-from splashdam.client.guard import refuse_inside_a_send
-from splashdam.client.lookup import TopicLookup
-from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import options_from_properties
+from splashdam.client.running.core import ProducerCore
+from splashdam.client.running.guard import refuse_inside_a_send
+from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.lookup import TopicLookup
+from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.rules import options_from_properties
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, WouldBlock
 from splashdam.model.options import default_options
 from splashdam.record.kernel import NowaitSends
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from splashdam.client.local import Lease
-    from splashdam.client.metric_objects import KafkaMetric, MetricName
-    from splashdam.client.metrics import Metrics
+    from splashdam.client.observing.metric_objects import KafkaMetric, MetricName
+    from splashdam.client.observing.metrics import Metrics
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -59,7 +59,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
             KafkaConfigurationError: the file cannot be read, or a property is unknown (the nearest right name
                 is given), not supported, or does not parse.
         """
-        from splashdam.client.properties import load_properties
+        from splashdam.client.settings.properties import load_properties
 
         return cls(**{**options_from_properties(load_properties(source)), **options})
 
@@ -98,7 +98,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
         Raises:
             IllegalStateError: this is a forked child.
         """
-        from splashdam.client.metrics import ProducerMetrics
+        from splashdam.client.observing.metrics import ProducerMetrics
 
         self._core.refuse_if_foreign()
         if not self._settings.metrics_enabled:

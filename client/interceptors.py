@@ -15,9 +15,9 @@ from typing import Any
 
 import attrs
 
-from splashdam.client.admission import Admission
 from splashdam.client.future import RecordFuture
-from splashdam.client.headers import header_pairs
+from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.headers import header_pairs
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import HeaderPairs, RecordMetadata, TopicPartition
 

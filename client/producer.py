@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from splashdam.client import process
-from splashdam.client.admission import Admission
 from splashdam.client.base import ProducerBase
-from splashdam.client.bootstrap import BootstrapWait, bootstrap_wait
-from splashdam.client.bulk_methods import ManySends
-from splashdam.client.core import FORCED_SECONDS, ProducerCore
-from splashdam.client.driving import Deadline, drive_in_thread
+from splashdam.client.bulk.methods import ManySends
 from splashdam.client.future import RecordFuture, Subscription, in_callback
-from splashdam.client.lifecycle import State
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.settings_rules import producer_settings
-from splashdam.client.timings import timed
-from splashdam.client.transaction_methods import TransactionMethods
+from splashdam.client.observing.timings import timed
+from splashdam.client.running import process
+from splashdam.client.running.bootstrap import BootstrapWait, bootstrap_wait
+from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
+from splashdam.client.running.lifecycle import State
+from splashdam.client.running.wiring import make_tcp_connect
+from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.driving import Deadline, drive_in_thread
+from splashdam.client.settings.rules import producer_settings
+from splashdam.client.transactions.methods import TransactionMethods
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
-from splashdam.client.wiring import make_tcp_connect
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from splashdam.client.options import ProducerOptions
     from splashdam.client.report import DeliveryReport
+    from splashdam.client.settings.keywords import ProducerOptions
 
 
 class KafkaProducer(TransactionMethods, ManySends, ProducerBase, Sends[RecordFuture]):

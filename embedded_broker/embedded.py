@@ -17,7 +17,7 @@ from splashdam.embedded_broker.serving.ports import check_port
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
-from splashdam.net.pair import PairConnect, stream_of
+from splashdam.net.connection.pair import PairConnect, stream_of
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.unsynced import UnsyncedFiles
 

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.logs import KeyValueFormatter
-from splashdam.client.otel import TracingInterceptor
-from splashdam.client.prometheus import register
+from splashdam.client.observing.otel import TracingInterceptor
+from splashdam.client.observing.prometheus import register
 
 # Log lines: one family of loggers, and fields behind the text.
 handler = logging.FileHandler("producer.log")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from splashdam import errors as errors
     from splashdam.client.async_producer import AsyncKafkaProducer as AsyncKafkaProducer
-    from splashdam.client.bulk import BulkDelivery as BulkDelivery
-    from splashdam.client.bulk import BulkReport as BulkReport
+    from splashdam.client.bulk.reports import BulkDelivery as BulkDelivery
+    from splashdam.client.bulk.reports import BulkReport as BulkReport
     from splashdam.client.future import RecordFuture as RecordFuture
     from splashdam.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from splashdam.client.interceptors import ProducerRecord as ProducerRecord
-    from splashdam.client.partitioners import DefaultPartitioner as DefaultPartitioner
-    from splashdam.client.partitioners import Partitioner as Partitioner
-    from splashdam.client.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
-    from splashdam.client.partitioners import StickyPartitioner as StickyPartitioner
+    from splashdam.client.partitioning.partitioners import DefaultPartitioner as DefaultPartitioner
+    from splashdam.client.partitioning.partitioners import Partitioner as Partitioner
+    from splashdam.client.partitioning.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
+    from splashdam.client.partitioning.partitioners import StickyPartitioner as StickyPartitioner
     from splashdam.client.producer import KafkaProducer as KafkaProducer
     from splashdam.client.report import DeliveryReport as DeliveryReport
     from splashdam.client.report import FailedRecords as FailedRecords

@@ -9,17 +9,17 @@ from typing import Any
 import attrs
 
 from splashdam.client.local import PREFIX
-from splashdam.client.settings import ProducerSettings
-from splashdam.client.settings_rules import options_from_properties, producer_settings
-from splashdam.client.wiring import authenticator, make_tcp_connect, secured
+from splashdam.client.running.wiring import authenticator, make_tcp_connect, secured
+from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.authentication import Authenticator
-from splashdam.net.cluster_client import ClusterClientSettings
+from splashdam.net.cluster.cluster_client import ClusterClientSettings
+from splashdam.net.cluster.fetch_client import FetchSettings
 from splashdam.net.connect import Connect
-from splashdam.net.fetch_client import FetchSettings
+from splashdam.net.connection.authentication import Authenticator
 from splashdam.pipeline.options import KAFKA, integer, one_of
 
 _logger = logging.getLogger("splashdam.pipeline")

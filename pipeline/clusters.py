@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import trio
 
-from splashdam.client.connecting import TrackedConnect
+from splashdam.client.running.connecting import TrackedConnect
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, open_cluster_client
-from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, open_fetch_client
-from splashdam.net.fetching import FetchedBatches
+from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, open_fetch_client
+from splashdam.net.cluster.fetching import FetchedBatches
 from splashdam.net.guard import Guard
 from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig

@@ -12,8 +12,8 @@ from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrP
 from splashdam.model.errors import IllegalStateError, ProtocolError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
-from splashdam.net.fetch_client import FetchClient, FetchSettings
-from splashdam.net.fetching import FetchedBatches
+from splashdam.net.cluster.fetch_client import FetchClient, FetchSettings
+from splashdam.net.cluster.fetching import FetchedBatches
 from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.trio_thread import TrioThread
 from splashdam.wire.fields import NO_UUID

@@ -15,13 +15,13 @@ from splashdam.model.cluster import Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_fields import fields
-from splashdam.net.authentication import Authenticator, distrust, renewal_delay_ms
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
-from splashdam.net.connection import Connection
-from splashdam.net.pending import PendingResponse
-from splashdam.net.traffic import Traffic
-from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
+from splashdam.net.connection.authentication import Authenticator, distrust, renewal_delay_ms
+from splashdam.net.connection.connection import Connection
+from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.traffic import Traffic
+from splashdam.net.tls.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response

@@ -22,28 +22,28 @@ from splashdam.accumulator.results import OpenGate
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.tally import Windows
-from splashdam.net.authentication import Authenticator
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
+from splashdam.net.connection.authentication import Authenticator
 from splashdam.net.guard import Guard
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.draining import Draining, NodeBatches
-from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.idempotence.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink, LinkState
-from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
-from splashdam.sender.questions import Questions
+from splashdam.sender.metadata.metadata import Metadata, MetadataWaiter, run_waiters
+from splashdam.sender.metadata.questions import Questions
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
-from splashdam.sender.telemetry_sender import TelemetrySender
+from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from splashdam.sender.coordination import Coordination
-    from splashdam.sender.transactions import TransactionManager
+    from splashdam.sender.transactions.coordination import Coordination
+    from splashdam.sender.transactions.manager import TransactionManager
 
 _SOON_MS = 1000.0
 
@@ -127,7 +127,7 @@ class Sender:
     def _make_coordination(self) -> Coordination | None:
         if self.transactions is None:
             return None
-        from splashdam.sender.coordination import Coordination
+        from splashdam.sender.transactions.coordination import Coordination
 
         return Coordination(self._context, self._links, self._completion, self.transactions)
 
@@ -369,7 +369,7 @@ def _transactions(settings: SenderSettings, random: Callable[[], float]) -> Tran
     """Loaded for those who have a transactional id."""
     if settings.transactional_id is None:
         return None
-    from splashdam.sender.transactions import TransactionManager
+    from splashdam.sender.transactions.manager import TransactionManager
 
     backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random)
     return TransactionManager(settings.transactional_id, int(settings.transaction_timeout_ms), backoff)

@@ -1,4 +1,4 @@
-"""What a sender has to be told. The options applications see are in ``client/settings.py``."""
+"""What a sender has to be told. What applications see is in ``client/settings/producer_settings.py``."""
 
 from __future__ import annotations
 

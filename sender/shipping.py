@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError
 from splashdam.model.values import TopicPartition
-from splashdam.net.pending import PendingResponse
+from splashdam.net.connection.pending import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink
@@ -26,7 +26,7 @@ from splashdam.sender.produce import (
 from splashdam.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
-    from splashdam.sender.transactions import TransactionManager
+    from splashdam.sender.transactions.manager import TransactionManager
 
 Answers = dict[TopicPartition, PartitionProduceResponse]
 

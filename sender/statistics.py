@@ -1,6 +1,6 @@
 """What a sender counts: per request and per batch, never per record.
 
-Kafka's metrics are made of it in ``client/metrics.py``; that is also where they are explained.
+Kafka's metrics are made of it in ``client/observing/metrics.py``; that is also where they are explained.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.tally import Tally, Windows
-from splashdam.net.traffic import Traffic
+from splashdam.net.connection.traffic import Traffic
 
 
 class SenderStatistics(NamedTuple):

@@ -7,7 +7,7 @@ import trio
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import topics
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import open_cluster_client
+from splashdam.net.cluster.cluster_client import open_cluster_client
 from splashdam.net.connect import TcpConnect
 
 

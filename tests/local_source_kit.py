@@ -8,7 +8,7 @@ import attrs
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source.options import SourceOptions, source_options
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -11,7 +11,7 @@ from log_kit import open_log
 from pipeline_kit import rows_of
 
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs

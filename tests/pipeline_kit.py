@@ -12,7 +12,7 @@ import trio
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.record.batch import stamp_log_append_time
 from splashdam.record.compression import Codec, Compression

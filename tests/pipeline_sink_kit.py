@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 from splashdam.model.values import IsolationLevel
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchSettings, open_fetch_client
 from splashdam.net.connect import TcpConnect
-from splashdam.net.fetch_client import EARLIEST, LATEST, FetchSettings, open_fetch_client
 from splashdam.pipeline.sink.writers import BatchWriter, SinkMessage, StreamWriter
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

@@ -21,7 +21,7 @@ from splashdam.net.admin.transactions import (
     open_transactions,
 )
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.connect import TcpConnect
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from splashdam.net.connection import Connection
+from splashdam.net.connection.connection import Connection
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.framing import FrameDecoder

@@ -8,9 +8,9 @@ from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.backoff import Backoff
-from splashdam.sender.coordinator_codes import Asked
-from splashdam.sender.coordinator_requests import Question
-from splashdam.sender.transactions import TransactionManager
+from splashdam.sender.transactions.coordinator_codes import Asked
+from splashdam.sender.transactions.coordinator_requests import Question
+from splashdam.sender.transactions.manager import TransactionManager
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -156,7 +156,7 @@ class Talk:
         if asked is Asked.END:
             manager.commit()
         else:
-            from splashdam.client.offsets import group_of, offsets_of
+            from splashdam.client.transactions.offsets import group_of, offsets_of
 
             manager.send_offsets(offsets_of(GROUP_OFFSETS), group_of("g"))
         return self.until(asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from splashdam.client.metric_table import COUNT, MISSING, NODE, OWN, PRODUCER, TOPIC, Metric
+from splashdam.client.observing.metric_table import COUNT, MISSING, NODE, OWN, PRODUCER, TOPIC, Metric
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from splashdam.client.drop_in_settings import DropInSettings
-from splashdam.client.listener_settings import ListenerSettings
-from splashdam.client.login_settings import LoginSettings
-from splashdam.client.security_settings import SecuritySettings
-from splashdam.client.settings import ProducerSettings
+from splashdam.client.settings.drop_in_settings import DropInSettings
+from splashdam.client.settings.listener_settings import ListenerSettings
+from splashdam.client.settings.login_settings import LoginSettings
+from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.options import kafka_name
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"

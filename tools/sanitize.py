@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/sanitize"
 SOURCES = {
     "splashdam.record._kernel_c": "record/_kernel_c.pyx",
-    "splashdam.net._writing_c": "net/_writing_c.pyx",
+    "splashdam.net.connection._writing_c": "net/connection/_writing_c.pyx",
 }
 SANITIZERS = "-fsanitize=address,undefined"
 TESTS = ["tests/record", "tests/accumulator", "tests/client"]
 THREADS = "record or accumulator or thread or bulk or arrow or straight or intake or late or future or fork"
-WRITING_TESTS = "tests/net/test_writing.py"
+WRITING_TESTS = "tests/net/connection/test_writing.py"
 FUZZ_SECONDS = "30"
 
 

@@ -14,9 +14,9 @@ from splashdam.model.errors import KafkaTimeoutError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.topics import create_topic, delete_topic
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
+from splashdam.net.cluster.fetch_client import LATEST, FetchSettings, open_fetch_client
 from splashdam.net.connect import TcpConnect
-from splashdam.net.fetch_client import LATEST, FetchSettings, open_fetch_client
 
 _TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.1

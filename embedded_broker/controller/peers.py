@@ -14,7 +14,7 @@ from splashdam.wire.message import Request, Response
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.controller.membership import Membership
-    from splashdam.net.connection import Connection
+    from splashdam.net.connection.connection import Connection
 
 R = TypeVar("R", bound=Response)
 
@@ -73,7 +73,7 @@ class Peers:
         # Few brokers have others beside them, so few load what it takes to ask them.
         from importlib.metadata import version
 
-        from splashdam.net.connection import Connection
+        from splashdam.net.connection.connection import Connection
 
         connection = Connection(
             await self._membership.connect(node_id),

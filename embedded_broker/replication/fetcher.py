@@ -22,7 +22,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
-from splashdam.net.connection import Connection
+from splashdam.net.connection.connection import Connection
 from splashdam.storage.append_result import LogState
 from splashdam.storage.leader_epochs import EpochEnd
 from splashdam.storage.log import EARLIEST, LATEST, Log

@@ -20,8 +20,8 @@ from splashdam.model.errors import KafkaError
 from splashdam.model.quoting import quoted
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.mechanisms import MECHANISMS
-from splashdam.net.tls import TlsStream, accept_tls
-from splashdam.net.tls_context import TlsFiles, server_context
+from splashdam.net.tls.context import TlsFiles, server_context
+from splashdam.net.tls.tls import TlsStream, accept_tls
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import Node
-from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from splashdam.model.broker_errors import error_for
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.net.cluster_client import ClusterClient
-from splashdam.net.connection import Connection
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from splashdam.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from splashdam.wire.messages.offset_commit import (

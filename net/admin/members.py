@@ -9,7 +9,7 @@ from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError
 from splashdam.model.values import TopicPartition
-from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

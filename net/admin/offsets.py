@@ -7,7 +7,7 @@ from itertools import groupby
 
 from splashdam.model.broker_errors import error_for
 from splashdam.model.values import TopicPartition
-from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

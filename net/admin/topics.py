@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
 from splashdam.model.cluster import TopicInfo
 from splashdam.model.values import TopicPartition
-from splashdam.net.cluster_client import ClusterClient
-from splashdam.net.connection import Connection
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -9,8 +9,8 @@ import attrs
 from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.prepared import PreparedTransaction
-from splashdam.net.cluster_client import TRANSACTION, ClusterClient
-from splashdam.net.connection import Connection
+from splashdam.net.cluster.cluster_client import TRANSACTION, ClusterClient
+from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -23,7 +23,7 @@ from splashdam.model.errors import KafkaConfigurationError, SaslError, message_o
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.strict_base64 import decoded_url
 from splashdam.net.sasl.token_endpoint import AnswerTooLargeError, TokenEndpoint, TokenRequest
-from splashdam.net.tls_context import TlsFiles, client_context
+from splashdam.net.tls.context import TlsFiles, client_context
 
 _log = logging.getLogger(__name__)
 

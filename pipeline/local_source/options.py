@@ -10,7 +10,7 @@ import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.local_source.planning import Splitting
 from splashdam.pipeline.local_source.positions import (

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import attrs
 
-from splashdam.client.topics import check_topic_name
+from splashdam.client.sending.topics import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.options import integer, json_object
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]

@@ -11,7 +11,7 @@ import attrs
 from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from splashdam.model.errors import message_of
 from splashdam.model.values import IsolationLevel, TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.local_source.data_loss import DataLoss
 from splashdam.pipeline.local_source.options import SourceOptions

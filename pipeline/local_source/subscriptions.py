@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-from splashdam.client.topics import check_topic_name
+from splashdam.client.sending.topics import check_topic_name
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.options import comma_list
@@ -32,7 +32,7 @@ class Cluster(Protocol):
         Args:
             topic: its name.
             partitions: which.
-            timestamp: milliseconds since the epoch, `splashdam.net.fetch_client.EARLIEST` or ``LATEST``.
+            timestamp: milliseconds, `splashdam.net.cluster.fetch_client.EARLIEST` or ``LATEST``.
         """
         ...
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from splashdam.model.broker_errors import CorruptMessageError, UnknownTopicOrPartitionError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, LogFiles
 from splashdam.pipeline.log_source.hints import OffsetHints, TimeHints, load_offset_hints, load_time_hints

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source import options as local
 from splashdam.pipeline.local_source.planning import Splitting
 from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, Position

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from splashdam.model.values import IsolationLevel
-from splashdam.net.cluster_client import ClusterClient
-from splashdam.net.fetch_client import FetchClient
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import FetchClient
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.sink.options import SinkOptions
 

@@ -27,7 +27,7 @@ from splashdam.net.admin.transactions import (
     fence_transactional_id,
     open_transactions,
 )
-from splashdam.net.cluster_client import ClusterClient
+from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.pipeline.sink.cluster import Clients, ask, ask_for_each
 from splashdam.pipeline.sink.decisions import (
     Decider,

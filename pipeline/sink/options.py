@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from splashdam.client.settings_rules import options_from_properties, producer_settings
+from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.options import Option, OptionParser, boolean, integer, one_of, text
 

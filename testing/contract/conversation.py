@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.negotiation import highest_common, offered_versions
+from splashdam.net.connection.negotiation import highest_common, offered_versions
 from splashdam.testing.contract.behaviour import PATIENCE_SECONDS, BrokenPromise, Run, expect
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Refused
 from splashdam.wire.header import decode_response, encode_request

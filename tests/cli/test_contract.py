@@ -8,7 +8,7 @@ import pytest
 from cli_processes import run
 
 from splashdam import EmbeddedBroker
-from splashdam.net.cluster_client import ClusterClientSettings
+from splashdam.net.cluster.cluster_client import ClusterClientSettings
 from splashdam.testing.contract.behaviours import AREAS, all_behaviours
 from splashdam.testing.contract.clients import splashdam_admin
 

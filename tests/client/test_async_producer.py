@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.client.partitioners import hashed_partition
+from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.model.broker_errors import MessageTooLargeError, TopicAuthorizationFailedError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (

@@ -107,7 +107,7 @@ def test_with_the_other_twin() -> None:
 
 def test_a_waiter_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Errors of who waits for a batch come into the client's log."""
-    import splashdam.client.core  # noqa: F401  # it sets the hook
+    import splashdam.client.running.core  # noqa: F401  # it sets the hook
 
     outcome = BatchOutcome(TopicPartition("t", 0))
     outcome.add_waiter(lambda: 1 // 0)

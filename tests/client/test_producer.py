@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from splashdam.client.partitioners import hashed_partition
+from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (

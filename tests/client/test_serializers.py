@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from splashdam.client.headers import header_pairs
+from splashdam.client.sending.headers import header_pairs
+from splashdam.client.sending.topics import check_topic_name
 from splashdam.client.serializers import DefaultSerializer, JsonSerializer, Serializer, serialize_function
-from splashdam.client.topics import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
 
 

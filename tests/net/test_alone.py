@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from splashdam.net.connection import Connection
+from splashdam.net.connection.connection import Connection
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.framing import FrameDecoder

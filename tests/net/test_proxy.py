@@ -13,8 +13,8 @@ import trio
 pytest.importorskip("python_socks")
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.settings_rules import producer_settings
-from splashdam.client.wiring import make_tcp_connect
+from splashdam.client.running.wiring import make_tcp_connect
+from splashdam.client.settings.rules import producer_settings
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import KafkaConfigurationError, KafkaConnectionError, NoBrokersAvailable
 from splashdam.net.listen import address_of, tcp_listen

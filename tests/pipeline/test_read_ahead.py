@@ -12,8 +12,8 @@ from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
-from splashdam.net.fetch_client import FetchSettings
-from splashdam.net.fetching import FetchedBatches
+from splashdam.net.cluster.fetch_client import FetchSettings
+from splashdam.net.cluster.fetching import FetchedBatches
 from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.read_ahead import AHEAD, ReadAhead
 from splashdam.pipeline.trio_thread import TrioThread

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kafka_jars import VERSIONS, need_tools, run_tool
 
-from splashdam.client.metric_table import MISSING, NODE, OWN, PRODUCER, TOPIC
-from splashdam.client.telemetry import telemetry_name
+from splashdam.client.observing.metric_table import MISSING, NODE, OWN, PRODUCER, TOPIC
+from splashdam.client.observing.telemetry import telemetry_name
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

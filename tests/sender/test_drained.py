@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import trio
 
 from splashdam.model.values import Buffer
-from splashdam.net import connection, writing
+from splashdam.net.connection import connection, writing
 
 
 async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, monkeypatch):

@@ -9,7 +9,7 @@ import trio
 from patches import perhaps
 
 from splashdam.model.values import Buffer
-from splashdam.net import connection, writing
+from splashdam.net.connection import connection, writing
 from splashdam.testing.scripted_broker import Trouble
 
 

@@ -53,7 +53,7 @@ other.join(30)
 CASES = {
     "spans of records": (
         """
-from splashdam.client.otel import TracingInterceptor
+from splashdam.client.observing.otel import TracingInterceptor
 interceptor, pair = TracingInterceptor(), ("traceparent", b"one")
 class Span:
     def end(self): pass

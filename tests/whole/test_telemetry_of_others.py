@@ -8,8 +8,8 @@ from pathlib import Path
 import confluent_kafka
 
 from splashdam import EmbeddedBroker
-from splashdam.client.metric_table import NODE, OWN, PRODUCER, TOPIC
-from splashdam.client.telemetry import telemetry_name
+from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC
+from splashdam.client.observing.telemetry import telemetry_name
 from splashdam.embedded_broker.telemetry.client_metrics import Push
 
 TABLES = {

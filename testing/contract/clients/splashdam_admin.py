@@ -13,7 +13,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import configs, groups, topics
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,

@@ -13,8 +13,8 @@ from splashdam.model.errors import KafkaError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.connect import TcpConnect
-from splashdam.net.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.record.reader import Record
 from splashdam.testing.contract.clients.in_process import API_TIMEOUT_MS, CLIENT_ID
 from splashdam.testing.contract.clients.splashdam_admin import SplashdamAdmin

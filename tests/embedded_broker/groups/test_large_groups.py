@@ -19,8 +19,8 @@ from splashdam.embedded_broker.groups.consumer.world import TOPIC_LETTERS
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.embedded_broker.groups.patterns import compiled
 from splashdam.embedded_broker.serving import dispatch
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.embedded_broker.topics import internal_topics
+from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

@@ -20,7 +20,7 @@ from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import commit_offsets, committed_offsets
 from splashdam.net.admin.topics import create_partitions, create_topic
-from splashdam.net.cluster_client import open_cluster_client
+from splashdam.net.cluster.cluster_client import open_cluster_client
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import iter_headers
 from splashdam.storage.files.memory import Fault, MemoryFiles

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.replication.fetcher import Follower, LeaderFetcher
 from splashdam.model.values import TopicPartition
-from splashdam.net.connection import Connection
+from splashdam.net.connection.connection import Connection
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.testing.clock import VirtualClock

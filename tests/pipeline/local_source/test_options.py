@@ -12,7 +12,7 @@ from local_source_kit import BOOTSTRAP, batch_options, stream_options
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import IsolationLevel, TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source import options as options_module
 from splashdam.pipeline.local_source.options import includes_headers, source_options
 from splashdam.pipeline.local_source.planning import Splitting

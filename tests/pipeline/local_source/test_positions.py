@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source.positions import (
     AtEdge,
     AtOffsets,

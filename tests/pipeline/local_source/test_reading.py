@@ -14,7 +14,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import topics
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster_client import open_cluster_client
+from splashdam.net.cluster.cluster_client import open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.pipeline.local_source import reading as reading_module
 from splashdam.pipeline.local_source.data_loss import DataLossError

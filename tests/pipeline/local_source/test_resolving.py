@@ -7,7 +7,7 @@ from local_source_kit import FakeCluster, FakeLog, topic
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, AtTimestamp, AtTimestamps, Position
 from splashdam.pipeline.local_source.resolving import Patience, latest_from, moves, resolve
 

@@ -14,7 +14,7 @@ from pipeline_kit import rows_of
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import LATEST
+from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.pipeline.log_source.batches import arrow_schema, batch_columns, batch_ddl, read_batches
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs

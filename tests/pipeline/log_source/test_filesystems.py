@@ -15,7 +15,7 @@ from log_workload import append_random
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.net.fetch_client import LATEST
+from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.pipeline.log_source.filesystems import Location, _opened, location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.record.reader import Record

@@ -24,7 +24,7 @@ from make_golden import GOLDEN, digest
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.records import RecordRules, read_records
 from splashdam.pipeline.schema import all_columns
 from splashdam.record.reader import Record

@@ -14,7 +14,7 @@ from log_source_kit import WHERE, partition_on_disk, records_in
 from log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.net.fetch_client import EARLIEST, LATEST
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.offline import OfflineLogs
 from splashdam.record.reader import Record

@@ -1,0 +1,331 @@
+"""``send_many`` and ``send_arrow`` up to the accumulator: whole runs of records into open batches.
+
+``BulkSend`` decides and never waits, as an ``Admission`` does, and hands out an ``Admission`` for each
+record that cannot go the fast way: the first of every batch, for one. Whoever drives it settles that as for
+``send``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from splashdam.client.bulk.reports import BulkDelivery
+from splashdam.client.bulk.rows import RowParts, sort_out
+from splashdam.client.future import RecordFuture
+from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.headers import header_pairs
+from splashdam.client.sending.intake import RecordIntake
+from splashdam.client.sending.numbers import check_partition, check_timestamp_ms
+from splashdam.client.sending.routes import TopicRoute
+from splashdam.client.sending.topics import check_topic_name
+from splashdam.model.errors import BulkSendError, KafkaError, message_of
+from splashdam.model.values import HeaderPairs
+from splashdam.record.bulk import NULL_KEY_SLOT
+from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
+from splashdam.record.kernel import BlobColumn, BulkRecords, PartitionLane
+from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
+
+ROWS_PER_CALL = 16 * 1024
+"""A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""
+
+
+class BulkSend:
+    """One call of ``send_many``, or one of ``send_arrow`` over all its chunks.
+
+    Args:
+        intake: of the producer.
+        topic, partition, timestamp_ms, headers: as for ``send``, the same for all records.
+        keyed: whether the records have keys.
+        placed: whether they have partitions of their own.
+        may_be_empty: whether records with neither key nor value are taken.
+
+    Raises:
+        TypeError, ValueError: as ``send``.
+        IllegalStateError: the producer is closed, or this is a forked child.
+    """
+
+    def __init__(
+        self,
+        intake: RecordIntake,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Any,
+        *,
+        keyed: bool,
+        placed: bool = False,
+        may_be_empty: bool = False,
+    ) -> None:
+        refuse = intake.refuse
+        if refuse is not None:
+            raise refuse()
+        self._intake = intake
+        self._topic = check_topic_name(topic)
+        self._partition = None if partition is None else check_partition(partition)
+        self._timestamp_ms = None if timestamp_ms is None else check_timestamp_ms(timestamp_ms)
+        self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
+        self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
+        spread = self._partition is None and (keyed or placed or intake.partition is not None)
+        self._places = BulkPlaces(spread=spread)
+        self._may_be_empty = may_be_empty
+        self._rows = RowParts()
+        self._records: BulkRecords | None = None
+        self._first = 0
+        self._hashed_stop = self._hashed_count = 0
+        self._stamp()
+
+    def finish(self) -> BulkDelivery:
+        """The delivery of what is queued; nothing more comes."""
+        self._places.trim()
+        return BulkDelivery(self._places)
+
+    def add(self, values: BlobColumn, keys: BlobColumn | None, rows: RowParts) -> None:
+        """Gives it records, and what each has of its own; those before must be queued."""
+        blocks = None if rows.blocks is None else BlobColumn.of_objects(rows.blocks)
+        timestamps = None if rows.timestamps is None else rows.timestamps.tobytes()
+        self._records = BulkRecords(
+            values, keys, self._headers, self._max_bytes, timestamps, blocks, rows.lists
+        )
+        self._rows = rows
+        if rows.timestamps is not None:
+            self._places.stamp_each(rows.timestamps)
+        self._first = self._places.count
+        self._hashed_stop = 0
+
+    def next_admission(self) -> Admission | None:
+        """Queues what it can, up to a record that has to be settled first; None when all are queued.
+
+        Raises:
+            Exception: what ``send`` would raise for the record that is next.
+        """
+        records = self._records
+        assert records is not None
+        while (row := self._places.count - self._first) < len(records):
+            if not self._append_some(records, row):
+                admission = self._submit(records, self._places.count - self._first)
+                if admission is not None:
+                    return admission
+        return None
+
+    def settled(self, future: RecordFuture) -> None:
+        """The record of the last ``next_admission`` has its future."""
+        records = self._records
+        assert records is not None
+        if future.failed() and future.outcome.topic_partition.partition < 0:
+            # The cluster refuses the topic, which will be no different for the others.
+            self._places.add_all(future.outcome, self._first + len(records) - self._places.count)
+            return
+        self._places.add(future.outcome, future.index)
+
+    @contextmanager
+    def naming_the_record(self) -> Iterator[None]:
+        """Turns an error of the block into one that says what is queued and what is not.
+
+        Raises:
+            BulkSendError: the block has raised an ``Exception``.
+        """
+        try:
+            yield
+        except Exception as error:
+            number = self._places.count
+            what = message_of(error) if isinstance(error, KafkaError) else error
+            raise BulkSendError(
+                f"record {number}: {what}; the {number} before are queued (`delivery`), the others are not",
+                number,
+                self.finish(),
+            ) from error
+
+    def _append_some(self, records: BulkRecords, row: int) -> bool:
+        """Records from ``row`` on into open batches. False: that record has to go the slow way."""
+        intake = self._intake
+        path = intake.path
+        if path.closed or path.detour or not path.plain:
+            return False
+        route = intake.route(self._topic)
+        if route is None:
+            return False
+        if self._places.slots is not None:
+            return self._spread(records, route, row)
+        if self._partition is None:
+            return route.sticky_bytes < route.sticky_limit_bytes and self._append(
+                records, route.sticky, route, row
+            )
+        return self._partition < route.count and self._append(
+            records, route.lanes[self._partition], None, row
+        )
+
+    def _append(
+        self, records: BulkRecords, lane: PartitionLane, sticky_of: TopicRoute | None, row: int
+    ) -> bool:
+        places = self._places
+        guard = self._intake.guard
+        if guard.interrupted():
+            return False
+
+        def append() -> int:
+            places.begin(0, lane)
+            return records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
+
+        return guard.run(append) > row
+
+    def _spread(self, records: BulkRecords, route: TopicRoute, row: int) -> bool:
+        places = self._places
+        if route.count > MAX_SLOTS:
+            return False
+        slots = self._hash(records, route.count, row)
+        guard = self._intake.guard
+        if guard.interrupted():
+            return False
+        end = guard.run(
+            records.spread, route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
+        )
+        if end > row:
+            return True
+        slot = memoryview(slots).cast("H")[places.count]
+        lane = route.sticky if slot == NULL_KEY_SLOT else route.lanes[slot] if slot < route.count else None
+        return lane is not None and places.begin(lane.topic_partition.partition, lane)
+
+    def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
+        """The slots, with those of the records from ``row`` to ``_hashed_stop`` in place."""
+        places = self._places
+        assert places.slots is not None
+        if row >= self._hashed_stop or partition_count != self._hashed_count:
+            self._hashed_stop = min(row + ROWS_PER_CALL, len(records))
+            self._hashed_count = partition_count
+            places.tails.reserve(partition_count)
+            places.reserve(self._hashed_stop - row)
+            self._fill(records, partition_count, places.slots, row)
+        return places.slots
+
+    def _fill(self, records: BulkRecords, partition_count: int, slots: bytearray, row: int) -> None:
+        """Writes the slots: a record's own partition, else that of its key."""
+        at, stop, own = self._places.count, self._hashed_stop, self._rows.slots
+        if own is None:
+            records.hash_keys(partition_count, slots, at, row, stop)
+            return
+        window = own[row:stop]
+        if records.keys is None or NULL_KEY_SLOT not in window:
+            slots[2 * at : 2 * (at + len(window))] = window.tobytes()
+            return
+        records.hash_keys(partition_count, slots, at, row, stop)
+        with memoryview(slots) as view, view.cast("H") as entries:
+            for number, slot in enumerate(window, at):
+                if slot != NULL_KEY_SLOT:
+                    entries[number] = slot
+
+    def _submit(self, records: BulkRecords, row: int) -> Admission | None:
+        """One record the slow way, as ``send`` does it."""
+        self._stamp()
+        key = None if records.keys is None else records.keys[row]
+        own = self._rows
+        result = self._intake.submit(
+            self._topic,
+            records.values[row],
+            key,
+            self._headers if own.headers is None else own.headers[row],
+            self._partition if own.partitions is None else own.partitions[row],
+            self._stamped_ms if own.timestamps is None else own.timestamps[row],
+            more_follow=True,
+            may_be_empty=self._may_be_empty,
+        )
+        if type(result) is RecordFuture:
+            self.settled(result)
+            return None
+        if not self._intake.path.detour:
+            result.expected_bytes = self._expected_bytes(len(records) - row - 1, result.size_bytes())
+        return result
+
+    def _expected_bytes(self, rows: int, row_bytes: int) -> int:
+        """What will follow to one partition, if the rest is as large as this record and spreads evenly.
+
+        All partitions together may reserve half of the memory ahead of their records, or they would wait for
+        each other with batches that are nearly empty.
+        """
+        partitions = self._hashed_count if self._hashed_stop else 1
+        ahead_bytes = self._intake.accumulator.buffer_memory // 2
+        return min(rows * (row_bytes + RECORD_FRAMING_BYTES), ahead_bytes) // partitions
+
+    def _stamp(self) -> None:
+        """Reads the clock: once per batch, or where records go one by one once for each."""
+        now_ms = self._intake.clock.wall_ms() if self._timestamp_ms is None else self._timestamp_ms
+        self._stamped_ms = now_ms
+        self._places.stamp(now_ms)
+
+
+def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[Admission], RecordFuture]) -> None:
+    """Queues all records it has been given; blocks where ``settle`` does.
+
+    Raises:
+        BulkSendError: it ended before the last one.
+    """
+    with bulk.naming_the_record():
+        while (admission := bulk.next_admission()) is not None:
+            bulk.settled(settle(admission))
+
+
+async def drive_bulk_in_trio(bulk: BulkSend, settle: Callable[[Admission], Awaitable[RecordFuture]]) -> None:
+    """As ``drive_bulk_in_thread``, in a trio task."""
+    with bulk.naming_the_record():
+        while (admission := bulk.next_admission()) is not None:
+            bulk.settled(await settle(admission))
+
+
+def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
+    intake: RecordIntake,
+    topic: str,
+    values: Any,
+    keys: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+) -> BulkSend:
+    """A ``BulkSend`` with the records of one ``send_many``.
+
+    Raises:
+        TypeError, ValueError, OverflowError: an argument is not what it must be.
+        IllegalStateError: the producer is closed, or this is a forked child.
+    """
+    columns = columns_of(values, keys)
+    common, rows = sort_out(len(columns[0]), headers, partition, timestamp_ms, intake.clock.wall_ms())
+    bulk = BulkSend(
+        intake,
+        topic,
+        common.partition,
+        common.timestamp_ms,
+        common.headers,
+        keyed=keys is not None,
+        placed=rows.partitions is not None,
+    )
+    bulk.add(*columns, rows)
+    return bulk
+
+
+def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:
+    """Values and keys as the kernels take them.
+
+    Raises:
+        TypeError: one of them is no collection of records' parts.
+        ValueError: they are not equally many.
+    """
+    of_values = _column(values, "values")
+    of_keys = None if keys is None else _column(keys, "keys")
+    if of_keys is not None and len(of_keys) != len(of_values):
+        raise ValueError(f"{len(of_values)} values, but {len(of_keys)} keys")
+    return of_values, of_keys
+
+
+def _column(data: Any, what: str) -> BlobColumn:
+    if type(data) is list or type(data) is tuple:
+        return BlobColumn.of_objects(data)
+    if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+        raise TypeError(f"{what} are Arrow data ({type(data).__name__}): send them with send_arrow()")
+    if isinstance(data, str | bytes | bytearray | memoryview | Mapping) or not isinstance(data, Iterable):
+        raise TypeError(f"{what} must be a list of bytes or other iterable, not {type(data).__name__}")
+    return BlobColumn.of_objects(list(data))
+
+
+def _headers_limit(headers: HeaderPairs) -> int:
+    """Bytes that headers take at most in a record."""
+    return payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)

@@ -1,0 +1,143 @@
+"""``metrics()``: the figures of sender, connections, accumulator and callers, by Kafka's names and groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from splashdam.client.observing.metric_objects import KafkaMetric, MetricName
+from splashdam.client.observing.metric_table import COUNT, NODE, OWN, PRODUCER, TOPIC, Kind, Metric
+from splashdam.model.tally import Readings, Tally
+
+if TYPE_CHECKING:
+    from splashdam.client.running.core import ProducerCore
+
+Metrics: TypeAlias = dict[str, dict[str, float]]
+"""Group -> name -> value."""
+
+_COUNT_GROUP = "kafka-metrics-count"
+
+
+class Scope(NamedTuple):
+    """The metrics of one group.
+
+    Attributes:
+        group: kafka-python's, for example ``producer-node-metrics.node-1``.
+        kind: Kafka's, for example ``producer-node-metrics``.
+        tags: ``node-id`` or ``topic``; empty for the producer's own.
+        rows: its metrics.
+        parts: where their figures are.
+        gauges: values of this moment.
+    """
+
+    group: str
+    kind: str
+    tags: Mapping[str, str]
+    rows: Sequence[Metric]
+    parts: Mapping[str, Readings]
+    gauges: Mapping[str, float]
+
+    def value(self, row: Metric) -> float:
+        """The value of one of its metrics now."""
+        if row.kind is Kind.GAUGE or row.part == "now":
+            return float(self.gauges[row.figures[0]])
+        readings = self.parts[row.part]
+        if row.kind is Kind.TOTAL:
+            return readings.total(row.figures[0])
+        if row.kind is Kind.RATE:
+            return readings.rate(row.figures[0])
+        if row.kind is Kind.SHARE:
+            return readings.rate(row.figures[0]) / 1e9
+        if row.kind is Kind.AVERAGE:
+            return readings.average(*row.figures)
+        return readings.largest(row.figures[0])
+
+
+class ProducerMetrics:
+    """The metrics of one producer; from any thread.
+
+    Args:
+        core: the producer's.
+    """
+
+    def __init__(self, core: ProducerCore) -> None:
+        self._core = core
+        self.client_id = str(core.settings.client_id)
+
+    def scopes(self) -> list[Scope]:
+        """All groups with their values of this moment."""
+        scopes = self._core.guard.run(self._read)
+        count = 1.0 + sum(len(scope.rows) for scope in scopes)
+        return [*scopes, Scope(_COUNT_GROUP, _COUNT_GROUP, {}, [COUNT], {}, {"count": count})]
+
+    def _read(self) -> list[Scope]:
+        now_ms = self._core.clock.now_ms()
+        windows = self._core.sender.counters.windows
+        windows.roll(now_ms)
+        read = partial(Readings, elapsed_s=windows.elapsed_s(now_ms))
+        return [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]
+
+    def as_dict(self) -> Metrics:
+        """kafka-python's shape."""
+        return {scope.group: {row.name: scope.value(row) for row in scope.rows} for scope in self.scopes()}
+
+    def objects(self) -> dict[MetricName, KafkaMetric]:
+        """kafka-python's ``metrics(raw=True)``."""
+        return {
+            name: KafkaMetric(name, partial(self._value, scope.group, row))
+            for scope in self.scopes()
+            for name, row in self.names(scope)
+        }
+
+    def names(self, scope: Scope) -> Iterator[tuple[MetricName, Metric]]:
+        """The names of a group's metrics with their rows."""
+        tags = (("client-id", self.client_id), *scope.tags.items())
+        for row in scope.rows:
+            yield MetricName(row.name, scope.group, f"{row.doc} ({row.unit})", tags), row
+
+    def _value(self, group: str, row: Metric) -> float:
+        for scope in self.scopes():
+            if scope.group == group:
+                return scope.value(row)
+        return 0.0  # the broker has left
+
+    def _producer(self, read: Callable[[Sequence[Tally]], Readings], now_ms: float) -> Scope:
+        core = self._core
+        counters = core.sender.counters
+        parts = {
+            "sender": read([counters]),
+            "traffic": read(list(counters.brokers.values())),
+            "callers": read([core.intake.tally]),
+        }
+        group = "producer-metrics"
+        return Scope(group, group, {}, (*PRODUCER, *OWN), parts, self._gauges(now_ms))
+
+    def _gauges(self, now_ms: float) -> dict[str, float]:
+        core = self._core
+        sender, accumulator = core.sender.statistics(), core.accumulator.statistics()
+        age_ms = now_ms - core.metadata.updated_at_ms
+        return {
+            "requests-in-flight": sender.in_flight_requests,
+            "connection-count": sender.connections,
+            "epoch-bump-total": sender.epoch_bumps,
+            "metadata-age": 0.0 if math.isinf(age_ms) else age_ms / 1000,
+            "buffer-total-bytes": accumulator.buffer_memory,
+            "buffer-available-bytes": accumulator.free_bytes,
+            "waiting-threads": accumulator.waiting,
+            "batches-queued": accumulator.queued_batches,
+            "batches-incomplete": accumulator.incomplete_batches,
+        }
+
+    def _nodes(self, read: Callable[[Sequence[Tally]], Readings]) -> Iterable[Scope]:
+        kind = "producer-node-metrics"
+        for link in self._core.sender.links():
+            tags = {"node-id": str(link.node.node_id)}
+            group = f"{kind}.node-{link.node.node_id}"
+            yield Scope(group, kind, tags, NODE, {"traffic": read([link.traffic])}, {})
+
+    def _topics(self, read: Callable[[Sequence[Tally]], Readings]) -> Iterable[Scope]:
+        kind = "producer-topic-metrics"
+        for topic, tally in list(self._core.sender.counters.topics.items()):
+            yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([tally])}, {})

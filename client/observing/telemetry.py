@@ -1,0 +1,80 @@
+"""The metrics of a producer as OpenTelemetry messages, for brokers that ask for them (KIP-714).
+
+Needs ``opentelemetry-proto`` (``pip install splashdam[telemetry]``), imported when a broker asks first.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from splashdam.client.observing.metric_table import Kind, Metric
+from splashdam.client.observing.metrics import ProducerMetrics, Scope
+from splashdam.sender.telemetry.telemetry import Wanted
+
+if TYPE_CHECKING:
+    from splashdam.client.running.core import ProducerCore
+
+PREFIX = "org.apache.kafka."
+
+
+@cache
+def telemetry_name(kind: str, name: str) -> str:
+    """A metric's name as KIP-714 has it: ``org.apache.kafka.producer.record.send.total``."""
+    return PREFIX + f"{kind.replace('-metrics', '')}.{name}".replace("-", ".")
+
+
+class MetricsEncoder:
+    """Makes the messages, and remembers what the last one said.
+
+    Args:
+        core: whose metrics.
+    """
+
+    def __init__(self, core: ProducerCore) -> None:
+        self._metrics = ProducerMetrics(core)
+        self._clock = core.clock
+        self._started_ns = self._since_ns = core.clock.wall_ns()
+        self._told: dict[tuple[str, str], float] = {}
+
+    def __call__(self, wanted: Wanted) -> bytes:
+        """A ``MetricsData`` message, empty where nothing that exists is wanted.
+
+        Raises:
+            ImportError: ``opentelemetry-proto`` is not installed.
+        """
+        from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
+
+        now_ns = self._clock.wall_ns()
+        found = []
+        for scope in self._metrics.scopes():
+            for row in scope.rows:
+                name = telemetry_name(scope.kind, row.name)
+                if scope.parts and wanted.wants(name):
+                    metric = otlp.Metric(name=name, description=row.doc, unit=row.unit)
+                    self._fill(metric, scope, row, wanted, now_ns)
+                    found.append(metric)
+        self._since_ns = now_ns
+        if not found:
+            return b""
+        metrics = otlp.ScopeMetrics(metrics=found)
+        data = otlp.MetricsData(resource_metrics=[otlp.ResourceMetrics(scope_metrics=[metrics])])
+        return bytes(data.SerializeToString())
+
+    def _fill(self, metric: Any, scope: Scope, row: Metric, wanted: Wanted, now_ns: int) -> None:
+        value = scope.value(row)
+        if row.kind is not Kind.TOTAL:
+            point = metric.gauge.data_points.add(time_unix_nano=now_ns, as_double=value)
+        else:
+            since_ns = self._started_ns
+            if wanted.delta:
+                key = (scope.group, row.name)
+                value, self._told[key] = value - self._told.get(key, 0.0), value
+                since_ns = self._since_ns
+            metric.sum.aggregation_temporality = 1 if wanted.delta else 2
+            metric.sum.is_monotonic = True
+            point = metric.sum.data_points.add(
+                start_time_unix_nano=since_ns, time_unix_nano=now_ns, as_double=value
+            )
+        for tag, text in scope.tags.items():
+            point.attributes.add(key=tag.replace("-", "_")).value.string_value = text

@@ -1,0 +1,4 @@
+"""Which partition a record goes to.
+
+May import: record, model.
+"""

@@ -1,0 +1,4 @@
+"""A record's way from ``send`` into an open batch, straight or with waits for metadata and memory.
+
+May import: partitioning, observing, settings.
+"""

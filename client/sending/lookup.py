@@ -1,0 +1,205 @@
+"""Finding a topic in the metadata, and asking for it where it is missing."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from splashdam.client.sending.numbers import check_partition
+from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.waiters import Wake
+from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from splashdam.client.sending.intake import RecordIntake
+    from splashdam.client.sending.routes import TopicRoute
+
+
+DOUBT_MS = 10_000
+"""How long a caller that does not wait is remembered, in case it comes back for the answer."""
+
+
+class TopicLookup:
+    """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
+
+    A partition that our metadata do not show may have been added since they were fetched. So the lookup asks
+    the cluster once more, and refuses the partition if the new answer does not show it either.
+
+    Attributes:
+        accepted: True: it is for a record that was taken before the producer was closed, so it goes on.
+        waits_for: what has to happen before the next ``step``.
+        deadline_ms: when waiting ends, by the monotonic clock.
+    """
+
+    __slots__ = (
+        "_intake",
+        "_partition",
+        "_patient",
+        "_question",
+        "_refusals",
+        "_topic",
+        "accepted",
+        "deadline_ms",
+        "waits_for",
+    )
+
+    def __init__(
+        self,
+        intake: RecordIntake,
+        topic: str,
+        partition: int | None,
+        deadline_ms: float,
+        *,
+        patient: bool = True,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+            intake: where records go.
+            topic: what is looked for.
+            partition: as well, unless it is None.
+            deadline_ms: when waiting ends.
+            patient: False for a caller that does not wait. The answer to its question goes to its next call.
+
+        Raises:
+            TypeError: the topic is not a str, or the partition not an int.
+            ValueError: the topic's name is not legal, or there is no partition of that number anywhere.
+        """
+        self._intake = intake
+        self._topic = check_topic_name(topic)
+        self._partition = -1 if partition is None else check_partition(partition)
+        self._patient = patient
+        self._question = intake.metadata.questions
+        self._refusals = intake.metadata.refusals
+        self.accepted = False
+        self.deadline_ms = deadline_ms
+        self.waits_for: MetadataWait | None = None
+
+    def step(self) -> TopicRoute | None:
+        """The topic; None: wait for ``waits_for`` and try again.
+
+        Raises:
+            BrokerResponseError: the cluster says why it will not name the topic, and waiting does not help.
+            AuthenticationError: meanwhile every broker was tried, and none lets us in.
+            IllegalArgumentError: the topic has no such partition, also by an answer asked for meanwhile.
+            KafkaTimeoutError: the topic or partition is unknown, and ``deadline_ms`` has passed.
+            IllegalStateError: the producer was closed meanwhile.
+        """
+        intake = self._intake
+        ended = intake.ended
+        if ended is not None and not self.accepted:
+            raise ended()
+        cluster = intake.metadata.cluster
+        route = intake.route(self._topic)
+        if route is not None and self._partition < route.count:
+            return route
+        info = cluster.topics.get(self._topic)
+        if info is not None and info.error_code and not error_class(info.error_code).retriable:
+            raise error_for(info.error_code, f"topic {self._topic!r} cannot be used")
+        metadata = intake.metadata
+        if metadata.refusals != self._refusals and metadata.refusal is not None:
+            raise copy(metadata.refusal)  # others raise it, too, with tracebacks of their own
+        now_ms = intake.clock.now_ms()
+        if route is not None:
+            self._check_partition(route.count, now_ms)
+        if now_ms >= self.deadline_ms:
+            raise self._too_late(route)
+        intake.guard.run(intake.metadata.request_topic, self._topic, now_ms)
+        intake.wake()
+        self.waits_for = MetadataWait(intake, cluster, self._refusals, accepted=self.accepted)
+        return None
+
+    def cancel(self) -> None:
+        """Nothing is held while it waits."""
+
+    def _check_partition(self, count: int, now_ms: float) -> None:
+        """Raises if the partition is known to be missing."""
+        intake = self._intake
+        question = self._question
+        if not self._patient:
+            question = intake.doubts.since(self._topic, question, now_ms)
+        if not intake.metadata.shown_since(self._topic, question):
+            return
+        intake.doubts.settle(self._topic)
+        raise no_such_partition(self._topic, self._partition, count)
+
+    def _too_late(self, route: TopicRoute | None) -> KafkaTimeoutError:
+        error = KafkaTimeoutError(self._why(route))
+        cause = self._intake.metadata.last_error
+        if route is None and cause is not None:
+            error.__cause__ = cause
+            error.remedy = getattr(cause, "remedy", "") or error.remedy
+        return error
+
+    def _why(self, route: TopicRoute | None) -> str:
+        waited = f"within {self._intake.max_block_ms:g} ms"
+        if route is not None:
+            return (
+                f"partition {self._partition} of topic {self._topic!r} did not appear {waited}:"
+                f" the topic has {route.count} partitions"
+            )
+        return f"topic {self._topic!r} did not appear in the metadata {waited}: {self._intake.last_failure()}"
+
+
+def no_such_partition(topic: str, partition: object, count: int, said_by: str = "") -> IllegalArgumentError:
+    """The error for a partition that the topic does not have."""
+    error = IllegalArgumentError(f"{said_by}topic {topic!r} has no partition {partition}; it has {count}")
+    error.remedy = f"choose one from 0 to {count - 1}, or give the topic more partitions"
+    return error
+
+
+class Doubts:
+    """Topics whose number of partitions was doubted by callers that do not wait, and come back perhaps."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, float]] = {}
+
+    def since(self, topic: str, question: int, now_ms: float) -> int:
+        """The number of questions that had been sent when the topic was doubted first; now, if it was not."""
+        doubt = self._since.get(topic)
+        if doubt is None or now_ms - doubt[1] > DOUBT_MS:
+            doubt = self._since[topic] = (question, now_ms)
+        return doubt[0]
+
+    def settle(self, topic: str) -> None:
+        """The answer was given to a caller; a later one may have reason to doubt again."""
+        self._since.pop(topic, None)
+
+
+class MetadataWait:
+    """Waits for a metadata snapshot other than the one that was not enough, for a refusal, or for the
+    producer's end."""
+
+    __slots__ = ("_accepted", "_intake", "_refusals", "_seen")
+
+    what: ClassVar[str] = "metadata"
+
+    def __init__(self, intake: RecordIntake, seen: ClusterMetadata, refusals: int, *, accepted: bool) -> None:
+        self._accepted = accepted
+        self._intake = intake
+        self._refusals = refusals
+        self._seen = seen
+
+    def subscribe(self, wake: Wake) -> object | None:
+        intake = self._intake
+        handle = intake.guard.run(self._add_waiter, wake)
+        if handle is None:
+            return None
+        # After a failure between `step` and here the sender sleeps, unless it sees somebody wait.
+        intake.wake()
+        return handle
+
+    def _add_waiter(self, wake: Wake) -> object | None:
+        intake = self._intake
+        over = intake.ended is not None and not self._accepted
+        metadata = intake.metadata
+        if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
+            return None
+        return metadata.add_waiter(wake)
+
+    def unsubscribe(self, handle: Any) -> None:
+        self._intake.guard.run(self._intake.metadata.remove_waiter, handle)

@@ -1,0 +1,310 @@
+"""Every option of the producers in one table: name, default, rule and meaning.
+
+Python names are kafka-python's, dotted names are Kafka's (``KafkaProducer.from_properties``). Defaults are
+Java's where the two differ, except where a reason is given with the option. Which options contradict each
+other is decided in ``settings_rules.py``.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from splashdam.client.partitioning.partitioners import (
+    DefaultPartitioner,
+    partition_function,
+)
+from splashdam.client.serializers import serialize_function
+from splashdam.client.settings.drop_in_settings import DropInSettings
+from splashdam.client.settings.option_values import (
+    JAVA_SERIALIZERS,
+    accepted,
+    check_reporters,
+    check_socket_options,
+    check_topic_compression,
+    check_transactional_id,
+    int32,
+    java_class,
+    optional_whole_number,
+    parse_acks,
+    parse_codec,
+    parse_no_reporters,
+    parse_topic_compression,
+    partitioner_named,
+    text_or_none,
+)
+from splashdam.model.options import at_least, one_of, option, parse_float, whole_number
+
+DEFAULT_BATCH_SIZE = 256 * 1024
+"""Chosen by measurement: docs/decisions/batch-size.md."""
+
+
+@attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
+class ProducerSettings(DropInSettings):
+    """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
+
+    bootstrap_servers: Any = option(
+        "localhost:9092",
+        convert=lambda servers: list(servers) if isinstance(servers, Iterator) else servers,  # read twice
+        doc="Where the cluster is found: 'host:port', 'a:1,b:2' or a list, default port 9092; or"
+        " 'embedded:DIR' for a broker inside this process that keeps its log in DIR",
+    )
+    client_id: str | None = option(
+        None,
+        check=text_or_none,
+        parse=str,
+        doc="Name of this client in the broker's logs; default splashdam-producer-N",
+    )
+    key_serializer: Any = option(
+        None,
+        check=accepted(lambda value: serialize_function(value, "key_serializer")),
+        parse=lambda text: java_class(text, JAVA_SERIALIZERS),
+        doc="Turns keys into bytes: a Serializer or f(key); default: keys are bytes",
+    )
+    value_serializer: Any = option(
+        None,
+        check=accepted(lambda value: serialize_function(value, "value_serializer")),
+        parse=lambda text: java_class(text, JAVA_SERIALIZERS),
+        doc="Turns values into bytes: a Serializer or f(value); default: values are bytes",
+    )
+    acks: int | str = option(
+        -1,
+        check=one_of(-1, 0, 1, "all"),
+        parse=parse_acks,
+        doc="Who has a record when it counts as delivered: 'all' in-sync replicas (-1), the leader (1),"
+        " nobody (0)",
+    )
+    enable_idempotence: bool = option(
+        True,
+        check=one_of(True, False),
+        doc="Whether the broker recognises retries, so that no record is written twice or out of order",
+    )
+    transactional_id: str | None = option(
+        None,
+        check=check_transactional_id,
+        parse=str,
+        doc="Name under which transactions are written; the newest producer of a name fences the others",
+    )
+    transaction_timeout_ms: float = option(
+        60_000,
+        check=int32(at_least(1)),
+        parse=parse_float,
+        doc="How long a transaction may be open before its coordinator aborts it",
+        kafka="transaction.timeout.ms",
+    )
+    compression_type: str | None = option(
+        None,
+        check=one_of(None, "none", "gzip", "snappy", "lz4", "zstd"),
+        parse=parse_codec,
+        doc="Codec of the batches; all but gzip need splashdam[compression]",
+    )
+    compression_gzip_level: int | None = option(
+        None,
+        check=optional_whole_number(-1),
+        parse=int,
+        doc="Level for gzip, -1 or 1 to 9; default: the codec's own",
+    )
+    compression_lz4_level: int | None = option(
+        None,
+        check=optional_whole_number(1),
+        parse=int,
+        doc="Level for lz4, 1 to 17; default: the codec's own",
+    )
+    compression_zstd_level: int | None = option(
+        None,
+        check=optional_whole_number(-131072),
+        parse=int,
+        doc="Level for zstd, -131072 to 22; default: the codec's own",
+    )
+    topic_compression: dict[str, str | None] = option(
+        {},
+        check=check_topic_compression,
+        parse=parse_topic_compression,
+        doc="Codec, and level after a colon, of single topics: {'orders': 'zstd:3', 'images': 'none'}; in"
+        " properties orders=zstd:3,images=none. Other topics have compression_type",
+    )
+    batch_size: int = option(
+        DEFAULT_BATCH_SIZE,
+        check=int32(whole_number(0)),
+        doc="Most bytes in a batch for one partition, once it is compressed; 0: a batch per record. A larger"
+        " record travels alone",
+    )
+    linger_ms: float = option(
+        5,
+        check=at_least(0),
+        parse=parse_float,
+        doc="How long a batch that is not full waits for more records",
+    )
+    buffer_memory: int = option(
+        32 * 1024 * 1024,
+        check=whole_number(1),
+        doc="Most bytes of records that wait or are on their way; send waits when they are used up",
+    )
+    max_block_ms: float = option(
+        60_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="How long send waits for memory and for a topic's metadata, both together",
+    )
+    max_request_size: int = option(
+        1024 * 1024,
+        check=int32(whole_number(1)),
+        doc="Most bytes of a request, and of one record before compression",
+    )
+    partitioner: Any = option(
+        DefaultPartitioner(),
+        check=accepted(partition_function),
+        kafka="partitioner.class",
+        parse=partitioner_named,
+        doc="Chooses partitions: a Partitioner or f(serialized_key, all_partitions, available_partitions)",
+    )
+    partitioner_adaptive_partitioning_enable: bool = option(
+        True,
+        doc="Whether records without a key rather go to partitions for which few batches wait (KIP-794)",
+    )
+    partitioner_availability_timeout_ms: float = option(
+        0,
+        check=at_least(0),
+        parse=parse_float,
+        doc="Records without a key avoid a node whose connection has taken nothing for so long; 0: never",
+    )
+    max_in_flight_requests_per_connection: int = option(
+        5,
+        check=whole_number(1),
+        doc="Requests a broker has at one time before it answered; 5 at most with idempotence",
+    )
+    delivery_timeout_ms: float = option(
+        120_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="When a record fails at the latest, counted from the creation of its batch, retries included",
+    )
+    request_timeout_ms: float = option(
+        30_000,
+        check=int32(at_least(1)),
+        parse=parse_float,
+        doc="How long an answer may take before the connection is given up",
+    )
+    retries: float = option(
+        2**31 - 1,
+        check=at_least(0),
+        parse=int,
+        doc="How often a batch is sent again; delivery_timeout_ms is the better limit",
+    )
+    retry_backoff_ms: float = option(
+        100,
+        check=at_least(0),
+        parse=parse_float,
+        doc="Wait before the first retry; doubles each time, with jitter",
+    )
+    retry_backoff_max_ms: float = option(
+        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two retries"
+    )
+    reconnect_backoff_ms: float = option(
+        50,
+        check=at_least(0),
+        parse=parse_float,
+        doc="Wait before a broken connection is made again; doubles each time",
+    )
+    reconnect_backoff_max_ms: float = option(
+        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two attempts to connect"
+    )
+    socket_connection_setup_timeout_ms: float = option(
+        10_000,
+        check=at_least(1),
+        parse=parse_float,
+        doc="How long making a connection may take; doubles with each attempt that failed",
+    )
+    socket_connection_setup_timeout_max_ms: float = option(
+        30_000, check=at_least(1), parse=parse_float, doc="Longest time that making a connection may take"
+    )
+    connections_max_idle_ms: float = option(
+        540_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="A connection without traffic is closed after this time",
+    )
+    metadata_max_age_ms: float = option(
+        300_000,
+        check=at_least(1),
+        parse=parse_float,
+        doc="The cluster's metadata is asked for again after this time",
+        kafka="metadata.max.age.ms",
+    )
+    metadata_max_idle_ms: float = option(
+        300_000,
+        check=at_least(1),
+        parse=parse_float,
+        doc="A topic that was not used for this time is forgotten",
+    )
+    metadata_recovery_strategy: str = option(
+        "rebootstrap",
+        check=one_of("none", "rebootstrap"),
+        doc="What happens when no known broker can be reached: 'rebootstrap' looks for the cluster at"
+        " bootstrap_servers again, 'none' goes on with the known brokers",
+    )
+    metadata_recovery_rebootstrap_trigger_ms: float = option(
+        300_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="After so long without an answer to a question for metadata, all that is known of the brokers is"
+        " forgotten, and the cluster is looked for at bootstrap_servers again",
+    )
+    allow_auto_create_topics: bool = option(
+        True, check=one_of(True, False), doc="Whether the broker may create a topic that is sent to"
+    )
+    receive_message_max_bytes: int = option(
+        100_000_000, check=whole_number(1), doc="Most bytes of an answer; a larger one closes the connection"
+    )
+    receive_buffer_bytes: int | None = option(
+        None,
+        check=optional_whole_number(1),
+        parse=int,
+        kafka="receive.buffer.bytes",
+        doc="SO_RCVBUF of the sockets",
+    )
+    send_buffer_bytes: int | None = option(
+        None,
+        check=optional_whole_number(1),
+        parse=int,
+        kafka="send.buffer.bytes",
+        doc="SO_SNDBUF of the sockets",
+    )
+    socket_options: Any = option(
+        [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        check=check_socket_options,
+        doc="Further socket options, as socket.setsockopt takes them",
+    )
+    metrics_enabled: bool = option(
+        True, check=one_of(True, False), doc="False: metrics() answers None, and reporters are not told"
+    )
+    metrics_num_samples: int = option(
+        2,
+        check=int32(whole_number(1)),
+        doc="Windows that rates, averages and maxima look back on, the present one included",
+    )
+    metrics_sample_window_ms: float = option(
+        30_000, check=at_least(1), parse=parse_float, doc="How long one of these windows is"
+    )
+    metric_reporters: Any = option(
+        [],
+        check=check_reporters,
+        parse=parse_no_reporters,
+        doc="Who hears of metrics that come and go: objects, or classes to be called, with init,"
+        " metric_change, metric_removal and close",
+    )
+    enable_metrics_push: bool = option(
+        True,
+        check=one_of(True, False),
+        doc="Whether a broker that asks for metrics gets them (KIP-714); needs splashdam[telemetry]",
+    )
+    exit_timeout_ms: float = option(
+        5_000,
+        check=at_least(0),
+        parse=parse_float,
+        doc="How long the exit of the interpreter waits for a producer that was not closed,"
+        " and Ctrl-C inside its `with` block for what is left",
+    )

@@ -1,0 +1,172 @@
+"""From what an application wrote to settings that agree with each other.
+
+The rules for contradictions are kafka-python's: an explicit wish that cannot be met is an error; idempotence
+that is on by default only gives way, with a warning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from splashdam.client.settings.drop_in import present_options, refusal_of
+from splashdam.client.settings.option_values import partitioner_named
+from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.security_settings import check_security
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_fields import fields
+from splashdam.model.options import from_options, from_properties
+from splashdam.record.compression import Compression
+
+logger = logging.getLogger("splashdam.client")
+
+_IDEMPOTENCE_LIMIT_IN_FLIGHT = 5
+
+_client_numbers = itertools.count(1)
+
+
+def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
+    """Checks and completes the keyword options of a producer.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown (the nearest right name is given), not supported,
+            illegal, or contradicts another one.
+    """
+    options = present_options(options)
+    if isinstance(options.get("partitioner"), str):
+        options["partitioner"] = _partitioner_named(options["partitioner"])
+    settings = from_options(ProducerSettings, options, what="producer")
+    settings = attrs.evolve(
+        settings,
+        acks=-1 if settings.acks == "all" else int(settings.acks),
+        compression_type=None if settings.compression_type == "none" else settings.compression_type,
+        client_id=settings.client_id or f"splashdam-producer-{next(_client_numbers)}",
+    )
+    compression(settings)
+    topic_compression(settings)
+    check_security(settings, options, embedded=_is_embedded(settings.bootstrap_servers))
+    settings = _settle_idempotence(settings, options)
+    settings = _settle_delivery_timeout(settings, options)
+    settings = _settle_backoff(settings, options, "retry_backoff_ms", "retry_backoff_max_ms")
+    settings = _settle_backoff(settings, options, "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+    setup = "socket_connection_setup_timeout_ms"
+    return _settle_backoff(settings, options, setup, "socket_connection_setup_timeout_max_ms")
+
+
+def _partitioner_named(name: str) -> Any:
+    try:
+        return partitioner_named(name)
+    except ValueError as error:
+        raise KafkaConfigurationError(f"partitioner={name!r} {error}") from None
+
+
+def options_from_properties(properties: Mapping[str, str], *, what: str = "producer") -> dict[str, Any]:
+    """Keyword options from Kafka's dotted names; errors call them properties of a ``what``.
+
+    Raises:
+        KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
+    """
+    from splashdam.client.settings.security_properties import take_security_properties
+
+    security, rest = take_security_properties(properties)
+    for name in rest:
+        reason = refusal_of(name)
+        if reason:
+            raise KafkaConfigurationError(f"{name} cannot be set: {reason}")
+    if "partitioner" in rest and "partitioner.class" not in rest:  # librdkafka's name for it
+        rest = {**rest, "partitioner.class": rest["partitioner"]}
+        del rest["partitioner"]
+    options = from_properties(ProducerSettings, rest, what=what)
+    for name in security.keys() & options.keys():
+        raise KafkaConfigurationError(
+            f"{name.replace('_', '.')} is given although another property says the same"
+        )
+    return {**options, **security}
+
+
+def compression(settings: ProducerSettings) -> Compression:
+    """Codec and level of the batches.
+
+    Raises:
+        KafkaConfigurationError: the codec's library is not installed, or the level is not one of its.
+    """
+    return Compression.parse(settings.compression_type, _level(settings, settings.compression_type))
+
+
+def topic_compression(settings: ProducerSettings) -> dict[str, Compression]:
+    """Codec and level of the topics that have their own.
+
+    Raises:
+        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is no number.
+    """
+    found = {}
+    for topic, text in settings.topic_compression.items():
+        name, _, level = (text or "none").partition(":")
+        try:
+            found[topic] = Compression.parse(name.strip(), int(level) if level else _level(settings, name))
+        except (KafkaConfigurationError, ValueError) as error:
+            raise KafkaConfigurationError(f"topic_compression of {topic!r}, {text!r}: {error}") from None
+    return found
+
+
+def _level(settings: ProducerSettings, codec: str | None) -> int | None:
+    level: int | None = getattr(settings, f"compression_{codec}_level", None)
+    return level
+
+
+def _is_embedded(bootstrap_servers: object) -> bool:
+    return isinstance(bootstrap_servers, str) and bootstrap_servers.strip().startswith("embedded:")
+
+
+def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    if not settings.enable_idempotence:
+        if settings.transactional_id is not None:
+            raise KafkaConfigurationError("transactional_id needs enable_idempotence=True")
+        return settings
+    conflicts = []
+    if settings.acks != -1:
+        conflicts.append(f"acks={settings.acks}")
+    if settings.retries == 0:
+        conflicts.append("retries=0")
+    in_flight = settings.max_in_flight_requests_per_connection
+    if in_flight > _IDEMPOTENCE_LIMIT_IN_FLIGHT:
+        conflicts.append(f"max_in_flight_requests_per_connection={in_flight}")
+    if not conflicts:
+        return settings
+    found = " and ".join(conflicts)
+    if "enable_idempotence" in options or settings.transactional_id is not None:
+        wish = "enable_idempotence=True" if settings.transactional_id is None else "transactional_id"
+        raise KafkaConfigurationError(
+            f"{wish} needs acks='all', retries above 0 and at most"
+            f" {_IDEMPOTENCE_LIMIT_IN_FLIGHT} requests in flight, but {found}"
+        )
+    name = settings.client_id
+    logger.warning("%s: idempotence is off, because of %s", name, found, extra=fields(client_id=name))
+    return attrs.evolve(settings, enable_idempotence=False)
+
+
+def _settle_delivery_timeout(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    least = settings.linger_ms + settings.request_timeout_ms
+    if settings.delivery_timeout_ms >= least:
+        return settings
+    if "delivery_timeout_ms" in options:
+        raise KafkaConfigurationError(
+            f"delivery_timeout_ms={settings.delivery_timeout_ms} must be at least linger_ms +"
+            f" request_timeout_ms, which is {least}"
+        )
+    return attrs.evolve(settings, delivery_timeout_ms=least)
+
+
+def _settle_backoff(
+    settings: ProducerSettings, options: Mapping[str, Any], first: str, longest: str
+) -> ProducerSettings:
+    wait, limit = getattr(settings, first), getattr(settings, longest)
+    if wait <= limit:
+        return settings
+    if longest in options:
+        raise KafkaConfigurationError(f"{first}={wait} must not be above {longest}={limit}")
+    return attrs.evolve(settings, **{longest: wait})

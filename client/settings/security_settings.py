@@ -1,0 +1,174 @@
+"""The options that say who is trusted, and who we are: TLS and SASL.
+
+Python names are kafka-python's. What they are made into is in ``security.py``, which is imported only where
+``security_protocol`` asks for it; Java's names for files and logins are in ``security_properties.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from splashdam.client.settings.login_settings import LoginSettings, as_path, text_or_none
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import one_of, option
+from splashdam.model.secrets import Secret, secret_or_none
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISM_NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+"""A test compares them with the table in ``net/sasl``, which is not imported for them."""
+
+_FILE = "a path, or the PEM text itself"
+
+
+def _secret_key(value: Any) -> Any:
+    """A key that was given as text and not as a path is a secret."""
+    return Secret(value) if isinstance(value, str) and "PRIVATE KEY" in value else value
+
+
+def _context_or_none(value: Any) -> str | None:
+    return None if value is None or hasattr(value, "wrap_bio") else "must be an ssl.SSLContext"
+
+
+def _provider_or_none(value: Any) -> str | None:
+    is_one = value is None or callable(value) or callable(getattr(value, "token", None))
+    return None if is_one else "must be callable, or an object with a method token()"
+
+
+def _protocol(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody calls takes time to make
+class SecuritySettings(LoginSettings):
+    """TLS and SASL; part of ``ProducerSettings``."""
+
+    security_protocol: str = option(
+        "PLAINTEXT",
+        convert=_protocol,
+        check=one_of(*PROTOCOLS),
+        doc="How brokers are talked to: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL",
+    )
+    ssl_context: Any = option(
+        None, check=_context_or_none, doc="An ssl.SSLContext instead of the other ssl_ options"
+    )
+    ssl_check_hostname: bool = option(
+        True,
+        check=one_of(True, False),
+        doc="Whether a broker's certificate must be for the host it is reached, or advertised, at",
+    )
+    ssl_cafile: str | None = option(
+        None,
+        convert=as_path,
+        check=text_or_none,
+        doc=f"CAs that are trusted, {_FILE}; default: those of this machine",
+    )
+    ssl_certfile: str | None = option(
+        None,
+        is_secret=True,
+        convert=lambda value: _secret_key(as_path(value)),
+        check=text_or_none,
+        doc=f"Our certificate with its chain, for brokers that want one: {_FILE}",
+    )
+    ssl_keyfile: str | None = option(
+        None,
+        is_secret=True,
+        convert=lambda value: _secret_key(as_path(value)),
+        check=text_or_none,
+        doc=f"The key of ssl_certfile, where that does not hold it: {_FILE}",
+    )
+    ssl_crlfile: str | None = option(
+        None, convert=as_path, check=text_or_none, doc=f"Revoked certificates, {_FILE}"
+    )
+    ssl_password: str | None = option(
+        None,
+        is_secret=True,
+        convert=secret_or_none,
+        check=text_or_none,
+        parse=Secret,
+        doc="Password of the key",
+    )
+    ssl_ciphers: str | None = option(
+        None, check=text_or_none, doc="Ciphers for TLS 1.2, as OpenSSL names them, separated by colons"
+    )
+    sasl_mechanism: str | None = option(
+        None,
+        check=one_of(None, *MECHANISM_NAMES),
+        doc="How we prove who we are",
+    )
+    sasl_plain_username: str | None = option(
+        None, check=text_or_none, doc="Name of the user, for PLAIN and SCRAM"
+    )
+    sasl_plain_password: str | None = option(
+        None,
+        is_secret=True,
+        convert=secret_or_none,
+        check=text_or_none,
+        parse=Secret,
+        doc="The user's password, for PLAIN and SCRAM",
+    )
+    sasl_oauth_token_provider: Any = option(
+        None,
+        check=_provider_or_none,
+        doc="For OAUTHBEARER: an object with token(), and maybe extensions(), or a callable",
+    )
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are inside TLS."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether brokers are told who we are."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+def _is_default(name: str, value: Any) -> bool:
+    """Whether an option might as well have been left out."""
+    fields = attrs.fields_dict(SecuritySettings)
+    default: Any = fields[name].default if name in fields else None
+    return value is None or value == (default.factory() if hasattr(default, "factory") else default)
+
+
+def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, embedded: bool) -> None:
+    """Refuses what contradicts itself, or would silently be less safe than it looks.
+
+    Args:
+        settings: as a whole.
+        options: what was given.
+        embedded: the broker is in this process.
+
+    Raises:
+        KafkaConfigurationError: an option has no effect with this protocol, or one is missing.
+    """
+    protocol = settings.security_protocol
+    if embedded and protocol != "PLAINTEXT":
+        raise KafkaConfigurationError(
+            f"security_protocol={protocol!r}: an embedded broker is reached inside this process, in PLAINTEXT"
+        )
+    given = [name for name, value in options.items() if not _is_default(name, value)]
+    for prefix, is_used, needed in (
+        ("ssl_", settings.uses_tls, "SSL"),
+        ("sasl_", settings.uses_sasl, "SASL"),
+    ):
+        for name in given:
+            if name.startswith(prefix) and not is_used and name != "ssl_check_hostname":
+                raise KafkaConfigurationError(
+                    f"{name} has no effect with security_protocol={protocol!r}: set one with {needed} in it"
+                )
+    if settings.ssl_context is not None:
+        others = [name for name in given if name.startswith("ssl_") and name != "ssl_context"]
+        if others:
+            raise KafkaConfigurationError(f"ssl_context and {others[0]} exclude each other")
+    if settings.sasl_oauth_token_provider is not None:
+        others = [name for name in given if name.startswith("sasl_oauthbearer_")]
+        if others:
+            raise KafkaConfigurationError(f"sasl_oauth_token_provider and {others[0]} exclude each other")
+    if settings.uses_sasl and settings.sasl_mechanism is None:
+        raise KafkaConfigurationError(
+            f"sasl_mechanism is missing: security_protocol={protocol!r} needs one of"
+            f" {', '.join(MECHANISM_NAMES)}"
+        )

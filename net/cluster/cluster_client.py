@@ -1,0 +1,303 @@
+"""Questions to the right broker of a cluster: any, the controller, a partition's leader, a coordinator.
+
+For commands and tests that administer a cluster. The sender has its own: those never wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import attrs
+import trio
+
+from splashdam.model.broker_errors import (
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import (
+    CannotConnectError,
+    RetriableError,
+)
+from splashdam.model.values import TopicPartition
+from splashdam.net.clock import Clock
+from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections
+from splashdam.net.cluster.metadata_reading import read_cluster
+from splashdam.net.connect import Connect
+from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Connection
+from splashdam.wire.message import Request, Response
+from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+GROUP = 0
+TRANSACTION = 1
+"""What a coordinator is asked for."""
+
+_FIRST_WITH_KEYS = 4
+
+
+@attrs.frozen(kw_only=True)
+class ClusterClientSettings:
+    """How to ask.
+
+    Attributes:
+        client_id: sent with each request.
+        request_timeout_ms: how long one answer may take.
+        timeout_ms: how long a question is asked again after failures that may pass.
+        retry_backoff_ms: pause after such a failure.
+    """
+
+    client_id: str = "splashdam"
+    request_timeout_ms: float = 30_000
+    timeout_ms: float = 30_000
+    retry_backoff_ms: float = 100
+
+
+@asynccontextmanager
+async def open_cluster_client(
+    bootstrap: Sequence[tuple[str, int]],
+    *,
+    connect: Connect,
+    clock: Clock,
+    settings: ClusterClientSettings | None = None,
+    authenticator: Authenticator | None = None,
+) -> AsyncIterator[ClusterClient]:
+    """A `ClusterClient` for as long as the block lasts. Nothing is connected before the first question.
+
+    Args:
+        bootstrap: addresses to start from, see `splashdam.net.addresses.parse_bootstrap_servers`.
+        connect: makes streams, for example `splashdam.net.connect.TcpConnect`.
+        clock: for deadlines.
+        settings: see `ClusterClientSettings`.
+        authenticator: see `ClusterConnections`.
+    """
+    settings = settings or ClusterClientSettings()
+    async with open_connections(
+        bootstrap,
+        connect=connect,
+        clock=clock,
+        client_id=settings.client_id,
+        request_timeout_ms=settings.request_timeout_ms,
+        authenticator=authenticator,
+    ) as connections:
+        yield ClusterClient(connections, clock, settings)
+
+
+class ClusterClient:
+    """Asks brokers; made by `open_cluster_client`. One task at a time may use it.
+
+    A question is a request, or a function that makes one for the version that both sides speak, and ``read``,
+    which makes something of the answer, and raises what it refuses. Errors that may pass (a leader moves, a
+    coordinator loads, a connection breaks) are met by asking again for ``timeout_ms``; then
+    ``KafkaTimeoutError`` is raised. Where no broker was reached so far and nobody listens at any
+    address, ``CannotConnectError`` is raised at once.
+    """
+
+    def __init__(
+        self,
+        connections: ClusterConnections,
+        clock: Clock,
+        settings: ClusterClientSettings,
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._settings = settings
+
+    async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
+        """What the first broker that can be reached says."""
+        return await self._ask("the cluster", self._reachable, request, read)
+
+    async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
+        """What the controller says. A disk that refuses a change refuses it again: that is raised at once."""
+        try:
+            return await self._ask("the controller", self._controller, request, _finally_refused(read))
+        except _DiskRefusal as refusal:
+            raise refusal.error from refusal.error.__cause__
+
+    async def leader(
+        self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
+    ) -> T:
+        """What the partition's leader says."""
+
+        async def find() -> Connection:
+            return await self._leader(topic_partition)
+
+        return await self._ask(f"the leader of {topic_partition}", find, request, read)
+
+    async def leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[Sequence[TopicPartition]], Request[R]],
+        read: Callable[[R], Mapping[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """What the leaders of partitions say, each of its own; all are asked again where one has moved.
+
+        Args:
+            partitions: which.
+            request: the question about those that one broker leads, in order.
+            read: makes something of each answer.
+        """
+        asked = sorted(set(partitions))
+
+        async def ask() -> dict[TopicPartition, T]:
+            cluster = await self._cluster_now(sorted({each.topic for each in asked}))
+            by_leader: dict[Node, list[TopicPartition]] = {}
+            for each in asked:
+                by_leader.setdefault(_leader(cluster, each), []).append(each)
+            found: dict[TopicPartition, T] = {}
+            for node, led in by_leader.items():
+                connection = await self._connections.to(node)
+                found |= read(await connection.request(request(led)))
+            return found
+
+        return await self._patiently("the leaders", ask) if asked else {}
+
+    async def coordinator(
+        self,
+        key: str,
+        request: Question[R],
+        read: Callable[[R], T],
+        *,
+        key_type: int = GROUP,
+        newest: Newest = None,
+    ) -> T:
+        """What the coordinator of a group, or of a transactional id, says.
+
+        Args:
+            key: the group or the transactional id.
+            request: the question.
+            read: makes something of the answer.
+            key_type: `GROUP` or `TRANSACTION`.
+            newest: asks in no newer version than this one, or than the one it names for a connection.
+        """
+
+        async def find() -> Connection:
+            return await self._coordinator(key, key_type)
+
+        return await self._ask(f"the coordinator of {key!r}", find, request, read, newest)
+
+    async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
+        """What one broker says."""
+
+        async def find() -> Connection:
+            return await self._connections.to(node)
+
+        return await self._ask(str(node), find, request, read)
+
+    async def cluster(self, topics: Sequence[str] | None = ()) -> ClusterMetadata:
+        """Brokers and controller, and these topics, None for all; nothing is created."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        return await self.any(MetadataRequest(topics=asked, allow_auto_topic_creation=False), read_cluster)
+
+    async def _ask(
+        self,
+        whom: str,
+        find: Callable[[], Awaitable[Connection]],
+        question: Question[R],
+        read: Callable[[R], T],
+        newest: Newest = None,
+    ) -> T:
+        async def ask() -> T:
+            connection = await find()
+            request = question if isinstance(question, Request) else question(connection)
+            limit = newest(connection) if callable(newest) else newest
+            version = connection.version_for(type(request), limit)
+            return read(await connection.request(request, version))
+
+        return await self._patiently(whom, ask)
+
+    async def _patiently(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
+        last: RetriableError | None = None
+        with trio.move_on_after(self._settings.timeout_ms / 1000):
+            while True:
+                try:
+                    return await ask()
+                except UnknownTopicOrPartitionError:
+                    raise  # who administers wants to hear that at once
+                except RetriableError as error:
+                    if isinstance(error, CannotConnectError) and not self._connections.has_reached:
+                        raise  # there may never have been a broker
+                    last = error
+                await trio.sleep(self._settings.retry_backoff_ms / 1000)
+        raise self._connections.too_late(whom, self._settings.timeout_ms, last) from last
+
+    async def _reachable(self) -> Connection:
+        async def itself(connection: Connection) -> Connection:
+            return connection
+
+        return await self._connections.any(itself, is_patient=self._connections.has_reached)
+
+    async def _controller(self) -> Connection:
+        cluster = await self._cluster_now([])
+        node = cluster.nodes.get(cluster.controller_id)
+        if node is None:
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the brokers know of no controller")
+        return await self._connections.to(node)
+
+    async def _leader(self, topic_partition: TopicPartition) -> Connection:
+        cluster = await self._cluster_now([topic_partition.topic])
+        return await self._connections.to(_leader(cluster, topic_partition))
+
+    async def _cluster_now(self, topics: Sequence[str]) -> ClusterMetadata:
+        asked = [MetadataRequestTopic(name=name) for name in topics]
+        connection = await self._reachable()
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return read_cluster(await connection.request(request))
+
+    async def _coordinator(self, key: str, key_type: int) -> Connection:
+        connection = await self._reachable()
+        has_keys = connection.version_for(FindCoordinatorRequest) >= _FIRST_WITH_KEYS
+        request = FindCoordinatorRequest(
+            key="" if has_keys else key, key_type=key_type, coordinator_keys=[key] if has_keys else []
+        )
+        answer = await connection.request(request)
+        found = answer.coordinators[0] if has_keys and answer.coordinators else answer
+        if found.error_code:
+            why = f": {found.error_message}" if found.error_message else ""
+            raise error_for(found.error_code, f"the coordinator of {key!r}{why}")
+        return await self._connections.to(Node(found.node_id, found.host, found.port))
+
+
+class _DiskRefusal(Exception):
+    """Takes a ``KafkaStorageError``, which is retriable elsewhere, past the attempts."""
+
+    def __init__(self, error: KafkaStorageError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
+    def checked(answer: R) -> T:
+        try:
+            return read(answer)
+        except KafkaStorageError as error:
+            raise _DiskRefusal(error) from error
+
+    return checked
+
+
+def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
+    topic = cluster.topics.get(topic_partition.topic)
+    if topic is not None and topic.error_code:
+        raise error_for(topic.error_code, str(topic_partition))
+    info = cluster.partition(topic_partition)
+    if info is None:
+        raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+    node = cluster.nodes.get(info.leader)
+    if node is None:
+        raise LeaderNotAvailableError(f"{topic_partition} has no leader")
+    return node
+
+
+Newest = int | Callable[[Connection], int | None] | None
+Question = Request[R] | Callable[[Connection], Request[R]]
+"""A request, or what makes one for a connection, whose versions it may ask for."""

@@ -1,0 +1,286 @@
+"""Connections to the brokers of one cluster, opened when first needed, and its metadata: for readers.
+
+The sender has its own, which never waits; this one simply awaits whatever it takes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TypeVar
+
+import trio
+
+from splashdam.model.broker_errors import error_for
+from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import (
+    CannotConnectError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    message_of,
+)
+from splashdam.net.clock import Clock
+from splashdam.net.cluster.metadata_reading import read_cluster
+from splashdam.net.connect import Connect, address_text
+from splashdam.net.connection.authentication import Authenticator, renewal_delay_ms
+from splashdam.net.connection.connection import Connection
+from splashdam.net.nursery import open_plain_nursery
+from splashdam.net.tls.wrong_listener import may_be_wrong, wrong_listener
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+T = TypeVar("T")
+
+_FIRST_PATIENCE_MS = 1_000.0
+"""What a silent address may take, at first, where there are others to try."""
+
+
+@asynccontextmanager
+async def open_connections(
+    bootstrap: Sequence[tuple[str, int]],
+    *,
+    connect: Connect,
+    clock: Clock,
+    client_id: str,
+    request_timeout_ms: float,
+    authenticator: Authenticator | None,
+) -> AsyncIterator[ClusterConnections]:
+    """`ClusterConnections` for as long as the block lasts. Nothing is connected before it is needed."""
+    async with open_plain_nursery() as nursery:
+        yield ClusterConnections(
+            nursery,
+            bootstrap,
+            connect=connect,
+            clock=clock,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            authenticator=authenticator,
+        )
+        nursery.cancel_scope.cancel()
+
+
+class ClusterConnections:
+    """Connections by node. Only one task at a time may use one node's.
+
+    Args:
+        nursery: where connections run; cancel it to end them.
+        bootstrap: addresses to start from.
+        connect: makes streams.
+        clock: for request deadlines.
+        client_id: sent with each request.
+        request_timeout_ms: how long one answer may take.
+        authenticator: proves to brokers who we are, where they want to know.
+
+    Attributes:
+        has_reached: whether any broker has said what it speaks.
+        waits_for: what the present call is at, for who ends its waiting.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        connect: Connect,
+        clock: Clock,
+        client_id: str,
+        request_timeout_ms: float,
+        authenticator: Authenticator | None = None,
+    ) -> None:
+        self._nursery = nursery
+        self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
+        self._connect = connect
+        self._clock = clock
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._authenticator = authenticator
+        self._open: dict[int, Connection] = {}
+        self._renew_at_ms: dict[int, float] = {}
+        self._patience_ms = min(_FIRST_PATIENCE_MS, request_timeout_ms / (len(self._seeds) + 1))
+        self.has_reached = False
+        self.waits_for = ""
+
+    async def any(
+        self, ask: Callable[[Connection], Awaitable[T]], known: Iterable[Node] = (), *, is_patient: bool
+    ) -> T:
+        """What the first broker says that can be asked, those first to which there is a connection.
+
+        Where there are several, one that is silent has a second to say what it speaks, then the next one is
+        tried; where none has, twice as long at the next call.
+
+        Args:
+            ask: asks one.
+            known: brokers to ask before the addresses to start from.
+            is_patient: see ``_unreachable``.
+
+        Raises:
+            KafkaError: no broker could be asked, see ``_unreachable``.
+        """
+        nodes = sorted([*known, *self._seeds], key=lambda node: not self._is_connected(node))
+        patience_ms = self._patience_ms if len(nodes) > 1 else math.inf
+        failures: list[KafkaError] = []
+        for node in nodes:
+            try:
+                return await ask(await self.to(node, patience_ms=patience_ms))
+            except KafkaError as error:
+                failures.append(error)
+        self._patience_ms *= 2
+        raise self._unreachable(failures, is_patient=is_patient)
+
+    def _is_connected(self, node: Node) -> bool:
+        connection = self._open.get(node.node_id)
+        return connection is not None and not connection.is_closed
+
+    async def to(self, node: Node, *, patience_ms: float = math.inf) -> Connection:
+        """A negotiated connection to a node.
+
+        Args:
+            node: which one.
+            patience_ms: how long it may take to connect and to say what it speaks.
+
+        Raises:
+            WrongListenerError: what listens there is not what the settings say.
+            KafkaError: it could not be made.
+        """
+        where = address_text(node.host, node.port)
+        connection = self._open.get(node.node_id)
+        if connection is not None and not connection.is_closed:
+            self.waits_for = f"an answer from {where}"
+            if self._clock.now_ms() >= self._renew_at_ms[node.node_id]:
+                await self._authenticate(connection, node)
+            return connection
+        if connection is not None:
+            del self._open[node.node_id]
+            await self._check_listener(connection, node)
+        connection = None
+        self.waits_for = f"a connection to {where}"
+        patience = trio.move_on_after(patience_ms / 1000)
+        try:
+            with patience:
+                stream = await self._connect(node.host, node.port)
+                connection = Connection(
+                    stream,
+                    clock=self._clock,
+                    client_id=self._client_id,
+                    request_timeout_ms=self._request_timeout_ms,
+                    max_in_flight_requests=1,
+                    peer=str(node) if node.node_id >= 0 else where,
+                )
+                self.waits_for = f"{where} to say what it speaks: it is connected and silent"
+                await self._nursery.start(connection.run)
+                await connection.negotiate("splashdam", version("splashdam"))
+            connection = _speaking(
+                connection, patience, f"{where} did not say what it speaks within {patience_ms:g} ms"
+            )
+            self.waits_for = f"the end of authentication at {where}"
+            await self._authenticate(connection, node)
+        except BaseException as error:  # nobody else knows of it yet
+            if connection is None:
+                raise
+            with trio.CancelScope(shield=True):
+                await connection.aclose()
+            if isinstance(error, KafkaError) and not patience.cancelled_caught:
+                await self._check_listener(connection, node)
+            raise
+        self.has_reached = True
+        self.waits_for = f"an answer from {where}"
+        self._open[node.node_id] = connection
+        return connection
+
+    async def _check_listener(self, ended: Connection, node: Node) -> None:
+        """Raises if the connection has ended because another listener, or something before it, answers."""
+        if not may_be_wrong(ended.requests_sent, ended.responses_received):
+            return
+        wrong = await wrong_listener(
+            ended.closed_by,
+            self._connect,
+            node.host,
+            node.port,
+            requests_sent=ended.requests_sent,
+            authenticates=self._authenticator is not None,
+        )
+        if wrong is not None:
+            raise wrong from ended.closed_by
+
+    async def _authenticate(self, connection: Connection, node: Node) -> None:
+        lifetime_ms = 0.0
+        if self._authenticator is not None:
+            lifetime_ms = await self._authenticator.authenticate(connection, node.host)
+        delay_ms = renewal_delay_ms(lifetime_ms, random.random) if lifetime_ms else math.inf
+        self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
+
+    def _unreachable(self, failures: Sequence[KafkaError], *, is_patient: bool) -> KafkaError:
+        """The error for a cluster none of whose brokers could be asked.
+
+        Args:
+            failures: why, for each that was tried.
+            is_patient: whether a broker where nobody listens may come back.
+
+        Returns:
+            KafkaConnectionError: it may pass; the text says why for each.
+            CannotConnectError: nobody listens anywhere.
+            KafkaError: for no broker it will pass: why for one of them.
+        """
+        where = ", ".join(address_text(seed.host, seed.port) for seed in self._seeds)
+        text = f"no broker can be reached at {where}: " + "; ".join(dict.fromkeys(map(message_of, failures)))
+        is_away = [isinstance(failure, CannotConnectError) for failure in failures]
+        if all(is_away):
+            return CannotConnectError(text)
+        lasting = [failure for failure in failures if not failure.retriable]
+        if len(lasting) + (0 if is_patient else sum(is_away)) < len(failures):
+            return KafkaConnectionError(text)
+        return lasting[0]
+
+    def too_late(self, what: str, timeout_ms: float, last: KafkaError | None) -> KafkaTimeoutError:
+        """The error for a call whose time is up.
+
+        Args:
+            what: was asked for.
+            timeout_ms: how long.
+            last: the last failure that might have passed.
+        """
+        why = f"waited for {self.waits_for}" if last is None else f"last: {last}"
+        return KafkaTimeoutError(f"{what}: no success in {timeout_ms:g} ms; {why}")
+
+    async def metadata(
+        self, topic: str, known: Iterable[Node] = (), *, is_patient: bool = True
+    ) -> ClusterMetadata:
+        """What the cluster says about a topic, asked of the first broker that answers; creates nothing.
+
+        Args:
+            topic: its name.
+            known: brokers to ask before those to start from.
+            is_patient: see ``_unreachable``.
+
+        Raises:
+            KafkaError: no broker could be asked, see ``_unreachable``.
+            BrokerResponseError: the topic has an error, for example it does not exist.
+            ProtocolError: the answer is not one.
+        """
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+        async def ask(connection: Connection) -> ClusterMetadata:
+            return read_cluster(await connection.request(request))
+
+        cluster = await self.any(ask, known, is_patient=is_patient)
+        _check_topic(cluster, topic)
+        return cluster
+
+
+def _check_topic(cluster: ClusterMetadata, topic: str) -> None:
+    info = cluster.topics.get(topic)
+    if info is None:
+        raise ProtocolError(f"MetadataResponse: asked about topic {topic!r}, it does not name it")
+    if info.error_code:
+        raise error_for(info.error_code, f"topic {topic!r}")
+
+
+def _speaking(connection: Connection | None, patience: trio.CancelScope, silence: str) -> Connection:
+    """The connection, if it was made and has said what it speaks before ``patience`` was at its end."""
+    if connection is None or patience.cancelled_caught:
+        raise KafkaConnectionError(silence)
+    return connection

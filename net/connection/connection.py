@@ -1,0 +1,382 @@
+"""The one connection to a broker that sender, follower, pipeline and ``tail`` share.
+
+Requests are pipelined: each is written as soon as there is room, and answers come in the same order, which
+correlation ids prove. Anything that leaves the byte stream in doubt closes the connection: a wrong id, an
+illegal answer, a late one, a write that failed or was cancelled half way.
+
+There are two ways in. ``submit`` and ``request`` wait for room, for the write, for the answer. ``submit_now``
+never waits and needs no task: what the stream takes at once is written there, and the answer is told to a
+callback in the reader's turn; only what the stream does not take goes to a task, which ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
+from splashdam.model.errors import KafkaError, ProtocolError
+from splashdam.model.lifecycle import next_state
+from splashdam.model.values import Buffer
+from splashdam.net.clock import Clock
+from splashdam.net.connection.in_flight import InFlightRequests
+from splashdam.net.connection.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
+from splashdam.net.connection.negotiation import Negotiating
+from splashdam.net.connection.pending import AnyPending, Ask, OnDone, PendingResponse
+from splashdam.net.connection.reading import Lookout, receiver
+from splashdam.net.connection.traffic import Traffic
+from splashdam.net.connection.writing import rest_of, send_now, send_parts
+from splashdam.wire.framing import FrameDecoder
+from splashdam.wire.header import encode_request
+from splashdam.wire.message import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+
+class Connection(Negotiating):
+    """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop:
+    start `run` in a nursery, then `negotiate`, then `submit` and `request`.
+
+    Args:
+        stream: a connected stream; the connection closes it.
+        clock: for deadlines and throttling.
+        client_id: sent in each request's header.
+        request_timeout_ms: how long an answer may take where a call does not say otherwise.
+        max_in_flight_requests: how many requests may wait for their answers.
+        max_response_bytes: the largest answer accepted (Kafka: ``receive.message.max.bytes``).
+        peer: the broker in messages, for example ``node 1 at localhost:9092``.
+        on_progress: called after answers were handled and after a task has ended its write: there may be
+            room again. Not called for the end of the connection, with which `run` returns.
+        traffic: counts requests, answers and bytes.
+
+    Attributes:
+        is_writing: whether a task still writes what `submit_now` began.
+        closed_by: why the connection closed, None while it is open or where `aclose` closed it.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        clock: Clock,
+        client_id: str | None,
+        request_timeout_ms: float,
+        max_in_flight_requests: int,
+        max_response_bytes: int = 100_000_000,
+        peer: str,
+        on_progress: Callable[[], None] | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        super().__init__(peer)
+        self.closed_by: KafkaError | None = None
+        self._stream = stream
+        self._clock = clock
+        self._client_id = client_id
+        self._frames = FrameDecoder(max_response_bytes)
+        self._receive = receiver(stream)
+        self._lookout = Lookout(stream)
+        self._on_progress = on_progress
+        self._traffic = traffic or Traffic(1)
+        self._responses_before = self._traffic.responses
+        self._in_flight = InFlightRequests(
+            max_in_flight_requests,
+            clock=clock,
+            timeout_ms=request_timeout_ms,
+            traffic=self._traffic,
+            peer=peer,
+        )
+        self._state = ConnectionState.NEW
+        self._turn = trio.Lock()  # held while waiting for room and writing: submissions keep their order
+        self._changed = trio.lowlevel.ParkingLot()
+        self._reading = trio.CancelScope()
+        self._watched_until_ms = float("inf")
+        self._tasks: trio.Nursery | None = None
+        self.is_writing = False
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answer is not there yet."""
+        return len(self._in_flight.queue)
+
+    @property
+    def requests_sent(self) -> int:
+        """How many there were; the last one's correlation id."""
+        return self._in_flight.last_correlation_id
+
+    @property
+    def responses_received(self) -> int:
+        """How many requests were answered."""
+        return self._traffic.responses - self._responses_before
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no more use."""
+        return self._state is ConnectionState.CLOSED
+
+    @property
+    def throttled_ms(self) -> float:
+        """How long the broker wants to be left alone (KIP-219), 0 if not."""
+        return self._in_flight.throttled_ms
+
+    @property
+    def can_send(self) -> bool:
+        """Whether a request would be written at once: open, last write finished, room, not throttled."""
+        if self._state is not ConnectionState.OPEN or self._turn.locked() or self.is_writing:
+            return False
+        return self._in_flight.can_send_more()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
+        self._advance(ConnectionEvent.RUN)
+        try:
+            async with trio.open_nursery() as self._tasks:
+                task_status.started()
+                await self._read_until_closed()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            self._close(None)
+            await trio.aclose_forcefully(self._stream)
+
+    async def _read_until_closed(self) -> None:
+        try:
+            while self._state is ConnectionState.OPEN:
+                with trio.CancelScope(deadline=self._next_deadline()) as self._reading:
+                    await self._read()
+                if self._reading.cancelled_caught:
+                    self._expire()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._broke(error)
+        except ProtocolError as error:
+            self._close(error, self._in_flight.first())
+
+    async def _read(self) -> None:
+        """Many reads in one cancel scope, which costs as much as handling an answer."""
+        while self._state is ConnectionState.OPEN:
+            data = await self._receive(self._frames.wanted_bytes)
+            if not data:
+                raise trio.BrokenResourceError("the broker closed it")
+            self._take(data)
+
+    def _take(self, data: Buffer) -> None:
+        self._traffic.response_bytes += len(data)
+        for frame in self._frames.feed(data):
+            self._in_flight.complete_next(frame)
+        self._progress()
+
+    def look_out(self) -> None:
+        """Handles the next answer if it comes at once; the loop stands still meanwhile, 0.1 ms at most."""
+        if self._state is ConnectionState.OPEN and (data := self._lookout.read()):
+            try:
+                self._take(data)
+            except ProtocolError as error:
+                self._close(error, self._in_flight.first())
+
+    def _progress(self) -> None:
+        if self._changed:  # somebody waits for room
+            self._changed.unpark_all()
+        if self._on_progress is not None:
+            self._on_progress()
+
+    def _next_deadline(self) -> float:
+        """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
+        self._watched_until_ms = self._in_flight.next_deadline_ms()
+        return self._loop_time(self._watched_until_ms)
+
+    def _watch(self, pending: AnyPending) -> None:
+        """The reader wakes when the answer is late. It may wake before: then it looks anew."""
+        if pending.deadline_ms < self._watched_until_ms:
+            self._watched_until_ms = pending.deadline_ms
+            self._reading.deadline = self._loop_time(pending.deadline_ms)
+
+    def _loop_time(self, time_ms: float) -> float:
+        return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
+
+    def _expire(self) -> None:
+        late = self._in_flight.late()
+        if late:
+            waited = f"{self._clock.now_ms() - late[0].sent_at_ms:.0f} ms"
+            self._close(RequestTimedOutError(f"{self._peer} did not answer {late[0]} within {waited}"), late)
+
+    def _advance(self, event: ConnectionEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event, self._name)
+
+    def _close(self, reason: KafkaError | None, blamed: list[AnyPending] | None = None) -> None:
+        """Closes once: ``blamed`` requests fail with the reason, others because the connection is gone."""
+        if self._state is ConnectionState.CLOSED:
+            return
+        self._advance(ConnectionEvent.CLOSE)
+        self.closed_by = reason
+        while self._in_flight.queue:
+            pending = self._in_flight.queue.popleft()
+            pending.fail(reason if reason and pending in (blamed or ()) else self._lost(str(pending)))
+        self._reading.cancel()
+        self._changed.unpark_all()
+
+    def _broke(self, error: BaseException) -> None:
+        reason = NetworkExceptionError(f"{self._name} broke: {error}")
+        reason.__cause__ = error  # it may be that the broker does not trust us
+        self._close(reason)
+
+    def _lost(self, what: str) -> NetworkExceptionError:
+        why = f" ({self.closed_by})" if self.closed_by else ""
+        error = NetworkExceptionError(f"{what} to {self._peer}: the connection is closed{why}")
+        error.__cause__ = self.closed_by
+        return error
+
+    async def _wait_for_room(self) -> None:
+        requests = self._in_flight
+        while self._state is not ConnectionState.CLOSED and (self.is_writing or not requests.can_send_more()):
+            throttled = requests.throttled_ms
+            deadline = self._loop_time(requests.throttled_until_ms) if throttled else float("inf")
+            with trio.move_on_at(deadline):
+                await self._changed.park()
+
+    async def submit(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        timeout_ms: float | None = None,
+        expect_response: bool = True,
+    ) -> PendingResponse[R]:
+        """Writes a request in its turn and once there is room; returns when it is written.
+
+        Args:
+            request: what to send.
+            version: in which version; None takes the highest that both sides speak.
+            timeout_ms: how long writing and answer may take; None takes ``request_timeout_ms``.
+            expect_response: False for a Produce request with ``acks=0``, which brokers do not answer.
+
+        Raises:
+            IllegalStateError: `run` has not been started, or there is no version and `negotiate` has not run.
+            ProtocolError, UnsupportedVersionError: the request cannot be sent; the connection stays open.
+            RequestTimedOutError: the write took too long; the connection is closed.
+            NetworkExceptionError: the connection is or becomes closed.
+        """
+        if version is None:
+            version = self.version_for(type(request))
+        async with self._turn:
+            pending = await self._submit_in_turn(request, version, timeout_ms, expect_response)
+        self._changed.unpark_all()
+        if not expect_response:
+            pending.written()
+        return pending
+
+    async def _submit_in_turn(
+        self, request: Request[R], version: int, timeout_ms: float | None, expect_response: bool
+    ) -> PendingResponse[R]:
+        await self._wait_for_room()
+        if self._state is ConnectionState.CLOSED:
+            raise self._lost(request.NAME)
+        pending = self._in_flight.pend(request, version, timeout_ms, None)
+        rest = self._begin(request, pending, expect_response)
+        if rest:
+            await self._write(rest, pending)
+        return pending
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Ask]:
+        """Holds back everybody else's requests while the block asks its own; those in flight keep their
+        places. For authentication, between whose requests there must be no other."""
+
+        async def ask(request: Request[R], version: int) -> R:
+            return await (await self._submit_in_turn(request, version, None, True)).wait()
+
+        async with self._turn:
+            yield ask
+        self._progress()
+
+    def submit_now(
+        self,
+        request: Request[R],
+        version: int,
+        on_done: OnDone[R],
+        *,
+        expect_response: bool = True,
+        patience_ms: float = 0.0,
+    ) -> None:
+        """Writes a request without waiting; the caller has seen `can_send`.
+
+        Args:
+            request: what to send.
+            version: in which version.
+            on_done: called once with what came of it: from the reader's turn, at the end of the connection,
+                or, where no answer is expected, when it is written, which can be before this returns.
+            expect_response: as in `submit`.
+            patience_ms: how long the loop may stand still so that less is left to a task; see `send_now`.
+
+        Raises:
+            IllegalStateError: the connection is not open.
+            ProtocolError: the request cannot be sent; the connection stays open, ``on_done`` is not called.
+        """
+        pending = self._in_flight.pend(request, version, None, on_done)
+        rest = self._begin(request, pending, expect_response, patience_ms)
+        if rest:
+            assert self._tasks is not None  # it is open, so it runs
+            self.is_writing = True
+            self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
+        elif not expect_response:
+            pending.written()
+
+    def _begin(
+        self, request: Request[Any], pending: AnyPending, expect_response: bool, patience_ms: float = 0.0
+    ) -> list[memoryview]:
+        """Writes what the stream takes now; the answer is awaited from now on. Returns the rest."""
+        if self._state is not ConnectionState.OPEN:
+            self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
+        parts = encode_request(
+            request,
+            version=pending.version,
+            correlation_id=self._in_flight.last_correlation_id,
+            client_id=self._client_id,
+        )
+        self._traffic.sent(sum(map(len, parts)))
+        if expect_response:
+            self._in_flight.queue.append(pending)
+            self._watch(pending)
+        return rest_of(parts, send_now(self._stream, parts, patience_ms))
+
+    async def _write_rest(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
+        try:
+            await self._write(rest, pending)
+            if not expect_response:
+                pending.written()
+        except KafkaError as error:
+            pending.fail(error)
+        finally:  # a cancel has closed the connection, which knows only of requests that await an answer
+            self.is_writing = False
+            if self._state is ConnectionState.CLOSED:
+                pending.fail(self._lost(str(pending)))
+        self._progress()
+
+    async def _write(self, parts: Sequence[memoryview], pending: AnyPending) -> None:
+        """Writes a frame; an interruption closes the connection, as half a frame cannot be taken back."""
+        try:
+            with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
+                await send_parts(self._stream, parts)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._broke(error)
+        except BaseException:
+            self._close(NetworkExceptionError(f"the write of {pending} to {self._peer} was interrupted"))
+            raise
+        if scope.cancelled_caught:
+            late = RequestTimedOutError(f"{self._peer} did not take {pending} in time")
+            self._close(late, [pending])
+            raise late
+        if self._state is ConnectionState.CLOSED:
+            raise self._lost(str(pending))  # also where an illegal answer did it: that one is not our fault
+
+    async def request(
+        self, request: Request[R], version: int | None = None, *, timeout_ms: float | None = None
+    ) -> R:
+        """Submits and waits for the answer; raises what `submit` and ``PendingResponse.wait`` raise."""
+        pending = await self.submit(request, version, timeout_ms=timeout_ms)
+        return await pending.wait()
+
+    async def aclose(self) -> None:
+        """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""
+        self._close(None)
+        await trio.aclose_forcefully(self._stream)

@@ -1,0 +1,4 @@
+"""A client's metrics for a broker that asks for them (KIP-714).
+
+May import: net, wire.
+"""
