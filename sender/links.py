@@ -21,7 +21,7 @@ from splashdam.net.connection.authentication import Authenticator, distrust, ren
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.pending import PendingResponse
 from splashdam.net.connection.traffic import Traffic
-from splashdam.net.tls.wrong_listener import may_be_wrong, wrong_listener
+from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response

@@ -18,7 +18,7 @@ from splashdam.model.errors import (
 from splashdam.model.values import Buffer
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.tls.errors import explained, not_tls
-from splashdam.net.tls.wrong_listener import speaks_without_tls, stays_without_tls
+from splashdam.net.wrong_listener import speaks_without_tls, stays_without_tls
 
 _JOINED_BYTES = 128 * 1024
 """Small parts are joined up to so much: each write makes TLS records of its own and a system call."""

@@ -63,7 +63,7 @@ def test_two_producers_side_by_side(tmp_path: Path) -> None:
 def test_without_the_library_the_error_says_what_to_install(module: str, library: str, extra: str) -> None:
     script = (
         f"import sys; sys.modules[{library!r}] = None\n"
-        f"try: import splashdam.client.{module}\nexcept ImportError as error: print(error)"
+        f"try: import splashdam.client.observing.{module}\nexcept ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert f"pip install splashdam[{extra}]" in done.stdout

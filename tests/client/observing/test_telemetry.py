@@ -130,7 +130,7 @@ def asked_and_loaded() -> tuple[set[int], set[str]] | None:
     cluster = LocalCluster(clock)
     trio.run(main, clock=clock)
     asked = {each.header.api_key for each in cluster.scripted.received} & {71, 72}
-    loaded = {name for name in sys.modules if name.endswith("client.telemetry")}
+    loaded = {name for name in sys.modules if name.endswith("client.observing.telemetry")}
     return (asked, loaded) if asked or loaded else None
 
 

@@ -20,7 +20,7 @@ def test_eight_threads_one_flushes_one_closes(pure: str, shape: str) -> None:
         **os.environ,
         "SPLASHDAM_PURE": pure,
         "PYTHONPATH": os.pathsep.join(
-            filter(None, [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH")])
+            filter(None, [str(HERE.parent), str(HERE.parents[1]), os.environ.get("PYTHONPATH")])
         ),
     }
     done = subprocess.run(
