@@ -26,9 +26,9 @@ from splashdam.record.legacy import iter_entry_records
 from splashdam.record.reader import unpack_records
 from splashdam.record.stored import parse_stored_header
 from splashdam.storage.files.disk import FileSlice
-from splashdam.storage.recovery.scan import Head, iter_heads
-from splashdam.storage.segment import LogSegment
-from splashdam.storage.segment_list import SegmentList
+from splashdam.storage.segments.batch_scan import Head, iter_heads
+from splashdam.storage.segments.segment import LogSegment
+from splashdam.storage.segments.segment_list import SegmentList
 
 T = TypeVar("T")
 

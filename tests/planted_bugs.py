@@ -20,11 +20,9 @@ from splashdam.sender.idempotence.partition_sequences import PartitionSequences
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.verdicts import VERDICTS, Row, Verdict
 from splashdam.sender.wakeup import Wakeup
-from splashdam.storage.append_result import AppendResult
-from splashdam.storage.log import Log
-from splashdam.storage.log_flush import FlushRound, LogFlusher
+from splashdam.storage.flushing import FlushRound, LogFlusher
+from splashdam.storage.log import AppendResult, Log
 from splashdam.storage.producers.state import ProducerStates
-from splashdam.storage.segment import LogSegment
 from splashdam.storage.transaction_marker import TransactionMarker
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -139,9 +137,9 @@ def segment_closed_during_a_sync_counts_as_flushed(patch: pytest.MonkeyPatch) ->
     """The segment that was written when a sync began waits for none after it, however it grew meanwhile."""
     begin = LogFlusher.begin
 
-    def begin_with_active(self: LogFlusher, active: LogSegment, log_end_offset: int) -> FlushRound:
-        begun = begin(self, active, log_end_offset)
-        return attrs.evolve(begun, closed=(*begun.closed, active))
+    def begin_with_active(self: LogFlusher) -> FlushRound:
+        begun = begin(self)
+        return attrs.evolve(begun, closed=(*begun.closed, self._segments.active))
 
     patch.setattr(LogFlusher, "begin", begin_with_active)
 

@@ -37,8 +37,7 @@ from splashdam.storage.append_checks import check_size
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
-    from splashdam.storage.append_result import AppendResult
-    from splashdam.storage.log import Log
+    from splashdam.storage.log import AppendResult, Log
 
 _log = logging.getLogger(__name__)
 

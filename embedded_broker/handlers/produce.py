@@ -56,8 +56,7 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.record.compression import Codec
 from splashdam.storage.append_checks import RecordErrors
-from splashdam.storage.append_result import AppendResult
-from splashdam.storage.log import Log
+from splashdam.storage.log import AppendResult, Log
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -72,7 +71,7 @@ from splashdam.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.storage.log_reading import Replication
+    from splashdam.storage.replication import Replication
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _FIRST_ZSTD_VERSION = 7

@@ -38,8 +38,7 @@ from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, for
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.storage.append_result import AppendResult
-    from splashdam.storage.log import Log
+    from splashdam.storage.log import AppendResult, Log
 
 _MAX_FORMS = 8192
 """Of one version; about a kilobyte each."""

@@ -23,9 +23,8 @@ from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolErro
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.connection.connection import Connection
-from splashdam.storage.append_result import LogState
 from splashdam.storage.leader_epochs import EpochEnd
-from splashdam.storage.log import EARLIEST, LATEST, Log
+from splashdam.storage.log import EARLIEST, LATEST, Log, LogState
 from splashdam.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -36,8 +36,7 @@ from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
-    from splashdam.storage.append_result import AppendResult
-    from splashdam.storage.log import Log
+    from splashdam.storage.log import AppendResult, Log
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

@@ -18,7 +18,7 @@ from splashdam.storage.files.log_file import storage_errors
 from splashdam.storage.inspect.findings import Finding, Level
 from splashdam.storage.inspect.verify import segment_bases, verify_beside_segments, verify_root
 from splashdam.storage.inspect.verify_segment import SegmentVerifier
-from splashdam.storage.segment import LOG
+from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import partition_of_directory
 
 BESIDE = -1

@@ -15,7 +15,7 @@ from splashdam.pipeline.log_source.batches import read_batches
 from splashdam.pipeline.log_source.reading import ReadingRules
 from splashdam.pipeline.log_source.slices import LogSlice
 from splashdam.storage.inspect.findings import Level
-from splashdam.storage.segment import LOG
+from splashdam.storage.segments.segment import LOG
 
 if TYPE_CHECKING:
     import pyarrow as pa

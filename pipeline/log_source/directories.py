@@ -21,9 +21,7 @@ from splashdam.storage.directories.checkpoints import (
     parse_entry,
 )
 from splashdam.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA_NAME
-from splashdam.storage.producers.snapshots import SNAPSHOT
-from splashdam.storage.recovery.leftovers import SWAP
-from splashdam.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from splashdam.storage.segments.segment import INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
 from splashdam.storage.topic_names import (
     METADATA_TOPIC,
     ending_of_moved_directory,

@@ -21,7 +21,7 @@ from splashdam.record.legacy import SMALLEST_ENTRY_BYTES
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
 from splashdam.storage.index import offset_index, time_index
 from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
-from splashdam.storage.segment import INDEX, TIME_INDEX
+from splashdam.storage.segments.segment import INDEX, TIME_INDEX
 
 _TRIED = 8  # wrong hints on each side before a cut is given up
 

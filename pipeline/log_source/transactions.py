@@ -21,7 +21,7 @@ from splashdam.record.aborted import ABORT, COMMIT, control_type
 from splashdam.storage.index import txn_index
 from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.producers.snapshots import decode_snapshot
-from splashdam.storage.segment import TXN_INDEX
+from splashdam.storage.segments.segment import TXN_INDEX
 
 
 @attrs.frozen

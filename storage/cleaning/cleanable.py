@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.model.options import MAX_LONG
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.segment import LogSegment
 
 if TYPE_CHECKING:
     from splashdam.storage.log import Log

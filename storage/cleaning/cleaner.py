@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.values import TopicPartition
-from splashdam.storage.append_result import LogState
 from splashdam.storage.cleaning.cleanable import Cleanable, cleanable_of, filthiest
 from splashdam.storage.cleaning.cleaning import (
     Cleaning,
@@ -19,6 +18,7 @@ from splashdam.storage.cleaning.cleaning import (
 )
 from splashdam.storage.directories.checkpoints import KeepsOffsets
 from splashdam.storage.files.disk import Files
+from splashdam.storage.log import LogState
 from splashdam.storage.manager.housekeeping import Now
 from splashdam.storage.settings import DirectorySettings
 

@@ -14,7 +14,6 @@ from splashdam.model.errors import IllegalStateError
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import OffsetMap
 from splashdam.record.stored import parse_stored_header
-from splashdam.storage.append_result import LogState
 from splashdam.storage.cleaning.batch_filter import BatchFilter, last_of_producers
 from splashdam.storage.cleaning.cleanable import Cleanable, closed_segments_from
 from splashdam.storage.cleaning.grouping import group_segments
@@ -22,9 +21,9 @@ from splashdam.storage.cleaning.key_mapping import map_keys
 from splashdam.storage.cleaning.source import Source, corrupt, sound_batches
 from splashdam.storage.cleaning.transactions import WalkedTransactions
 from splashdam.storage.files.disk import Files
+from splashdam.storage.log import LogState
 from splashdam.storage.manager.housekeeping import Now
-from splashdam.storage.recovery.leftovers import CLEANED
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.segment import CLEANED, LogSegment
 from splashdam.storage.settings import DirectorySettings
 
 SLOT_BYTES = 24  # offset_map.SLOT_BYTES; that module is not there for whoever has the compiled twin

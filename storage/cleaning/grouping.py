@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
 
 

@@ -9,7 +9,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.batch import BatchHeader
 from splashdam.record.damage import DamagedError
 from splashdam.storage.files.disk import Files
-from splashdam.storage.recovery.scan import iter_sound_batches
+from splashdam.storage.segments.batch_scan import iter_sound_batches
 
 
 class Source(NamedTuple):

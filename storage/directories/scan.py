@@ -11,7 +11,7 @@ from splashdam.storage.directories.partition_metadata import FILE_NAME, read_top
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import linked
 from splashdam.storage.manager.topic_registry import Topic
-from splashdam.storage.segment import LOG
+from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import (
     DELETE,
     METADATA_TOPIC,

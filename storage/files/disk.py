@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import trio
 
 from splashdam.model.values import Buffer
-from splashdam.storage.directories.lock import DirectoryLock, lock_directory
+from splashdam.storage.files.lock import DirectoryLock, lock_directory
 from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
 
 __all__ = ["BytesSlice", "DirectoryEntry", "DiskFiles", "FileSlice", "Files", "LogFile", "StorageLock"]

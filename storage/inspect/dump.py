@@ -30,10 +30,17 @@ from splashdam.storage.inspect.read_only import (
     walk_log,
 )
 from splashdam.storage.leader_epochs import FILE_NAME as EPOCHS_NAME
-from splashdam.storage.producers.snapshots import SNAPSHOT, decode_snapshot
-from splashdam.storage.recovery.leftovers import CLEANED, SWAP
-from splashdam.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
-from splashdam.storage.segment_removal import DELETED
+from splashdam.storage.producers.snapshots import decode_snapshot
+from splashdam.storage.segments.segment import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+)
 
 Entry: TypeAlias = dict[str, Any]
 _MARKERS = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER",

@@ -29,10 +29,9 @@ from splashdam.storage.inspect.findings import Finding, error, note
 from splashdam.storage.inspect.read_only import OnBytes, read_small
 from splashdam.storage.inspect.verify_segment import SegmentVerifier
 from splashdam.storage.leader_epochs import FILE_NAME as EPOCHS_NAME
-from splashdam.storage.producers.snapshots import SNAPSHOT, decode_snapshot
-from splashdam.storage.recovery.leftovers import CLEANED, SWAP, TEMPORARY
-from splashdam.storage.segment import LOG, SEGMENT_SUFFIXES
-from splashdam.storage.segment_removal import DELETED
+from splashdam.storage.producers.snapshots import decode_snapshot
+from splashdam.storage.recovery.leftovers import TEMPORARY
+from splashdam.storage.segments.segment import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP
 from splashdam.storage.topic_names import (
     METADATA_TOPIC,
     ending_of_moved_directory,

@@ -11,7 +11,7 @@ from splashdam.storage.directories.checkpoints import CLEANER_OFFSET_NAME, decod
 from splashdam.storage.files.log_file import storage_errors
 from splashdam.storage.inspect.findings import Finding, note
 from splashdam.storage.inspect.read_only import read_small
-from splashdam.storage.segment import LOG
+from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import partition_of_directory
 
 

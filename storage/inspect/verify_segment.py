@@ -21,7 +21,7 @@ from splashdam.storage.inspect.verify_indexes import (
     TimeIndexVerifier,
     verify_txn_index,
 )
-from splashdam.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from splashdam.storage.segments.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
 
 
 class SegmentVerifier:

@@ -16,7 +16,7 @@ import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
-from splashdam.storage.append_result import LogState
+from splashdam.storage.log import LogState
 from splashdam.storage.settings import DirectorySettings
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _waiting(manager: LogManager, _now: Now) -> Iterable[Log]:
 
 
 def _flush_due(manager: LogManager, now: Now) -> Iterable[Log]:
-    return (log for log in manager.logs.values() if log.is_due(now.wall_ms))
+    return (log for log in manager.logs.values() if log.flusher.is_due(now.wall_ms))
 
 
 def _with_work(manager: LogManager, _now: Now) -> Iterable[Log]:

@@ -38,7 +38,6 @@ from splashdam.storage.directories.scan import (
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import lacks_room
 from splashdam.storage.log import Log
-from splashdam.storage.log_reading import ReadableLog
 from splashdam.storage.manager.closing import close_all
 from splashdam.storage.manager.coming_partitions import ComingPartitions
 from splashdam.storage.manager.housekeeping import Housekeeping, logged
@@ -107,7 +106,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
-        self._moved: dict[ReadableLog, None] = {}  # since their high watermarks were checkpointed
+        self._moved: dict[Log, None] = {}  # since their high watermarks were checkpointed
         self._logs_kept = -1
         self.scattered: set[str] = set()
         self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more

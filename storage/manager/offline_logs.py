@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.storage.append_result import LogState
 from splashdam.storage.directories.partition_metadata import format_uuid
+from splashdam.storage.log import LogState
 
 if TYPE_CHECKING:
     from splashdam.storage.directories.log_directories import LogDirectory

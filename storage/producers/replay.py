@@ -12,8 +12,8 @@ from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
 from splashdam.storage.producers.snapshots import SnapshotFiles
 from splashdam.storage.producers.state import CompletedTransaction, ProducerStates
-from splashdam.storage.recovery.scan import iter_headers
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.batch_scan import iter_headers
+from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.transaction_marker import parse_marker
 
 _logger = logging.getLogger(__name__)

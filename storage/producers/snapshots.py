@@ -22,9 +22,9 @@ from splashdam.storage.producers.state import (
     ProducerStates,
     RememberedBatch,
 )
+from splashdam.storage.segments.segment import SNAPSHOT, segment_path
 
 VERSION = 1
-SNAPSHOT = ".snapshot"
 _logger = logging.getLogger(__name__)
 _HEAD = struct.Struct(">hIi")
 _COUNT_POSITION = 6
@@ -168,12 +168,7 @@ class SnapshotFiles:
             self._known.discard(offset)
 
     def _path(self, offset: int) -> str:
-        return snapshot_path(self._directory, offset)
-
-
-def snapshot_path(directory: str, offset: int) -> str:
-    """Where the state of everything below ``offset`` is kept."""
-    return f"{directory}/{offset:020d}{SNAPSHOT}"
+        return segment_path(self._directory, offset, SNAPSHOT)
 
 
 def offset_of_name(name: str, directory: str) -> int:

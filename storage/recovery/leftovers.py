@@ -9,13 +9,11 @@ from __future__ import annotations
 from splashdam.storage.directories.partition_metadata import FILE_NAME
 from splashdam.storage.files.disk import Files
 from splashdam.storage.leader_epochs import FILE_NAME as EPOCHS_NAME
-from splashdam.storage.producers.snapshots import SNAPSHOT, offset_of_name
-from splashdam.storage.recovery.scan import iter_heads
-from splashdam.storage.segment import LOG
-from splashdam.storage.segment_removal import DELETED
+from splashdam.storage.producers.snapshots import offset_of_name
+from splashdam.storage.segments.batch_scan import iter_heads
+from splashdam.storage.segments.segment import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
 
 TEMPORARY = ".tmp"
-CLEANED, SWAP = ".cleaned", ".swap"
 
 
 def finish_leftovers(files: Files, directory: str) -> tuple[list[str], bool]:

@@ -24,8 +24,8 @@ from splashdam.storage.producers.replay import producers_at, replay_batch
 from splashdam.storage.producers.snapshots import SnapshotFiles, offset_of_name
 from splashdam.storage.producers.state import ProducerStates
 from splashdam.storage.recovery.leftovers import finish_leftovers
-from splashdam.storage.segment import LOG, SEGMENT_SUFFIXES, LogSegment
-from splashdam.storage.segment_list import SegmentList
+from splashdam.storage.segments.segment import LOG, SEGMENT_SUFFIXES, LogSegment
+from splashdam.storage.segments.segment_list import SegmentList
 from splashdam.storage.settings import LogSettings
 
 _logger = logging.getLogger(__name__)

@@ -14,9 +14,8 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
-from splashdam.storage.append_result import LogState
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
-from splashdam.storage.log import Log
+from splashdam.storage.log import Log, LogState
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.simulator.network import SimulatedNetwork
 from splashdam.testing.simulator.report import RunRecord

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange, ClusterState
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader, iter_headers
-from splashdam.storage.append_result import AppendResult
-from splashdam.storage.log import Log
+from splashdam.storage.log import AppendResult, Log
 from splashdam.testing.simulator.report import RunRecord
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from splashdam.model.broker_errors import CorruptMessageError, error_for
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
-from splashdam.storage.append_result import AppendResult
-from splashdam.storage.log import Log
+from splashdam.storage.log import AppendResult, Log
 from splashdam.testing.simulator.report import RunRecord
 
 NOT_THIS_TIME = (2, 3, 5, 6, 19, 56, 59, 74, 75)

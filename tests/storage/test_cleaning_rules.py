@@ -11,7 +11,7 @@ from splashdam.record.batch import DELETE_HORIZON_BIT
 from splashdam.record.compression import Codec, Compression
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.index.txn_index import AbortedTransaction
-from splashdam.storage.segment import segment_path
+from splashdam.storage.segments.segment import segment_path
 from splashdam.storage.transaction_marker import TransactionMarker
 
 A, B, C = b"a", b"b", b"c"

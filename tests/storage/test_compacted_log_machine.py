@@ -18,9 +18,9 @@ from planted_bugs import segment_closed_during_a_sync_counts_as_flushed
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
-from splashdam.storage.append_result import LogState
 from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.log import LogState
 
 CHANGES = {
     "cleanup_policy": "compact,delete",

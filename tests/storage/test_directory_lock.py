@@ -15,8 +15,8 @@ from log_kit import NOW_MS
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
-from splashdam.storage.directories.lock import DirectoryLock, lock_directory
 from splashdam.storage.files.disk import DiskFiles
+from splashdam.storage.files.lock import DirectoryLock, lock_directory
 from splashdam.storage.manager.log_manager import LogManager
 
 OPEN_AND_WAIT = """

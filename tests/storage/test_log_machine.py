@@ -18,9 +18,8 @@ from splashdam.model.broker_errors import (
     OutOfOrderSequenceNumberError,
 )
 from splashdam.record.batch import iter_headers
-from splashdam.storage.append_result import LogState
 from splashdam.storage.files.memory import Fault, MemoryFiles
-from splashdam.storage.log import Log
+from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import LogSettings
 
 SETTINGS = LogSettings(

@@ -15,7 +15,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.manager.log_manager import LogManager
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
 
 SMALL = LogSettings(segment_bytes=4 * len(batch(b"00")))

@@ -10,9 +10,8 @@ import trio.testing
 from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.storage.append_result import LogState
 from splashdam.storage.files.memory import Fault, MemoryFiles, MemoryLogFile
-from splashdam.storage.log import Log
+from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import LogSettings
 
 

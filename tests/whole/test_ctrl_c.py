@@ -72,7 +72,7 @@ first = local.Lease(address)
     ),
     "locks of directories": (
         """
-from splashdam.storage.directories import lock as directory_lock
+from splashdam.storage.files import lock as directory_lock
 def clean_up():  # whom Ctrl-C strikes between the return and the assignment has lost it, as any other object
     for lock in list(directory_lock._held.values()): lock.release()
 """,

@@ -14,7 +14,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles
-from splashdam.storage.log_flush import FlushRound
+from splashdam.storage.flushing import FlushRound
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SAFE = TopicPartition("safe", 0)

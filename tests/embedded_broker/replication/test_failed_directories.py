@@ -10,8 +10,8 @@ from failing_directory import FailingDirectory
 from trio.testing import MockClock
 
 from splashdam.model.error_codes import ErrorCode
-from splashdam.storage.append_result import LogState
 from splashdam.storage.files.memory import Fault
+from splashdam.storage.log import LogState
 
 NONE = ErrorCode.NONE
 

@@ -34,10 +34,11 @@ from splashdam.record import reader, validation
 from splashdam.record.batch import INT32, parse_header, stamp_crc
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
-from splashdam.storage import segment, timestamp_lookup
+from splashdam.storage import timestamp_lookup
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.index.time_index import TimeIndex
-from splashdam.storage.recovery.scan import Head, iter_heads
+from splashdam.storage.segments import segment
+from splashdam.storage.segments.batch_scan import Head, iter_heads
 from splashdam.storage.timestamp_lookup import STEP_HEADS
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -23,7 +23,7 @@ from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
-from splashdam.storage.log_flush import FlushRound
+from splashdam.storage.flushing import FlushRound
 
 S = TransactionState
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -18,13 +18,17 @@ from splashdam.storage.index.index_file import IndexFile
 from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from splashdam.storage.index.time_index import NO_TIMESTAMP, TimeIndex
 from splashdam.storage.index.txn_index import TransactionIndex
-from splashdam.storage.recovery.scan import Head, iter_heads, iter_sound_batches
+from splashdam.storage.segments.batch_scan import Head, iter_heads, iter_sound_batches
 from splashdam.storage.settings import LogSettings
 
 _logger = logging.getLogger(__name__)
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+SNAPSHOT = ".snapshot"
+"""Of the producers at a base offset: see ``producers/snapshots.py``."""
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+"""Behind the others: a file on its way out, a copy that is being made, one that counts."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:

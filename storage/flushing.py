@@ -8,19 +8,17 @@ nothing more.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Protocol
 
 import attrs
 import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
-from splashdam.model.values import TopicPartition
-from splashdam.storage.append_result import LogState
 from splashdam.storage.files.disk import Files, LogFile
 from splashdam.storage.leader_epochs import LeaderEpochs
-from splashdam.storage.log_reading import ReadableLog
-from splashdam.storage.recovery.loader import LoadedLog
-from splashdam.storage.segment import LogSegment
+from splashdam.storage.segments.segment import LogSegment
+from splashdam.storage.segments.segment_list import SegmentList
 from splashdam.storage.settings import LogSettings
 
 MAX_WAITING_SEGMENTS = 16
@@ -73,46 +71,92 @@ class FlushRound:
         self.epochs.sync()
 
 
+class FlushedLog(Protocol):
+    """What a flusher asks of its log."""
+
+    @property
+    def settings(self) -> LogSettings: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def check_open(self, call: str) -> None:
+        """Raises what fits a call that the log's state does not allow."""
+        ...
+
+    def fail(self) -> None:
+        """A sync failed: what the disk has is unknown."""
+        ...
+
+
 class LogFlusher:
-    """Closed segments that wait for a flush, and how far earlier ones went.
+    """Brings a log to stable storage: what waits for that, the sync under way, and how far it has come.
 
     Args:
+        log: whose flusher it is.
         files: the file system.
         directory: of the log.
-        recovery_point: see below.
+        segments: of the log.
         epochs: the leader epochs of the log.
+        recovery_point: see below.
+        flushed_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts.
         names_are_safe: what the directory lists is on stable storage.
 
     Attributes:
         recovery_point: everything below is on stable storage.
+        flushed_ms: as given, or of the last sync that was told the time.
     """
 
     def __init__(
         self,
+        log: FlushedLog,
         files: Files,
         directory: str,
-        recovery_point: int,
+        segments: SegmentList,
         epochs: LeaderEpochs,
         *,
+        recovery_point: int,
+        flushed_ms: int,
         names_are_safe: bool = False,
     ) -> None:
-        self._epochs = epochs
         self.recovery_point = recovery_point
+        self.flushed_ms = flushed_ms
+        self._log = log
         self._files = files
         self._directory = directory
+        self._segments = segments
+        self._epochs = epochs
         self._closed: list[LogSegment] = []
         self._names_made = 0 if names_are_safe else 1
         self._names_synced = 0
         self._truncations = 0
+        self._sync_under_way: trio.Event | None = None
 
     @property
     def needs_flush(self) -> bool:
+        """Whether a closed segment waits to be brought to stable storage."""
         return bool(self._closed)
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether so many segments wait that their open files are a burden."""
-        return len(self._closed) > MAX_WAITING_SEGMENTS
+    def is_due(self, wall_ms: int) -> bool:
+        """Whether ``flush.ms`` has passed since the last flush, and something was written.
+
+        A clock that was put back says nothing of how long that was, so it counts as passed.
+        """
+        flush_ms = self._log.settings.flush_ms
+        return (
+            self._log.log_end_offset > self.recovery_point
+            and not 0 <= wall_ms - self.flushed_ms < flush_ms
+            and flush_ms < MAX_LONG
+            and self._log.is_open
+        )
+
+    # --- what the log tells ---------------------------------------------------------------------------------
 
     def add_closed(self, segment: LogSegment) -> None:
         """Notes that a segment was closed, and its successor made."""
@@ -127,97 +171,23 @@ class LogFlusher:
         """Waits no longer for segments that are on their way out."""
         self._closed = [segment for segment in self._closed if segment not in removed]
 
-    def truncate(self, offset: int, active: LogSegment) -> None:
+    def truncate(self, offset: int) -> None:
         """Takes note that the log ends at an offset now, in a segment that may have been closed."""
         self._truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
+        active = self._segments.active
         self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
 
-    def begin(self, active: LogSegment, log_end_offset: int) -> FlushRound:
-        """Lists what to sync so that everything below ``log_end_offset`` is safe.
+    # --- flushes --------------------------------------------------------------------------------------------
+
+    def flush_if_overdue(self) -> None:
+        """Flushes where so many segments wait that their open files are a burden.
 
         Raises:
-            KafkaStorageError: index entries kept back earlier still cannot be written.
+            KafkaStorageError: as ``flush``.
         """
-        closed = tuple(self._closed)
-        unsynced = tuple(file for segment in (*closed, active) for file in segment.unsynced_files())
-        new_names_in = self._directory if self._names_made > self._names_synced else None
-        return FlushRound(
-            log_end_offset,
-            closed,
-            unsynced,
-            self._files,
-            new_names_in,
-            self._names_made,
-            self._truncations,
-            self._epochs,
-        )
-
-    def end(self, done: FlushRound) -> list[LogSegment]:
-        """Takes note of a round that went through; returns the closed segments that wait no longer."""
-        if done.truncations != self._truncations:
-            return []  # what it synced is gone
-        self.recovery_point = max(self.recovery_point, done.target)
-        self._names_synced = max(self._names_synced, done.names_made)
-        flushed = [segment for segment in self._closed if segment in done.closed]
-        self._closed = [segment for segment in self._closed if segment not in flushed]
-        return flushed
-
-
-class FlushableLog(ReadableLog):
-    """The flushing part of ``Log``."""
-
-    def __init__(
-        self,
-        files: Files,
-        directory: str,
-        topic_partition: TopicPartition,
-        settings: LogSettings,
-        loaded: LoadedLog,
-        *,
-        topic_id: bytes,
-        recovery_point: int,
-        now_ms: int,
-    ) -> None:
-        super().__init__(directory, topic_partition, settings, loaded, topic_id=topic_id)
-        self._active = loaded.segments.active
-        self._flusher = LogFlusher(
-            files, directory, recovery_point, loaded.epochs, names_are_safe=loaded.is_as_left
-        )
-        self._flushed_ms = now_ms
-        self._sync_under_way: trio.Event | None = None
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is on stable storage."""
-        return self._flusher.recovery_point
-
-    @property
-    def needs_flush(self) -> bool:
-        """Whether a closed segment waits to be brought to stable storage."""
-        return self._flusher.needs_flush
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether everything in the log is on stable storage."""
-        return self.recovery_point >= self.log_end_offset
-
-    @property
-    def must_flush(self) -> bool:
-        """Whether ``flush.messages`` says that the last append is not to be answered before a flush."""
-        return self.log_end_offset - self._flusher.recovery_point >= self.settings.flush_messages
-
-    def is_due(self, wall_ms: int) -> bool:
-        """Whether ``flush.ms`` has passed since the last flush, and something was written.
-
-        A clock that was put back says nothing of how long that was, so it counts as passed.
-        """
-        return (
-            self.log_end_offset > self.recovery_point
-            and not 0 <= wall_ms - self._flushed_ms < self.settings.flush_ms
-            and self.settings.flush_ms < MAX_LONG
-            and self.state is LogState.OPEN
-        )
+        if len(self._closed) > MAX_WAITING_SEGMENTS:
+            self.flush()
 
     def flush(self) -> None:
         """Brings the log to stable storage and moves the recovery point; blocks.
@@ -226,13 +196,13 @@ class FlushableLog(ReadableLog):
             KafkaStorageError: it could not. After a failed sync the log takes no more appends: what the disk
                 has is unknown, and a second try would prove nothing.
         """
-        round_ = self._begin_flush()
+        round_ = self.begin()
         try:
             round_.run()
         except KafkaStorageError:
-            self._fail()
+            self._log.fail()
             raise
-        self._end_flush(round_)
+        self._end(round_)
 
     async def sync(self, wall_ms: int | None = None) -> None:
         """As ``flush``, while others go on using the log; a closed one has nothing left to flush.
@@ -246,40 +216,66 @@ class FlushableLog(ReadableLog):
         Raises:
             KafkaStorageError: as ``flush``.
         """
-        wanted = self.log_end_offset
+        wanted = self._log.log_end_offset
         while self._sync_under_way is not None:
             await self._sync_under_way.wait()
             if self.recovery_point >= wanted:  # whoever led that one may lead the next already
                 return
-        if self._is_closed() or (self.recovery_point >= wanted and not self.needs_flush):
+        if self._log.is_closed or (self.recovery_point >= wanted and not self._closed):
             return
-        round_ = self._begin_flush()
+        round_ = self.begin()
         done = self._sync_under_way = trio.Event()
         try:
             await round_.run_async()
         except KafkaStorageError:
-            if self._is_closed():  # meanwhile: closing flushed it, or it is deleted
+            if self._log.is_closed:  # meanwhile: closing flushed it, or it is deleted
                 return
-            self._fail()
+            self._log.fail()
             raise
         finally:
             self._sync_under_way = None
             done.set()
-        self._end_flush(round_)
-        self._flushed_ms = self._flushed_ms if wall_ms is None else wall_ms
+        self._end(round_)
+        self.flushed_ms = self.flushed_ms if wall_ms is None else wall_ms
 
-    def _fail(self) -> None:
-        self.state = LogState.FAILED
-        if self.replication is not None:
-            self.replication.log_failed()
+    async def wait_for_sync(self) -> None:
+        """Returns when no sync is under way; nothing may be cut while the disk works on it."""
+        while self._sync_under_way is not None:
+            await self._sync_under_way.wait()
 
-    def _begin_flush(self) -> FlushRound:
-        if self.state is not LogState.OPEN:
-            self._refuse("flush")
-        return self._flusher.begin(self._active, self.log_end_offset)
+    def begin(self) -> FlushRound:
+        """Lists what to sync so that everything below the end of the log is safe.
 
-    def _end_flush(self, done: FlushRound) -> None:
-        if self.state is not LogState.OPEN:  # closed meanwhile, or another flush failed: nothing is proven
+        Raises:
+            KafkaStorageError: index entries kept back earlier still cannot be written.
+            IllegalStateError: the log is closed.
+        """
+        self._log.check_open("flush")
+        closed = tuple(self._closed)
+        unsynced = tuple(
+            file for segment in (*closed, self._segments.active) for file in segment.unsynced_files()
+        )
+        new_names_in = self._directory if self._names_made > self._names_synced else None
+        return FlushRound(
+            self._log.log_end_offset,
+            closed,
+            unsynced,
+            self._files,
+            new_names_in,
+            self._names_made,
+            self._truncations,
+            self._epochs,
+        )
+
+    def _end(self, done: FlushRound) -> None:
+        """Takes note of a round that went through; the closed segments in it wait no longer."""
+        if not self._log.is_open:  # closed meanwhile, or another flush failed: nothing is proven
             return
-        for closed in self._flusher.end(done):
+        if done.truncations != self._truncations:
+            return  # what it synced is gone
+        self.recovery_point = max(self.recovery_point, done.target)
+        self._names_synced = max(self._names_synced, done.names_made)
+        flushed = [segment for segment in self._closed if segment in done.closed]
+        self._closed = [segment for segment in self._closed if segment not in flushed]
+        for closed in flushed:
             self._segments.touch(closed)
