@@ -19,7 +19,7 @@ import trio
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.cluster import open_cluster
 from splashdam.embedded_broker.topics.topics import Topics
-from splashdam.storage.files.unsynced import UnsyncedFiles
+from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.manager.topic_registry import NewTopic
 
 PARTITIONS_OF_A_TOPIC = 10
@@ -43,14 +43,14 @@ async def idle_percent(seconds: float) -> float:
 
 async def alone(root: str, partitions: int, seconds: float) -> float:
     """One broker."""
-    async with open_broker(root, port=None, files=UnsyncedFiles()) as broker:
+    async with open_broker(root, port=None, files=DiskFiles(fsync=False)) as broker:
         make(broker.topics, partitions)
         return await idle_percent(seconds)
 
 
 async def cluster(root: str, partitions: int, seconds: float) -> float:
     """Three brokers, of which each keeps all partitions and leads a third of them."""
-    async with open_cluster(root, 3, port=None, files=UnsyncedFiles()) as brokers:
+    async with open_cluster(root, 3, port=None, files=DiskFiles(fsync=False)) as brokers:
         make(brokers.broker(1).topics, partitions)
         return await idle_percent(seconds)
 

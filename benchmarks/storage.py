@@ -15,8 +15,8 @@ from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
-from splashdam.storage.manager.housekeeping import Now
 from splashdam.storage.settings import DirectorySettings, LogSettings
+from splashdam.storage.turns import Now
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020

@@ -11,12 +11,12 @@ from splashdam.cli.words import counted
 from splashdam.storage.inspect.findings import Finding, Level
 from splashdam.storage.inspect.verify import (
     Totals,
+    cleaning_notes,
     log_bytes,
     partition_directories,
     verify_partition,
     verify_root,
 )
-from splashdam.storage.inspect.verify_cleaning import cleaning_notes
 
 
 @click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")

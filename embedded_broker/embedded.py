@@ -19,7 +19,6 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.pair import PairConnect, stream_of
 from splashdam.storage.files.disk import DiskFiles, Files
-from splashdam.storage.files.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
@@ -83,7 +82,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         checked = BrokerSettings.from_options(settings, config)
         self._interception = Interception()
         self._clock = self._CLOCK()
-        files = None if fsync else UnsyncedFiles()
+        files = None if fsync else DiskFiles(fsync=False)
         self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
 
     def start(self) -> None:

@@ -16,7 +16,6 @@ from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.net.clock import SystemClock
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.files.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
@@ -85,7 +84,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             host=host,
             port=port,
             clock=self._clock,
-            files=None if fsync else UnsyncedFiles(),
+            files=None if fsync else DiskFiles(fsync=False),
             config=config,
             token_validator=token_validator,
             interception=self._interception,

@@ -15,7 +15,8 @@ import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
-from splashdam.storage.files.disk import Files, LogFile
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import LogFile
 from splashdam.storage.leader_epochs import LeaderEpochs
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.segments.segment_list import SegmentList

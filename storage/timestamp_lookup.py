@@ -25,7 +25,7 @@ from splashdam.record.kernel import find_by_time
 from splashdam.record.legacy import iter_entry_records
 from splashdam.record.reader import unpack_records
 from splashdam.record.stored import parse_stored_header
-from splashdam.storage.files.disk import FileSlice
+from splashdam.storage.files.log_file import FileSlice
 from splashdam.storage.segments.batch_scan import Head, iter_heads
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.segments.segment_list import SegmentList

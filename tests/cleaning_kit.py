@@ -13,8 +13,8 @@ from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
-from splashdam.storage.manager.housekeeping import Now
 from splashdam.storage.settings import DirectorySettings, LogSettings
+from splashdam.storage.turns import Now
 
 COMPACTED = LogSettings(cleanup_policy="compact", segment_bytes=10_000, delete_retention_ms=1_000)
 DAY_MS = 24 * 3_600_000

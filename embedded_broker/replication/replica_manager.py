@@ -16,7 +16,7 @@ from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.model.errors import BrokerResponseError
-from splashdam.storage.manager.housekeeping import logged
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -22,8 +22,8 @@ from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.manager.housekeeping import logged
 from splashdam.storage.transaction_marker import TransactionMarker
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -41,7 +41,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.manager.housekeeping import logged
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -19,8 +19,8 @@ from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
-from splashdam.storage.manager.housekeeping import logged
 from splashdam.storage.transaction_marker import TransactionMarker
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker

@@ -20,7 +20,7 @@ from splashdam.record.kernel import OffsetMap
 from splashdam.record.reader import Record, iter_records, unpack_records
 from splashdam.record.sealing import seal_records
 from splashdam.record.varint import encode_varint
-from splashdam.storage.cleaning.transactions import WalkedTransactions
+from splashdam.storage.cleaning.walking import WalkedTransactions
 from splashdam.storage.producers.state import ProducerStates
 
 _NO_TIMESTAMP = -1

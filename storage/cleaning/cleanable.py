@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from splashdam.model.options import MAX_LONG
+from splashdam.storage.log import Log
 from splashdam.storage.segments.segment import LogSegment
-
-if TYPE_CHECKING:
-    from splashdam.storage.log import Log
 
 
 class Cleanable(NamedTuple):

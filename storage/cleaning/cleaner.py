@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError
@@ -18,12 +17,9 @@ from splashdam.storage.cleaning.cleaning import (
 )
 from splashdam.storage.directories.checkpoints import KeepsOffsets
 from splashdam.storage.files.disk import Files
-from splashdam.storage.log import LogState
-from splashdam.storage.manager.housekeeping import Now
+from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import DirectorySettings
-
-if TYPE_CHECKING:
-    from splashdam.storage.log import Log
+from splashdam.storage.turns import Now
 
 _TURNS_AT_ONCE = 8
 """Then the rest of the housekeeping has its turn, which looks at every log for what is due."""

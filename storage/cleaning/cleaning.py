@@ -16,15 +16,14 @@ from splashdam.record.kernel import OffsetMap
 from splashdam.record.stored import parse_stored_header
 from splashdam.storage.cleaning.batch_filter import BatchFilter, last_of_producers
 from splashdam.storage.cleaning.cleanable import Cleanable, closed_segments_from
-from splashdam.storage.cleaning.grouping import group_segments
 from splashdam.storage.cleaning.key_mapping import map_keys
-from splashdam.storage.cleaning.source import Source, corrupt, sound_batches
-from splashdam.storage.cleaning.transactions import WalkedTransactions
+from splashdam.storage.cleaning.walking import Source, WalkedTransactions, corrupt, sound_batches
 from splashdam.storage.files.disk import Files
+from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET
 from splashdam.storage.log import LogState
-from splashdam.storage.manager.housekeeping import Now
 from splashdam.storage.segments.segment import CLEANED, LogSegment
-from splashdam.storage.settings import DirectorySettings
+from splashdam.storage.settings import DirectorySettings, LogSettings
+from splashdam.storage.turns import Now
 
 SLOT_BYTES = 24  # offset_map.SLOT_BYTES; that module is not there for whoever has the compiled twin
 
@@ -238,3 +237,40 @@ def map_size(settings: DirectorySettings, offsets: int) -> tuple[int, int]:
     load = settings.log_cleaner_io_buffer_load_factor
     slots = max(2, min(settings.log_cleaner_dedupe_buffer_size // SLOT_BYTES, int(offsets / load) + 2))
     return slots, max(1, min(slots - 1, int(slots * load)))
+
+
+def group_segments(
+    segments: Sequence[LogSegment], settings: LogSettings, first_uncleanable: int
+) -> list[list[LogSegment]]:
+    """Groups in the order of their offsets; each has one segment at least.
+
+    An empty segment never begins a new group, or a log of which nothing is left would keep one for every
+    2^31 offsets.
+
+    Args:
+        segments: neighbours.
+        settings: of the log.
+        first_uncleanable: where the last of ``segments`` ends.
+    """
+    groups: list[list[LogSegment]] = []
+    ends = [*(segment.base_offset for segment in segments), first_uncleanable][1:]
+    sizes: tuple[int, ...] = (0, 0, 0)
+    limits = (settings.segment_bytes, settings.segment_index_bytes, settings.segment_index_bytes)
+    for segment, end in zip(segments, ends, strict=True):
+        own = (
+            segment.size_bytes,
+            segment.offset_index.file.size_bytes or 0,
+            segment.time_index.file.size_bytes or 0,
+        )
+        together = tuple(one + other for one, other in zip(sizes, own, strict=True))
+        if (
+            groups
+            and all(size <= limit for size, limit in zip(together, limits, strict=True))
+            and (not own[0] or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+        ):
+            groups[-1].append(segment)
+            sizes = together
+        else:
+            groups.append([segment])
+            sizes = own
+    return groups

@@ -8,8 +8,7 @@ from splashdam.record.batch import MAGIC, BatchHeader
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import OffsetMap
 from splashdam.record.reader import iter_records, unpack_records
-from splashdam.storage.cleaning.source import Source, corrupt, sound_batches
-from splashdam.storage.cleaning.transactions import WalkedTransactions
+from splashdam.storage.cleaning.walking import Source, WalkedTransactions, corrupt, sound_batches
 from splashdam.storage.files.disk import Files
 
 _ALL_IN = -1

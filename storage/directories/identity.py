@@ -19,9 +19,9 @@ from splashdam.storage.directories.checkpoints import (
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import unusable_file
-from splashdam.storage.manager.topic_registry import REGISTRY_NAME
 
 META_NAME = "meta.properties"
+REGISTRY_NAME = "splashdam-topics.json"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 TEMPORARY = ".tmp"
 _REPLACED_NAMES = frozenset(

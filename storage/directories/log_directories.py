@@ -11,10 +11,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.checkpoints import KeptOffsets, RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.identity import (
+    META_NAME,
     DirectoryIdentity,
     check_is_there,
     claim_directory,
@@ -22,19 +25,21 @@ from splashdam.storage.directories.identity import (
     remove_half_written,
     take_clean_shutdown,
 )
-from splashdam.storage.directories.known_directories import check_none_is_left_out
-from splashdam.storage.directories.root_checkpoints import (
-    KeptOffsets,
-    RootCheckpoints,
-    SpreadCheckpoints,
-)
-from splashdam.storage.directories.scan import find_partitions
+from splashdam.storage.directories.scan import KnownTopic, find_partitions
 from splashdam.storage.files.disk import Files, StorageLock
 from splashdam.storage.files.watched import WatchedFiles
-from splashdam.storage.log import Log
-from splashdam.storage.manager.topic_registry import Topic
+
+KNOWN_NAME = "splashdam-log-dirs"
+"""In the home: which directories the broker has filled so far, so that none is left out by mistake."""
 
 _logger = logging.getLogger(__name__)
+
+
+class LyingLog(Protocol):
+    """A log, as far as it matters where it lies."""
+
+    @property
+    def directory(self) -> str: ...
 
 
 class LogDirectory:
@@ -99,6 +104,7 @@ class LogDirectories:
         home: absolute path of the broker's home.
         log_dirs: absolute paths of the directories that partitions are put into; by default the home.
         on_failure: is told of a directory other than the home that has failed just now.
+        root_of: the directory that a partition lies in, None for one that is not here.
 
     Attributes:
         files: the file system; with several directories one that watches for failures of the disk.
@@ -113,6 +119,7 @@ class LogDirectories:
         home: str,
         log_dirs: Sequence[str],
         on_failure: Callable[[LogDirectory], None],
+        root_of: Callable[[TopicPartition], str | None],
     ) -> None:
         roots = list(dict.fromkeys([*([] if home in log_dirs else [home]), *log_dirs]))
         self.files = files if len(roots) == 1 else WatchedFiles(files, self._note)
@@ -122,7 +129,9 @@ class LogDirectories:
         ]
         self.home = next(each for each in self.all if each.root == home)
         self.checkpoints: RootCheckpoints | SpreadCheckpoints = (
-            self.home.checkpoints if len(roots) == 1 else SpreadCheckpoints(self._checkpoints_by_root)
+            self.home.checkpoints
+            if len(roots) == 1
+            else SpreadCheckpoints(self._checkpoints_by_root, root_of)
         )
         self._on_failure = on_failure
 
@@ -138,7 +147,7 @@ class LogDirectories:
         """The directory of this path."""
         return next((each for each in self.all if each.root == root), None)
 
-    def of(self, log: Log) -> LogDirectory:
+    def of(self, log: LyingLog) -> LogDirectory:
         """The directory that a log lies in."""
         directory = self.at(os.path.dirname(log.directory))
         assert directory is not None, log.directory
@@ -177,7 +186,7 @@ class LogDirectories:
             reasons = "; ".join(f"{each.root}: {each.failure.message}" for each in takers if each.failure)
             raise KafkaStorageError(f"no directory of log.dirs can be used: {reasons}")
 
-    def find(self, topics: Mapping[str, Topic]) -> dict[TopicPartition, list[str]]:
+    def find(self, topics: Mapping[str, KnownTopic]) -> dict[TopicPartition, list[str]]:
         """The partitions that lie in the directories, with the paths of theirs; there should be one of each.
 
         Raises:
@@ -195,7 +204,7 @@ class LogDirectories:
         self._with_each(look)
         return found
 
-    def place(self, logs: Iterable[Log]) -> Callable[[], LogDirectory]:
+    def place(self, logs: Iterable[LyingLog]) -> Callable[[], LogDirectory]:
         """Chooses directories for new partitions: as in Kafka the one with the fewest has its turn.
 
         Args:
@@ -249,3 +258,41 @@ class LogDirectories:
         for each in self.all:
             with suppress(KafkaStorageError):
                 each.release()
+
+
+def check_none_is_left_out(files: Files, home: str, roots: Sequence[str]) -> None:
+    """Compares the directories of this start with those of the one before, and notes them.
+
+    Without that a broker started without one of its ``log.dirs`` would make the partitions in it anew, empty,
+    and the next start with it would find them twice.
+
+    Args:
+        files: the file system.
+        home: absolute path of the broker's home.
+        roots: absolute paths of all directories of this start.
+
+    Raises:
+        KafkaStorageError: one with partitions is not among them.
+    """
+    path = f"{home}/{KNOWN_NAME}"
+    data = files.read_bytes(path) or b""
+    for line in data.decode(errors="replace").splitlines():
+        root = os.path.normpath(os.path.join(home, line))
+        if root not in roots and _holds_partitions(files, root, roots):
+            raise KafkaStorageError(
+                f"{root} holds partitions of this broker and is not among its log.dirs; name it there, or "
+                "move it away if what is in it may be lost"
+            )
+    noted = "".join(f"{_relative(each, home)}\n" for each in roots if each != home).encode()
+    if noted != data:
+        files.write_atomic(path, noted)
+
+
+def _holds_partitions(files: Files, root: str, roots: Sequence[str]) -> bool:
+    is_ours = files.size_bytes(f"{root}/{META_NAME}") is not None
+    return is_ours and bool(find_partitions(files, root, {}, roots=roots))
+
+
+def _relative(root: str, home: str) -> str:
+    """A directory below the home is found again when both have moved."""
+    return os.path.relpath(root, home) if root.startswith(home + "/") else root

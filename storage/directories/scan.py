@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import FILE_NAME, read_topic_id
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import linked
-from splashdam.storage.manager.topic_registry import Topic
 from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import (
     DELETE,
@@ -22,10 +22,17 @@ from splashdam.storage.topic_names import (
 _logger = logging.getLogger(__name__)
 
 
+class KnownTopic(Protocol):
+    """What is known of a topic that may have partitions in a directory."""
+
+    @property
+    def partitions(self) -> Collection[int]: ...
+
+
 def find_partitions(
     files: Files,
     root: str,
-    topics: Mapping[str, Topic],
+    topics: Mapping[str, KnownTopic],
     deleting: Collection[str] = (),
     *,
     roots: Collection[str],
@@ -123,7 +130,7 @@ def refuse_link(files: Files, path: str) -> None:
         raise linked(path)
 
 
-def _is_known(topic_partition: TopicPartition, topics: Mapping[str, Topic]) -> bool:
+def _is_known(topic_partition: TopicPartition, topics: Mapping[str, KnownTopic]) -> bool:
     topic = topics.get(topic_partition.topic)
     return topic is not None and topic_partition.partition in topic.partitions
 

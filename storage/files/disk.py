@@ -21,8 +21,6 @@ from splashdam.model.values import Buffer
 from splashdam.storage.files.lock import DirectoryLock, lock_directory
 from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
 
-__all__ = ["BytesSlice", "DirectoryEntry", "DiskFiles", "FileSlice", "Files", "LogFile", "StorageLock"]
-
 T = TypeVar("T")
 
 SENDFILE_MIN_BYTES = 256 * 1024
@@ -143,13 +141,17 @@ class DiskSlice:
 
 
 class DiskLogFile(LogFile):
-    """A ``LogFile`` on disk."""
+    """A ``LogFile`` on disk; without ``fsync`` it says at once that it is safe."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, *, fsync: bool = True) -> None:
         super().__init__(path, os.fstat(descriptor).st_size)
         self._descriptor = descriptor
+        self._fsync = fsync
 
     async def sync(self) -> None:
+        if not self._fsync:
+            self.sync_now()
+            return
         async with self._sync_under_way():
             # The thread gets a descriptor of its own: this one may be closed meanwhile, its number reused.
             descriptor = os.dup(self._descriptor)
@@ -181,18 +183,26 @@ class DiskLogFile(LogFile):
         os.ftruncate(self._descriptor, end)
 
     def _sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        if self._fsync:
+            os.fdatasync(self._descriptor)
 
 
 class DiskFiles:
-    """The real file system."""
+    """The real file system.
 
-    _LOG_FILE = DiskLogFile
+    Args:
+        fsync: whether to wait for the disk. Without that, what was written is there for every program, and
+            after ``kill -9``; only a machine that goes down loses it. For brokers that need not outlive a
+            power cut, as in tests.
+    """
+
+    def __init__(self, *, fsync: bool = True) -> None:
+        self._fsync = fsync
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         with storage_errors("open", path):
-            return self._LOG_FILE(os.open(path, flags, 0o644), path)
+            return DiskLogFile(os.open(path, flags, 0o644), path, fsync=self._fsync)
 
     def read_bytes(self, path: str) -> bytes | None:
         with storage_errors("read", path):
@@ -217,6 +227,7 @@ class DiskFiles:
         return os.path.islink(path)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
+        sync = sync and self._fsync
         temporary = path + ".tmp"
         with storage_errors("write", temporary):
             with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
@@ -271,6 +282,8 @@ class DiskFiles:
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
+        if not self._fsync:
+            return
         with storage_errors("sync", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -20,13 +20,8 @@ import trio
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer
-from splashdam.storage.files.disk import (
-    BytesSlice,
-    DirectoryEntry,
-    FileSlice,
-    LogFile,
-)
-from splashdam.storage.files.log_file import storage_errors
+from splashdam.storage.files.disk import DirectoryEntry
+from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
 
 T = TypeVar("T")
 

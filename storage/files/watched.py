@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.storage.files.disk import DirectoryEntry, Files, LogFile, StorageLock
+from splashdam.storage.files.disk import DirectoryEntry, Files, StorageLock
+from splashdam.storage.files.log_file import LogFile
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ Kafka's tools. So an entry that the disk refuses is kept back and written with t
 from __future__ import annotations
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.storage.files.disk import Files, LogFile
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import LogFile
 
 
 class IndexFile:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid, read_topic_id
 from splashdam.storage.directories.scan import refuse_taken_directories
 from splashdam.storage.log import Log
-from splashdam.storage.manager.housekeeping import logged
 from splashdam.storage.manager.topic_directories import TOGETHER, put_aside, remove_partitions
-from splashdam.storage.manager.topic_registry import REGISTRY_NAME, Resources, Topic
+from splashdam.storage.manager.topic_registry import Resources, Topic
 from splashdam.storage.settings import LogSettings
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.storage.directories.log_directories import LogDirectory

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
 from splashdam.storage.log import LogState
 from splashdam.storage.settings import DirectorySettings
+from splashdam.storage.turns import Now, logged
 
 if TYPE_CHECKING:
     from splashdam.storage.log import Log
@@ -31,13 +30,6 @@ _PAUSE_MS = 1_000
 
 _SHORTEST_INTERVAL_MS = 20
 """Between two looks at every log: with thousands of them one takes milliseconds."""
-
-
-class Now(NamedTuple):
-    """Both clocks: monotonic, for delays, and wall, for what records are compared with; milliseconds."""
-
-    now_ms: float
-    wall_ms: int
 
 
 class ScheduledTask(NamedTuple):
@@ -81,17 +73,6 @@ class Housekeeping:
             del work[log]
         due = (task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) for task in TASKS)
         return max(0.0, min(due) - now_ms)
-
-
-@contextmanager
-def logged(what: str) -> Iterator[None]:
-    """Turns a failure of the block into a line in the log, an unforeseen one with its traceback."""
-    try:
-        yield
-    except BrokerResponseError as error:
-        _logger.warning("%s: %s", what, error.message)
-    except Exception:
-        _logger.exception("%s failed", what)
 
 
 # --- when ---------------------------------------------------------------------------------------------------

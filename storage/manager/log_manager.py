@@ -27,10 +27,10 @@ from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.identity import DirectoryIdentity
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import write_topic_id
-from splashdam.storage.directories.root_checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.scan import (
     make_partition_directory,
     refuse_taken_directories,
@@ -40,7 +40,7 @@ from splashdam.storage.files.log_file import lacks_room
 from splashdam.storage.log import Log
 from splashdam.storage.manager.closing import close_all
 from splashdam.storage.manager.coming_partitions import ComingPartitions
-from splashdam.storage.manager.housekeeping import Housekeeping, logged
+from splashdam.storage.manager.housekeeping import Housekeeping
 from splashdam.storage.manager.moves import LogMoves
 from splashdam.storage.manager.offline_logs import OfflineLogs, deletion_notes
 from splashdam.storage.manager.opening import open_all
@@ -53,6 +53,7 @@ from splashdam.storage.manager.topic_directories import (
 )
 from splashdam.storage.manager.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.storage.settings import DirectorySettings, LogSettings
+from splashdam.storage.turns import logged
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
 """Makes a log's settings of a topic's own options (Kafka's dotted names); raises what refuses them."""
@@ -102,7 +103,7 @@ class LogManager:
         hosts: Hosts,
     ) -> None:
         self.offline = OfflineLogs(self)
-        self.directories = LogDirectories(files, root, log_dirs, self.offline.take)
+        self.directories = LogDirectories(files, root, log_dirs, self.offline.take, self.root_of)
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG

@@ -23,11 +23,11 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import format_uuid, read_topic_id, write_topic_id
 from splashdam.storage.directories.scan import make_partition_directory, refuse_link
 from splashdam.storage.log import Log
-from splashdam.storage.manager.housekeeping import Now, logged
 from splashdam.storage.manager.offline_logs import DELETED
 from splashdam.storage.manager.topic_directories import put_aside
 from splashdam.storage.recovery.loader import LogLoader
 from splashdam.storage.topic_names import FUTURE, partition_of_directory
+from splashdam.storage.turns import Now, logged
 
 if TYPE_CHECKING:
     from splashdam.storage.directories.log_directories import LogDirectory

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.coming_partitions import remove_unfinished
-from splashdam.storage.manager.housekeeping import logged
 from splashdam.storage.manager.moves import only_directories
 from splashdam.storage.manager.topic_directories import adopt_topics
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.storage.manager.log_manager import LogManager

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.scan import refuse_taken_directories
-from splashdam.storage.manager.housekeeping import logged
 from splashdam.storage.manager.topic_registry import Topic
 from splashdam.storage.settings import DirectorySettings
+from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.storage.manager.log_manager import LogManager, SettingsFor

@@ -19,13 +19,13 @@ from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 from splashdam.storage.directories.change_log import ChangeLog
+from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import unusable_file
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.topic_names import check_topic_name, folded
 
-REGISTRY_NAME = "splashdam-topics.json"
 CHANGES_NAME = "splashdam-topics.changes"
 _VERSION = 1
 _MOST_CHANGES = 1_000

@@ -13,7 +13,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.batch import HEADER_BYTES, LENGTH_END, BatchHeader
 from splashdam.record.legacy import SMALLEST_ENTRY_BYTES, parse_entry
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
-from splashdam.storage.files.disk import LogFile
+from splashdam.storage.files.log_file import LogFile
 
 _HEAD = Struct(">qi4xb6xi8xq")  # baseOffset, batchLength, magic, lastOffsetDelta, maxTimestamp: docs/format
 _HEAD_CHUNK_BYTES = 8 * 1024  # an index interval and some more

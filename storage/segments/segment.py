@@ -13,7 +13,8 @@ from contextlib import suppress
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
-from splashdam.storage.files.disk import Files, LogFile
+from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import LogFile
 from splashdam.storage.index.index_file import IndexFile
 from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from splashdam.storage.index.time_index import NO_TIMESTAMP, TimeIndex

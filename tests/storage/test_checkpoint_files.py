@@ -11,7 +11,12 @@ from log_kit import NOW_MS, TP, batch, open_log
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.storage.directories.checkpoints import OffsetCheckpoint, decode_lines, encode_lines
+from splashdam.storage.directories.checkpoints import (
+    OffsetCheckpoint,
+    RootCheckpoints,
+    decode_lines,
+    encode_lines,
+)
 from splashdam.storage.directories.identity import (
     load_identity,
     mark_clean_shutdown,
@@ -24,7 +29,6 @@ from splashdam.storage.directories.partition_metadata import (
     read_topic_id,
     write_topic_id,
 )
-from splashdam.storage.directories.root_checkpoints import RootCheckpoints
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.leader_epochs import LeaderEpochs
 

@@ -19,11 +19,12 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
 )
 from splashdam.model.values import TopicPartition
+from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.partition_metadata import new_uuid
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.storage.manager.topic_changes import change_topics
-from splashdam.storage.manager.topic_registry import REGISTRY_NAME, NewTopic, Topic
+from splashdam.storage.manager.topic_registry import NewTopic, Topic
 
 ROOT = "/data"
 SECOND = "/second"

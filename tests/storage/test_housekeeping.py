@@ -12,7 +12,7 @@ from alone import files_open_below
 from log_kit import NOW_MS, batch, values_of
 
 from splashdam.model.values import TopicPartition
-from splashdam.storage.directories.root_checkpoints import RootCheckpoints
+from splashdam.storage.directories.checkpoints import RootCheckpoints
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log

@@ -14,12 +14,13 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import (
+    CLEANER_OFFSET_NAME,
     HIGH_WATERMARK_NAME,
     RECOVERY_POINT_NAME,
     OffsetCheckpoint,
 )
 from splashdam.storage.directories.identity import load_identity
-from splashdam.storage.directories.known_directories import KNOWN_NAME
+from splashdam.storage.directories.log_directories import KNOWN_NAME
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.manager import moves as log_moves
 from splashdam.storage.manager.log_manager import LogManager
@@ -66,6 +67,20 @@ def test_partitions_go_where_there_are_fewest() -> None:
     kept = OffsetCheckpoint(files, f"{SECOND}/{RECOVERY_POINT_NAME}").read()
     assert set(kept) == {each for each, root in before.items() if root == SECOND}
     assert where(manager_of(files)) == before
+
+
+def test_how_far_logs_were_compacted_is_kept_where_they_lie() -> None:
+    """Or with several directories every log would be compacted from its start, again and again."""
+    files = MemoryFiles()
+    manager = manager_of(files)
+    manager.create_topic("t", 2, now_ms=NOW_MS)
+    cleaned = {T0: 3, TopicPartition("t", 1): 4}
+    manager.checkpoints.cleaner_offsets.write(cleaned)
+    assert manager.checkpoints.cleaner_offsets.read() == cleaned
+    assert manager.close() is None
+    for (each, offset), root in zip(cleaned.items(), (HOME, SECOND), strict=True):
+        assert OffsetCheckpoint(files, f"{root}/{CLEANER_OFFSET_NAME}").read() == {each: offset}
+    assert manager_of(files).checkpoints.cleaner_offsets.read() == cleaned
 
 
 def test_a_home_that_is_not_named_takes_nothing_new() -> None:

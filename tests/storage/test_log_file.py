@@ -12,7 +12,8 @@ from alone import files_open_below
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
-from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files, LogFile
+from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files
+from splashdam.storage.files.log_file import LogFile
 from splashdam.storage.files.memory import Fault, MemoryFiles
 
 

@@ -12,8 +12,8 @@ from patches import guard
 
 from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError, TopicAlreadyExistsError
 from splashdam.model.values import Buffer
+from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles, MemoryLogFile
-from splashdam.storage.files.unsynced import UnsyncedFiles
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.storage.manager.topic_registry import NewTopic, TopicRegistry
 
@@ -82,10 +82,10 @@ def test_a_disk_that_refuses_one_of_several_topics() -> None:
 
 def test_more_topics_at_once_than_a_system_call_takes_pieces(tmp_path: Path) -> None:
     """1,500 lines of the registry went to one call, which takes 1,024: none of the topics was made."""
-    manager = LogManager.open(UnsyncedFiles(), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
+    manager = LogManager.open(DiskFiles(fsync=False), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
     manager.create_topics([NewTopic(f"t{number}", 1) for number in range(1_500)], now_ms=NOW_MS)
     manager.close(orderly=False)
-    manager = LogManager.open(UnsyncedFiles(), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
+    manager = LogManager.open(DiskFiles(fsync=False), str(tmp_path), now_ms=NOW_MS, hosts=lambda _: False)
     assert len(manager.topics) == 1_500
     manager.close()
 

@@ -13,7 +13,7 @@ import pytest
 from log_kit import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.storage.directories.root_checkpoints import RootCheckpoints
+from splashdam.storage.directories.checkpoints import RootCheckpoints
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import LogSettings

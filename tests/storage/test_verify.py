@@ -25,11 +25,11 @@ from splashdam.storage.inspect.dump import dump_file
 from splashdam.storage.inspect.findings import Finding, Level
 from splashdam.storage.inspect.verify import (
     Totals,
+    cleaning_notes,
     partition_directories,
     verify_partition,
     verify_root,
 )
-from splashdam.storage.inspect.verify_cleaning import cleaning_notes
 from splashdam.storage.settings import LogSettings
 
 

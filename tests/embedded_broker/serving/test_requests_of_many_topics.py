@@ -15,7 +15,7 @@ from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.controller.state import Resource
 from splashdam.model.error_codes import ErrorCode
 from splashdam.storage.directories import checkpoints
-from splashdam.storage.directories.root_checkpoints import RootCheckpoints
+from splashdam.storage.directories.checkpoints import RootCheckpoints
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.storage.manager import topic_directories

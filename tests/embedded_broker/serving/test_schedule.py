@@ -25,6 +25,7 @@ from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.storage.manager import housekeeping
 from splashdam.storage.manager.housekeeping import TASKS, ScheduledTask
+from splashdam.storage.turns import Now
 from splashdam.testing.clock import VirtualClock
 
 DAY_S = 24 * 60 * 60
@@ -184,7 +185,7 @@ async def test_a_task_that_raises_is_logged_and_the_schedule_goes_on(
     """Whatever it raises; it is tried again when it is due next."""
     calls: list[float] = []
 
-    async def fail(_manager: object, now: housekeeping.Now) -> None:
+    async def fail(_manager: object, now: Now) -> None:
         calls.append(now.now_ms)
         raise ZeroDivisionError("a mistake")
 
