@@ -18,7 +18,6 @@ from splashdam.embedded_broker.controller.state import Resource
 from splashdam.embedded_broker.telemetry.client_metrics import DEFAULT_INTERVAL_MS
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
-from splashdam.storage.manager.topic_changes import reconfigure
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.broker import Broker
@@ -111,7 +110,7 @@ class DynamicConfigs:
             _log.error("what was set for this broker is ignored: %s", error)
             settings = self.static
         self._broker.settings = settings
-        reconfigure(self._broker.logs, settings, partial(topic_settings, settings))
+        self._broker.logs.reconfigure(settings, partial(topic_settings, settings))
 
     def _subscribe(self, name: str) -> None:
         telemetry, configs = self._broker.telemetry, self.of(CLIENT_METRICS, name)

@@ -14,8 +14,7 @@ from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_fo
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.manager.topic_creation import new_topics
-from splashdam.storage.manager.topic_registry import NewTopic, Topic
+from splashdam.storage.manager.topic_registry import NewTopic, Topic, new_topics
 
 
 def known_topic(state: ClusterState, name: str) -> Topic:

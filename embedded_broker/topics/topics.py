@@ -19,7 +19,6 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.partition_metadata import new_uuid
 from splashdam.storage.manager.log_manager import AT_ONCE, LogManager
-from splashdam.storage.manager.topic_changes import change_topics
 from splashdam.storage.manager.topic_registry import NewTopic, Topic
 from splashdam.storage.topic_names import METADATA_TOPIC, folded
 
@@ -163,7 +162,7 @@ class Topics:
 
     def remove_directories(self) -> Steps[None]:
         """Removes what there is of large topics that were deleted, in steps."""
-        for removed in self._logs.remove_directories():
+        for removed in self._logs.removals.steps():
             yield removed * PARTITION_UNITS
 
     def delete(self, topic: Topic) -> None:
@@ -216,7 +215,7 @@ class Topics:
             self.free_names()
         changed = [each for name, each in change.topics.items() if self._differs(name, each)]
         if changed:
-            change_topics(self._logs, *changed, now_ms=self._clock.wall_ms())
+            self._logs.change_topics(*changed, now_ms=self._clock.wall_ms())
         missing = [topic for topic in change.topics.values() if self._needs(topic)]
         if missing:
             wanted = [

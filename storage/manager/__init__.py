@@ -1,4 +1,5 @@
-"""All logs of one broker: opened, created, moved, kept in order and closed.
+"""All logs of one broker: topics made and deleted, logs opened, moved, kept in order, lost and closed.
 
+``log_manager.py`` is the door. Its parts name, as protocols, what they need of it.
 May import: all of storage but inspect.
 """

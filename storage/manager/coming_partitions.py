@@ -12,27 +12,49 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice, product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.identity import REGISTRY_NAME
+from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid, read_topic_id
 from splashdam.storage.directories.scan import refuse_taken_directories
 from splashdam.storage.log import Log
-from splashdam.storage.manager.topic_directories import TOGETHER, put_aside, remove_partitions
-from splashdam.storage.manager.topic_registry import Resources, Topic
+from splashdam.storage.manager.deletions import TOGETHER, put_aside, remove_partitions
+from splashdam.storage.manager.topic_registry import Resources, Topic, TopicRegistry
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.turns import logged
-
-if TYPE_CHECKING:
-    from splashdam.storage.directories.log_directories import LogDirectory
-    from splashdam.storage.manager.log_manager import LogManager
 
 _LOOKED_AT_TOGETHER = 200
 _COMING = "coming-partitions"
 """Kind of the registry's notes. Each making has one of its own, by a unique name."""
+
+
+class MakesLogs(Protocol):
+    """Who makes partitions."""
+
+    @property
+    def directories(self) -> LogDirectories: ...
+
+    @property
+    def registry(self) -> TopicRegistry: ...
+
+    def place(self) -> Callable[[], LogDirectory]:
+        """Chooses a directory for each new partition."""
+        ...
+
+    def make_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        directory: LogDirectory,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> Log:
+        """A new log with its directory, which nobody knows of yet."""
+        ...
 
 
 class ComingPartitions:
@@ -50,11 +72,13 @@ class ComingPartitions:
     """
 
     def __init__(
-        self, manager: LogManager, topic: Topic, numbers: Sequence[int], settings: LogSettings
+        self, manager: MakesLogs, topic: Topic, numbers: Sequence[int], settings: LogSettings
     ) -> None:
         self.topic = topic
         self.is_given_up = False
         self._manager = manager
+        self._registry = manager.registry
+        self._all_directories = manager.directories
         self._numbers = numbers
         self._note = _COMING, uuid.uuid4().hex
         self._settings = settings
@@ -69,28 +93,28 @@ class ComingPartitions:
             UnknownTopicOrPartitionError: the topic that was to have more was deleted meanwhile.
             KafkaStorageError: the disk refuses; what has been made is to be given up.
         """
-        manager = self._manager
-        is_known = self.topic.name in manager.topics
+        files = self._all_directories.files
+        is_known = self.topic.name in self._registry.topics
         wanted = [each for number in self._numbers if hosts(each := TopicPartition(self.topic.name, number))]
         for group in _groups(wanted, _LOOKED_AT_TOGETHER):
-            for directory in manager.directories.online:
-                refuse_taken_directories(manager.files, directory.root, group)
+            for directory in self._all_directories.online:
+                refuse_taken_directories(files, directory.root, group)
                 yield TOGETHER
-        manager.registry.put_resources({self._note: self._said()})
-        place = manager.directories.place([*manager.logs.values(), *manager.moves.futures.values()])
+        self._registry.put_resources({self._note: self._said()})
+        place = self._manager.place()
         for group in _groups(wanted, TOGETHER):
             for topic_partition in group:
                 directory = place()
                 self._directories.add(directory)
                 self._made.append(topic_partition)
-                self._logs[topic_partition] = manager.make_log(
+                self._logs[topic_partition] = self._manager.make_log(
                     topic_partition, self.topic.topic_id, directory, self._settings, now_ms
                 )
             yield len(group)
             if is_known and self._is_deleted():
                 raise UnknownTopicOrPartitionError(f"topic {quoted(self.topic.name)} was deleted meanwhile")
         for directory in self._directories:
-            manager.files.sync_directory(directory.root)
+            files.sync_directory(directory.root)
 
     def _said(self) -> dict[str, str]:
         return {
@@ -101,7 +125,7 @@ class ComingPartitions:
         }
 
     def _is_deleted(self) -> bool:
-        known = self._manager.topics.get(self.topic.name)
+        known = self._registry.topics.get(self.topic.name)
         return known is None or known.topic_id != self.topic.topic_id
 
     def are_for(self, topic: Topic, numbers: Collection[int]) -> bool:
@@ -154,19 +178,21 @@ class ComingPartitions:
         with logged(
             f"removing what there is of partitions of {quoted(self.topic.name)} that could not be made"
         ):
-            yield from _remove(self._manager, self.topic.name, (each.partition for each in self._made))
+            yield from _remove(
+                self._all_directories, self.topic.name, (each.partition for each in self._made)
+            )
             if all(directory.failure is None for directory in self._directories):
                 # A full disk has no room for a line: it follows when there is some.
-                self._manager.registry.forget(resources=self.end_of_note)
+                self._registry.forget(resources=self.end_of_note)
 
 
-def remove_unfinished(manager: LogManager) -> None:
+def remove_unfinished(directories: LogDirectories, registry: TopicRegistry) -> None:
     """At the start: removes partitions that were made and that no topic has got.
 
     Raises:
         KafkaStorageError: the disk refuses, or a note makes no sense.
     """
-    notes = {key: kept for key, kept in manager.registry.resources.items() if key[0] == _COMING}
+    notes = {key: kept for key, kept in registry.resources.items() if key[0] == _COMING}
     for kept in notes.values():
         try:
             name, topic_id = kept["topic"], parse_uuid(kept["topic_id"])
@@ -176,26 +202,28 @@ def remove_unfinished(manager: LogManager) -> None:
                 f"what {REGISTRY_NAME} says of partitions that were coming makes no sense ({error!r}); "
                 "correct it there"
             ) from error
-        topic = manager.topics.get(name)
+        topic = registry.topics.get(name)
         known = () if topic is None else topic.partitions
-        deque(_remove(manager, name, sorted(set(numbers).difference(known))), maxlen=0)
+        deque(_remove(directories, name, sorted(set(numbers).difference(known))), maxlen=0)
         if topic is not None and topic.topic_id != topic_id:
-            _remove_of(manager, topic_id, [TopicPartition(name, each) for each in known if each in numbers])
-    if notes and all(each.failure is None for each in manager.directories.all):
-        manager.registry.forget(resources={key: {} for key in notes})
+            _remove_of(
+                directories, topic_id, [TopicPartition(name, each) for each in known if each in numbers]
+            )
+    if notes and all(each.failure is None for each in directories.all):
+        registry.forget(resources={key: {} for key in notes})
 
 
-def _remove_of(manager: LogManager, topic_id: bytes, partitions: Iterable[TopicPartition]) -> None:
+def _remove_of(directories: LogDirectories, topic_id: bytes, partitions: Iterable[TopicPartition]) -> None:
     """Removes directories of a topic that was not made; another one has its name, and others of that name."""
-    for topic_partition, directory in product(partitions, manager.directories.online):
+    for topic_partition, directory in product(partitions, directories.online):
         path = f"{directory.root}/{topic_partition}"
-        if read_topic_id(manager.files, path) == topic_id:
-            put_aside(manager.files, path, topic_partition)
+        if read_topic_id(directories.files, path) == topic_id:
+            put_aside(directories.files, path, topic_partition)
 
 
-def _remove(manager: LogManager, name: str, numbers: Iterable[int]) -> Iterator[int]:
-    roots = [each.root for each in manager.directories.online]
-    return remove_partitions(manager.files, roots, [Topic(name, b"", tuple(numbers))])
+def _remove(directories: LogDirectories, name: str, numbers: Iterable[int]) -> Iterator[int]:
+    roots = [each.root for each in directories.online]
+    return remove_partitions(directories.files, roots, [Topic(name, b"", tuple(numbers))])
 
 
 def _groups(items: Iterable[TopicPartition], size: int) -> Iterator[list[TopicPartition]]:

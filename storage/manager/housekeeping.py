@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.storage.log import LogState
+from splashdam.model.values import TopicPartition
+from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
+from splashdam.storage.log import Log, LogState
+from splashdam.storage.manager.deletions import DirectoryRemovals
+from splashdam.storage.manager.moves import LogMoves
 from splashdam.storage.settings import DirectorySettings
 from splashdam.storage.turns import Now, logged
-
-if TYPE_CHECKING:
-    from splashdam.storage.log import Log
-    from splashdam.storage.manager.log_manager import LogManager
 
 _logger = logging.getLogger(__name__)
 
@@ -30,6 +31,41 @@ _PAUSE_MS = 1_000
 
 _SHORTEST_INTERVAL_MS = 20
 """Between two looks at every log: with thousands of them one takes milliseconds."""
+
+
+class KeptLogs(Protocol):
+    """What is kept in order."""
+
+    @property
+    def settings(self) -> DirectorySettings: ...
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]: ...
+
+    @property
+    def logs_with_work(self) -> dict[Log, None]: ...
+
+    @property
+    def smallest_flush_ms(self) -> int: ...
+
+    @property
+    def checkpoints(self) -> RootCheckpoints | SpreadCheckpoints: ...
+
+    @property
+    def cleaner(self) -> LogCleaner: ...
+
+    @property
+    def moves(self) -> LogMoves: ...
+
+    @property
+    def removals(self) -> DirectoryRemovals: ...
+
+    @property
+    def on_log_start(self) -> Callable[[TopicPartition], None]: ...
+
+    def write_high_watermarks(self) -> None:
+        """Checkpoints the high watermarks of all logs."""
+        ...
 
 
 class ScheduledTask(NamedTuple):
@@ -43,15 +79,15 @@ class ScheduledTask(NamedTuple):
     """
 
     name: str
-    due_ms: Callable[[LogManager, float | None, float], float]
-    run: Callable[[LogManager, Now], Awaitable[None]]
+    due_ms: Callable[[KeptLogs, float | None, float], float]
+    run: Callable[[KeptLogs, Now], Awaitable[None]]
     is_part_of: str = ""
 
 
 class Housekeeping:
     """When which task was done last."""
 
-    def __init__(self, manager: LogManager) -> None:
+    def __init__(self, manager: KeptLogs) -> None:
         self._manager = manager
         self._done_ms: dict[str, float] = {}
         self._started_ms: float | None = None
@@ -80,10 +116,10 @@ class Housekeeping:
 
 def _every(
     interval: Callable[[DirectorySettings], int],
-) -> Callable[[LogManager, float | None, float], float]:
+) -> Callable[[KeptLogs, float | None, float], float]:
     """Every so often, for the first time after ``log.initial.task.delay.ms`` where that is sooner."""
 
-    def due_ms(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+    def due_ms(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
         interval_ms = interval(manager.settings)
         if done_ms is None:
             return started_ms + min(interval_ms, manager.settings.log_initial_task_delay_ms)
@@ -92,16 +128,16 @@ def _every(
     return due_ms
 
 
-def _once(event_ms: Callable[[LogManager], float]) -> Callable[[LogManager, float | None, float], float]:
+def _once(event_ms: Callable[[KeptLogs], float]) -> Callable[[KeptLogs, float | None, float], float]:
     """When something has happened, but with a pause after the last turn."""
 
-    def due_ms(manager: LogManager, done_ms: float | None, _started_ms: float) -> float:
+    def due_ms(manager: KeptLogs, done_ms: float | None, _started_ms: float) -> float:
         return max(event_ms(manager), -math.inf if done_ms is None else done_ms + _PAUSE_MS)
 
     return due_ms
 
 
-def _segments_wait(manager: LogManager) -> float:
+def _segments_wait(manager: KeptLogs) -> float:
     return -math.inf if any(map(_waits_for_flush, manager.logs_with_work)) else math.inf
 
 
@@ -109,7 +145,7 @@ def _waits_for_flush(log: Log) -> bool:
     return log.needs_flush and log.state is LogState.OPEN
 
 
-def _first_unlink(manager: LogManager) -> float:
+def _first_unlink(manager: KeptLogs) -> float:
     return min((log.next_unlink_ms for log in manager.logs_with_work), default=math.inf)
 
 
@@ -117,7 +153,7 @@ def _has_work(log: Log) -> bool:
     return log.state is not LogState.CLOSED and (_waits_for_flush(log) or log.next_unlink_ms < math.inf)
 
 
-def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+def _flush_check(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
     """As often as ``log.flush.scheduler.interval.ms`` or the smallest ``flush.ms`` of a topic says.
 
     (Kafka goes by the former alone, whose default is never, so that a topic's ``flush.ms`` does nothing.)
@@ -127,7 +163,7 @@ def _flush_check(manager: LogManager, done_ms: float | None, started_ms: float) 
     return (started_ms if done_ms is None else done_ms) + interval_ms
 
 
-def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -> float:
+def _compaction(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
     return manager.cleaner.due_ms(done_ms, started_ms)
 
 
@@ -136,12 +172,12 @@ def _compaction(manager: LogManager, done_ms: float | None, started_ms: float) -
 
 def _for_each_log(
     what: str,
-    act: Callable[[LogManager, Log, Now], Awaitable[object]],
-    among: Callable[[LogManager, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
-) -> Callable[[LogManager, Now], Awaitable[None]]:
+    act: Callable[[KeptLogs, Log, Now], Awaitable[object]],
+    among: Callable[[KeptLogs, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
+) -> Callable[[KeptLogs, Now], Awaitable[None]]:
     """One log after the other; one that fails keeps no other from its turn."""
 
-    async def run(manager: LogManager, now: Now) -> None:
+    async def run(manager: KeptLogs, now: Now) -> None:
         for log in list(among(manager, now)):
             with logged(f"{what} of {log.topic_partition}"):
                 await act(manager, log, now)
@@ -149,23 +185,23 @@ def _for_each_log(
     return run
 
 
-async def _flush(_manager: LogManager, log: Log, now: Now) -> None:
+async def _flush(_manager: KeptLogs, log: Log, now: Now) -> None:
     await log.sync(now.wall_ms)
 
 
-def _waiting(manager: LogManager, _now: Now) -> Iterable[Log]:
+def _waiting(manager: KeptLogs, _now: Now) -> Iterable[Log]:
     return filter(_waits_for_flush, manager.logs_with_work)
 
 
-def _flush_due(manager: LogManager, now: Now) -> Iterable[Log]:
+def _flush_due(manager: KeptLogs, now: Now) -> Iterable[Log]:
     return (log for log in manager.logs.values() if log.flusher.is_due(now.wall_ms))
 
 
-def _with_work(manager: LogManager, _now: Now) -> Iterable[Log]:
+def _with_work(manager: KeptLogs, _now: Now) -> Iterable[Log]:
     return manager.logs_with_work
 
 
-async def _delete_old_segments(manager: LogManager, log: Log, now: Now) -> None:
+async def _delete_old_segments(manager: KeptLogs, log: Log, now: Now) -> None:
     before = log.log_start_offset
     try:
         log.delete_old_segments(wall_ms=now.wall_ms, now_ms=now.now_ms)
@@ -175,49 +211,49 @@ async def _delete_old_segments(manager: LogManager, log: Log, now: Now) -> None:
     await trio.lowlevel.checkpoint()  # a broker of thousands of partitions has clients, too
 
 
-async def _unlink_deleted(_manager: LogManager, log: Log, now: Now) -> None:
+async def _unlink_deleted(_manager: KeptLogs, log: Log, now: Now) -> None:
     log.unlink_deleted(now.now_ms)
 
 
-async def _write_recovery_points(manager: LogManager, _now: Now) -> None:
+async def _write_recovery_points(manager: KeptLogs, _now: Now) -> None:
     manager.checkpoints.write_recovery_points(manager.logs)
 
 
-async def _write_log_starts(manager: LogManager, _now: Now) -> None:
+async def _write_log_starts(manager: KeptLogs, _now: Now) -> None:
     manager.checkpoints.write_log_starts(manager.logs)
 
 
-async def _write_high_watermarks(manager: LogManager, _now: Now) -> None:
+async def _write_high_watermarks(manager: KeptLogs, _now: Now) -> None:
     manager.write_high_watermarks()
 
 
-async def _expire_producers(manager: LogManager, now: Now) -> None:
+async def _expire_producers(manager: KeptLogs, now: Now) -> None:
     for log in manager.logs.values():
         log.producers.expire(now.wall_ms, manager.settings.producer_id_expiration_ms)
 
 
-def _moving(manager: LogManager, _done_ms: float | None, _started_ms: float) -> float:
+def _moving(manager: KeptLogs, _done_ms: float | None, _started_ms: float) -> float:
     return manager.moves.due_ms()
 
 
-async def _move(manager: LogManager, now: Now) -> None:
+async def _move(manager: KeptLogs, now: Now) -> None:
     await manager.moves.work(now)
 
 
-def _unsettled(manager: LogManager) -> float:
-    return -math.inf if manager.is_unsettled else math.inf
+def _unsettled(manager: KeptLogs) -> float:
+    return -math.inf if manager.removals.is_unsettled else math.inf
 
 
-async def _settle(manager: LogManager, _now: Now) -> None:
-    for _ in manager.remove_directories():
+async def _settle(manager: KeptLogs, _now: Now) -> None:
+    for _ in manager.removals.steps():
         await trio.lowlevel.checkpoint()
     try:
-        manager.settle_topics()
+        manager.removals.settle()
     except KafkaStorageError as error:
         _logger.debug("topics are not on disk as they are: %s", error.message)  # it was said when it began
 
 
-async def _compact(manager: LogManager, now: Now) -> None:
+async def _compact(manager: KeptLogs, now: Now) -> None:
     await manager.cleaner.work(manager.logs, now)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
@@ -28,7 +27,7 @@ from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
-from splashdam.storage.directories.identity import DirectoryIdentity
+from splashdam.storage.directories.identity import DirectoryIdentity, mark_clean_shutdown
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import write_topic_id
 from splashdam.storage.directories.scan import (
@@ -38,20 +37,18 @@ from splashdam.storage.directories.scan import (
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import lacks_room
 from splashdam.storage.log import Log
-from splashdam.storage.manager.closing import close_all
-from splashdam.storage.manager.coming_partitions import ComingPartitions
+from splashdam.storage.manager.coming_partitions import ComingPartitions, remove_unfinished
+from splashdam.storage.manager.deletions import DirectoryRemovals, put_aside
 from splashdam.storage.manager.housekeeping import Housekeeping
-from splashdam.storage.manager.moves import LogMoves
-from splashdam.storage.manager.offline_logs import OfflineLogs, deletion_notes
-from splashdam.storage.manager.opening import open_all
-from splashdam.storage.manager.topic_changes import undo_creation
-from splashdam.storage.manager.topic_creation import new_topics
-from splashdam.storage.manager.topic_directories import (
-    put_aside,
-    remove_deleted_topics,
-    remove_partitions,
+from splashdam.storage.manager.moves import LogMoves, only_directories
+from splashdam.storage.manager.offline_logs import OfflineLogs
+from splashdam.storage.manager.topic_registry import (
+    NewTopic,
+    Topic,
+    TopicRegistry,
+    adopt_topics,
+    new_topics,
 )
-from splashdam.storage.manager.topic_registry import NewTopic, Topic, TopicRegistry
 from splashdam.storage.settings import DirectorySettings, LogSettings
 from splashdam.storage.turns import logged
 
@@ -88,8 +85,7 @@ class LogManager:
         files: the file system.
         on_log_start: is told of logs that begin later now, since old segments went.
         coming: partitions that are made before their topic has them, by its name.
-        scattered: topics of which there may be more directories than they have partitions, since the disk
-            refused to remove those that could not be made.
+        removals: directories on their way out.
     """
 
     def __init__(
@@ -109,9 +105,6 @@ class LogManager:
         self.smallest_flush_ms = MAX_LONG
         self._moved: dict[Log, None] = {}  # since their high watermarks were checkpointed
         self._logs_kept = -1
-        self.scattered: set[str] = set()
-        self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
-        self._removals: deque[Iterator[int]] = deque()  # to be taken step by step
         self.coming: dict[str, ComingPartitions] = {}
         self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
@@ -121,6 +114,7 @@ class LogManager:
         self.settings_for = settings_for
         self._hosts = hosts
         self.registry: TopicRegistry
+        self.removals: DirectoryRemovals
         self._is_closed, self._pid = False, os.getpid()
         self._housekeeping = Housekeeping(self)
         self._work = trio.Event()
@@ -162,11 +156,63 @@ class LogManager:
         try:
             manager.directories.open()
             manager.registry = TopicRegistry(manager.files, manager.root)
-            open_all(manager, node_id, now_ms)
+            manager.removals = DirectoryRemovals(manager.directories, manager.registry)
+            manager._open_all(node_id, now_ms)
         except BaseException:
             manager.directories.release()
             raise
         return manager
+
+    def _open_all(self, node_id: int, now_ms: int) -> None:
+        """Opens every partition, finishing what was interrupted.
+
+        Raises:
+            KafkaStorageError: something cannot be read or repaired; nothing stays open.
+        """
+        directories, registry = self.directories, self.registry
+        directories.load(node_id)
+        self.removals.finish(everywhere=True)
+        remove_unfinished(directories, registry)
+        if registry.is_unsettled:
+            with logged("gathering the changes of topics"):  # it is tried again where the disk is full
+                registry.settle()
+        found = only_directories(directories, registry, directories.find(self.topics))
+        adopt_topics(self.files, registry, found)
+        try:
+            for topic_partition, path in found.items():
+                self._open_found(topic_partition, path, now_ms)
+            with logged("forgetting the offsets of logs that are gone"):
+                for directory in directories.online:
+                    here = {tp for tp, path in found.items() if os.path.dirname(path) == directory.root}
+                    directory.checkpoints.keep_only(here)
+            self.offline.note_missing(self.topics.values())
+            self.make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
+            self.moves.resume(now_ms)
+        except BaseException:
+            for log in self.logs.values():
+                log.abandon()
+            registry.abandon()
+            raise
+
+    def _open_found(self, topic_partition: TopicPartition, path: str, now_ms: int) -> None:
+        directory = self.directories.at(os.path.dirname(path))
+        assert directory is not None, path
+        if directory.failure is not None:
+            return
+        kept = directory.kept
+        try:
+            self.open_log(
+                topic_partition,
+                path,
+                now_ms,
+                clean_shutdown=directory.was_clean,
+                recovery_point=kept.recovery_points.get(topic_partition, 0),
+                log_start_offset=kept.log_starts.get(topic_partition, 0),
+                high_watermark=kept.high_watermarks.get(topic_partition, 0),
+            )
+        except KafkaStorageError:
+            if directory.failure is None or directory is self.directories.home:
+                raise
 
     @property
     def root(self) -> str:
@@ -215,7 +261,7 @@ class LogManager:
             each for topic in topics if (each := self.prepared_for(topic, topic.partitions)) is not None
         ]
         if any(topic.name in self.registry.deleting for topic in topics):
-            self.finish_deletions()
+            self.removals.finish()
         partitions = [
             TopicPartition(topic.name, number)
             for topic in topics
@@ -228,9 +274,52 @@ class LogManager:
         try:
             self.make_partitions(topics, now_ms, coming)
         except BaseException:
-            undo_creation(self, topics)
+            self._undo_creation(topics)
             raise
         return [topic.topic_id for topic in topics]
+
+    def change_topics(self, *topics: Topic, now_ms: int) -> None:
+        """Gives topics more partitions or other options; the latter apply to their logs from now on.
+
+        Raises:
+            KafkaStorageError: the disk refuses; nothing has changed.
+            Other errors: as ``settings_for``, for options that are illegal.
+        """
+        settings = {topic.name: self.settings_for(topic.configs) for topic in topics}
+        before = [self.topics[topic.name] for topic in topics]
+        new = [
+            TopicPartition(topic.name, number)
+            for topic, old in zip(topics, before, strict=True)
+            for number in sorted(set(topic.partitions).difference(old.partitions))
+        ]
+        growing: dict[str, list[int]] = {}
+        for each in new:
+            growing.setdefault(each.topic, []).append(each.partition)
+        coming = [
+            prepared
+            for name, numbers in growing.items()
+            if (prepared := self.prepared_for(self.topics[name], numbers)) is not None
+        ]
+        not_made = [each for each in new if each.topic not in self.coming]
+        for directory in self.directories.online:
+            refuse_taken_directories(self.files, directory.root, not_made)
+        self.put_topics(topics, coming)
+        try:
+            if new:
+                self.make_partitions(topics, now_ms, coming)
+        except BaseException:
+            if not self._undo({topic.name: topic for topic in before}, new):
+                self.registry.restore(*before)
+                self.removals.scattered.update(topic.name for topic in before)
+                self.wake()
+            raise
+        for topic, old in zip(topics, before, strict=True):
+            for number in topic.partitions if topic.configs != old.configs else ():
+                log = self.logs.get(TopicPartition(topic.name, number))
+                if log is not None:
+                    log.reconfigure(settings[topic.name])
+        self.note_flush_ms()
+        self.wake()
 
     def put_topics(self, topics: Iterable[Topic], coming: Iterable[ComingPartitions]) -> None:
         """Notes topics in the registry, and that these partitions are theirs: one change.
@@ -264,8 +353,8 @@ class LogManager:
         self.coming[topic.name] = coming = ComingPartitions(self, topic, numbers, settings)
         try:
             if topic.name in self.registry.deleting:
-                yield from self.remove_directories()
-                self.finish_deletions()
+                yield from self.removals.steps()
+                self.removals.finish()
             yield from coming.make(self._hosts, now_ms)
         except BaseException:
             self.give_up(coming)
@@ -276,7 +365,7 @@ class LogManager:
         """Prepared partitions go, unless their topic has them now; the housekeeping removes them."""
         if self.coming.get(coming.topic.name) is coming:
             coming.is_given_up = True
-            self._removals.append(self._removal_of_coming(coming))
+            self.removals.add(self._removal_of_coming(coming))
             self.wake()
 
     def _removal_of_coming(self, coming: ComingPartitions) -> Iterator[int]:
@@ -299,7 +388,7 @@ class LogManager:
 
     def is_busy(self, name: str) -> bool:
         """Whether directories of this name are being made or removed, step by step."""
-        return name in self.coming or (name in self.registry.deleting and bool(self._removals))
+        return name in self.coming or (name in self.registry.deleting and self.removals.is_under_way)
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic and its logs; slices that are being read stay readable.
@@ -340,67 +429,56 @@ class LogManager:
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
-        is_little = not self._removals and sum(len(topic.partitions) for topic in topics) <= AT_ONCE
-        self._removals.append(self._removal(topics))
+        is_little = (
+            not self.removals.is_under_way and sum(len(topic.partitions) for topic in topics) <= AT_ONCE
+        )
+        self.removals.add_topics(topics)
         if full is not None or is_little:
-            deque(self.remove_directories(), maxlen=0)
+            self.removals.run()
         if full is not None:
             self.free_names()
             if self.registry.is_doubtful:
                 raise full
-
-    def remove_directories(self) -> Iterator[int]:
-        """Removes what there is of topics that were deleted or given up: a few directories with each step.
-
-        The steps say how many. What the disk refuses is logged: of deleted topics ``finish_deletions`` tries
-        it again, of others the next start.
-        """
-        while self._removals:
-            step = next(self._removals[0], None)
-            if step is None:
-                self._removals.popleft()
-            else:
-                yield step
-
-    def _removal(self, topics: Collection[Topic]) -> Iterator[int]:
-        roots = self._roots_online
-        with logged("removing what there is of deleted topics"):
-            try:
-                yield from remove_partitions(self.files, roots, topics)
-            except KafkaStorageError:
-                self._note_what_is_offline(roots, topics)
-                raise
-            self._note_what_is_offline(roots, topics)
-            self._removed.update(topic.name for topic in topics if topic.name not in self.scattered)
-
-    def _note_what_is_offline(self, roots: Collection[str], topics: Iterable[Topic]) -> None:
-        """Where a directory has failed meanwhile, it may hold something still."""
-        if roots != self._roots_online:
-            self.registry.put_resources(deletion_notes(topics))
 
     def free_names(self) -> None:
         """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
 
         Where it has directories to remove yet, the housekeeping does both.
         """
-        if self._is_closed or os.getpid() != self._pid or not self.is_unsettled:
+        if self._is_closed or os.getpid() != self._pid or not self.removals.is_unsettled:
             return
-        if self._removals:
+        if self.removals.is_under_way:
             self.wake()
             return
         with logged("removing what there is of deleted topics"):
-            self.finish_deletions()
+            self.removals.finish()
         if self.registry.is_unsettled:
             self.wake()
 
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether ``settle_topics`` has something to do."""
-        return self.registry.is_unsettled or bool(self._removals)
+    def _undo_creation(self, topics: Iterable[Topic]) -> None:
+        """Topics that could not be made go, for good: a full disk takes that, too.
 
-    @property
-    def _roots_online(self) -> list[str]:
-        return [each.root for each in self.directories.online]
+        What a disk refuses even then is logged, and tried again by the housekeeping.
+        """
+        new = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+        names = {each.topic for each in new}
+        if not self._undo(dict.fromkeys(names), new):
+            for name in names:
+                self.registry.forget(name)
+            self.wake()
+
+    def _undo(self, before: Mapping[str, Topic | None], new: list[TopicPartition]) -> bool:
+        """What could not be made goes: first the directories, which a start would take for a topic's."""
+        self.abandon_logs([topic_partition for topic_partition in new if topic_partition in self.logs])
+        is_undone = False
+        with logged("removing what there is of partitions that could not be made"):
+            for directory in self.directories.online:
+                for topic_partition in new:
+                    self.files.remove_tree(f"{directory.root}/{topic_partition}")
+                self.files.sync_directory(directory.root)
+            self.registry.take_back(before)
+            is_undone = True
+        return is_undone
 
     def make_partitions(
         self, topics: Iterable[Topic], now_ms: int, coming: Iterable[ComingPartitions] = ()
@@ -415,7 +493,7 @@ class LogManager:
             topic = self.topics[prepared.topic.name]
             for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
                 self._add_log(log)
-        place = self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
+        place = self.place()
         roots = {self.root: None}
         for topic in topics:
             settings = self.registry.settings_of(topic, self.settings_for)
@@ -430,6 +508,10 @@ class LogManager:
         for root in roots:
             self.files.sync_directory(root)
         self.wake()
+
+    def place(self) -> Callable[[], LogDirectory]:
+        """As ``LogDirectories.place``, logs that are to lie elsewhere included."""
+        return self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
 
     def make_log(
         self,
@@ -562,6 +644,14 @@ class LogManager:
             return False
         return True
 
+    def lose_logs(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
+        """Takes the logs in a directory out of use, and returns them."""
+        self.moves.lose(directory)
+        lost = {tp: log for tp, log in self.logs.items() if self.directories.of(log) is directory}
+        # Another dict, as somebody may be walking over this one.
+        self.logs = {tp: log for tp, log in self.logs.items() if tp not in lost}
+        return lost
+
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Closes logs whose directories go."""
         smallest_ms = MAX_LONG
@@ -576,38 +666,19 @@ class LogManager:
     def note_flush_ms(self) -> None:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
-    def finish_deletions(self, *, everywhere: bool = False) -> None:
-        """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
-        a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
-
-        Args:
-            everywhere: whether to look into the directories even where nothing should be left.
+    def reconfigure(self, settings: DirectorySettings, settings_for: SettingsFor) -> None:
+        """Other settings of the broker: those of the directory, and what stands in where topics set nothing.
 
         Raises:
-            KafkaStorageError: the disk refuses; the names stay taken.
+            As ``settings_for``; nothing has changed.
         """
-        deque(self.remove_directories(), maxlen=0)
-        if everywhere or not self.registry.deleting <= self._removed:
-            remove_deleted_topics(self.files, self._roots_online, self.registry)
-        if self.registry.deleting:
-            self.checkpoints.forget(self.registry.deleting)
-            gone = self.registry.deleting
-            self.registry.end_deletions()
-            self.scattered -= gone
-            self._removed -= gone
-
-    def settle_topics(self) -> None:
-        """Does what the disk refused before: removes files of deleted topics, then writes the registry.
-
-        Raises:
-            KafkaStorageError: the disk refuses again; the rest waits for the next turn.
-        """
-        deque(self.remove_directories(), maxlen=0)
-        if self.registry.deleting:
-            self.finish_deletions()
-        if self.registry.is_doubtful:
-            self.registry.settle()
-            _logger.info("%s: the topics are on disk again as they are", self.root)
+        for_topics = {topic.name: settings_for(topic.configs) for topic in self.topics.values()}
+        self.settings = self.cleaner.settings = settings
+        self.settings_for = settings_for
+        for topic_partition, log in self.logs.items():
+            log.reconfigure(for_topics[topic_partition.topic])
+        self.note_flush_ms()
+        self.wake()
 
     # --- housekeeping and end ------------------------------------------------------------------------------
 
@@ -691,7 +762,7 @@ class LogManager:
             self.cleaner.close()
             if orderly:
                 self.directories.check_are_there()
-                failed = close_all(self.files, self.directories, self.logs, self.registry)
+                failed = _close_all(self.files, self.directories, self.logs, self.registry)
         except KafkaStorageError as error:
             failed = error
         finally:
@@ -703,3 +774,36 @@ class LogManager:
             self.registry.abandon()
             self.directories.release()
         return failed
+
+
+def _close_all(
+    files: Files, directories: LogDirectories, logs: Mapping[TopicPartition, Log], registry: TopicRegistry
+) -> KafkaStorageError | None:
+    """Closes every log, and marks the directories where that went well; returns the first failure.
+
+    One of a directory that has failed before is not counted: it was told then.
+    """
+    failures: dict[LogDirectory, KafkaStorageError] = {}
+    for log in logs.values():
+        try:
+            log.close()
+        except KafkaStorageError as error:
+            _logger.warning("closing the log of %s: %s", log.topic_partition, error.message)
+            failures.setdefault(directories.of(log), error)
+    for directory in directories.online:
+        try:
+            directory.checkpoints.write_all(
+                {tp: log for tp, log in logs.items() if directories.of(log) is directory}
+            )
+            if directory is directories.home:
+                registry.close()
+            if directory not in failures:
+                mark_clean_shutdown(files, directory.root)
+        except KafkaStorageError as error:
+            _logger.warning("closing %s: %s", directory.root, error.message)
+            failures.setdefault(directory, error)
+    for directory, failed in failures.items():
+        return KafkaStorageError(
+            f"{directory.root} is not left in order, the next start checks it: {failed.message}"
+        )
+    return None

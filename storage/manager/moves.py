@@ -13,25 +13,24 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import format_uuid, read_topic_id, write_topic_id
 from splashdam.storage.directories.scan import make_partition_directory, refuse_link
+from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
-from splashdam.storage.manager.offline_logs import DELETED
-from splashdam.storage.manager.topic_directories import put_aside
+from splashdam.storage.manager.deletions import DELETED, put_aside
+from splashdam.storage.manager.topic_registry import TopicRegistry
 from splashdam.storage.recovery.loader import LogLoader
 from splashdam.storage.topic_names import FUTURE, partition_of_directory
 from splashdam.storage.turns import Now, logged
-
-if TYPE_CHECKING:
-    from splashdam.storage.directories.log_directories import LogDirectory
-    from splashdam.storage.manager.log_manager import LogManager
 
 _logger = logging.getLogger(__name__)
 
@@ -45,6 +44,26 @@ _COUNTS = "log-dir"
 _FUTURE_NAME = re.compile(rf"(?P<partition>.+)\.[0-9a-f]{{32}}{FUTURE}")
 
 
+class MovesLogs(Protocol):
+    """Whose logs are moved."""
+
+    @property
+    def directories(self) -> LogDirectories: ...
+
+    @property
+    def registry(self) -> TopicRegistry: ...
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]: ...
+
+    @property
+    def cleaner(self) -> LogCleaner: ...
+
+    def wake(self) -> None:
+        """Something is to be done soon."""
+        ...
+
+
 class LogMoves:
     """All moves of a log manager.
 
@@ -52,9 +71,11 @@ class LogMoves:
         futures: the copies, by partition.
     """
 
-    def __init__(self, manager: LogManager) -> None:
+    def __init__(self, manager: MovesLogs) -> None:
         self.futures: dict[TopicPartition, Log] = {}
         self._manager = manager
+        self._directories = manager.directories
+        self._files = manager.directories.files
         self._pause_until_ms: dict[TopicPartition, float] = {}
 
     def due_ms(self) -> float:
@@ -67,23 +88,23 @@ class LogMoves:
         Raises:
             KafkaStorageError: the disk refuses.
         """
-        manager, log = self._manager, self._manager.logs[topic_partition]
+        log = self._manager.logs[topic_partition]
         future = self.futures.get(topic_partition)
         if future is not None:
-            if manager.directories.of(future) is directory:
+            if self._directories.of(future) is directory:
                 return
             self.forget(topic_partition)
-        if manager.directories.of(log) is directory:
+        if self._directories.of(log) is directory:
             return
         path = f"{directory.root}/{future_directory_name(topic_partition)}"
-        make_partition_directory(manager.files, path)
-        write_topic_id(manager.files, path, log.topic_id, sync=False)
+        make_partition_directory(self._files, path)
+        write_topic_id(self._files, path, log.topic_id, sync=False)
         self._open(log, path, now_ms, clean_shutdown=True)
-        manager.wake()
+        self._manager.wake()
 
     def _open(self, log: Log, path: str, now_ms: int, *, clean_shutdown: bool) -> None:
         self.futures[log.topic_partition] = Log.open(
-            self._manager.files,
+            self._files,
             path,
             log.topic_partition,
             log.settings,
@@ -95,20 +116,20 @@ class LogMoves:
 
     def resume(self, now_ms: int) -> None:
         """At the start: goes on with copies that are there; those of unknown partitions are left alone."""
-        manager = self._manager
-        for directory in manager.directories.online if len(manager.directories.all) > 1 else ():
-            for name, is_directory in manager.files.list_directory(directory.root):
+        directories = self._directories
+        for directory in directories.online if len(directories.all) > 1 else ():
+            for name, is_directory in self._files.list_directory(directory.root):
                 topic_partition = _partition_of_future(name) if is_directory else None
-                log = None if topic_partition is None else manager.logs.get(topic_partition)
+                log = None if topic_partition is None else self._manager.logs.get(topic_partition)
                 if log is not None:
                     with logged(f"going on with {directory.root}/{name}"):
                         self._resume(log, directory, f"{directory.root}/{name}", now_ms)
 
     def _resume(self, log: Log, directory: LogDirectory, path: str, now_ms: int) -> None:
         where = log.topic_partition
-        refuse_link(self._manager.files, path)
-        if where in self.futures or self._manager.directories.of(log) is directory:
-            put_aside(self._manager.files, path, where)
+        refuse_link(self._files, path)
+        if where in self.futures or self._directories.of(log) is directory:
+            put_aside(self._files, path, where)
         else:
             self._open(log, path, now_ms, clean_shutdown=False)
 
@@ -151,29 +172,29 @@ class LogMoves:
 
     def _swap(self, log: Log, future: Log, wall_ms: int) -> None:
         """Lets the log go on in the copy, in one turn of the loop."""
-        manager, where = self._manager, log.topic_partition
-        old, new = manager.directories.of(log), manager.directories.of(future)
+        where, checkpoints = log.topic_partition, self._directories.checkpoints
+        old, new = self._directories.of(log), self._directories.of(future)
         path, old_path = f"{new.root}/{where}", log.directory
-        cleaned = manager.checkpoints.cleaner_offsets.read()
+        cleaned = checkpoints.cleaner_offsets.read()
         del self.futures[where]
         future.close()
         self._note_which_counts(where, new)
-        manager.files.rename(future.directory, path)
+        self._files.rename(future.directory, path)
         try:
-            manager.files.sync_directory(new.root)
+            self._files.sync_directory(new.root)
             loader = LogLoader(
-                manager.files, path, log.settings, log_start_offset=log.log_start_offset, now_ms=wall_ms
+                self._files, path, log.settings, log_start_offset=log.log_start_offset, now_ms=wall_ms
             )
             log.go_on_in(path, loader.load(clean_shutdown=True, recovery_point=log.log_end_offset))
         except BrokerResponseError:
             self._note_which_counts(where, old)
-            put_aside(manager.files, path, where)
+            put_aside(self._files, path, where)
             raise
         _logger.info("%s lies in %s now, no longer in %s", where, new.root, old.root)
-        put_aside(manager.files, old_path, where)
+        put_aside(self._files, old_path, where)
         self._note_which_counts(where, None)
-        manager.checkpoints.write_all(manager.logs)
-        manager.checkpoints.cleaner_offsets.write(cleaned)
+        checkpoints.write_all(self._manager.logs)
+        checkpoints.cleaner_offsets.write(cleaned)
 
     def _note_which_counts(self, topic_partition: TopicPartition, directory: LogDirectory | None) -> None:
         kept = {} if directory is None else {"directory.id": directory.identity.directory_id}
@@ -187,7 +208,7 @@ class LogMoves:
         if future is not None:
             future.abandon()
             with logged(f"removing {future.directory}"):
-                put_aside(self._manager.files, future.directory, topic_partition)
+                put_aside(self._files, future.directory, topic_partition)
 
     def lose(self, directory: LogDirectory) -> None:
         """Gives up what has to do with a directory that has failed; the next start goes on with it."""
@@ -248,35 +269,41 @@ def _partition_of_future(name: str) -> TopicPartition | None:
     return None if match is None else partition_of_directory(match["partition"])
 
 
-def _is_of_deleted_topic(manager: LogManager, topic_partition: TopicPartition, path: str) -> bool:
+def _is_of_deleted_topic(
+    files: Files, registry: TopicRegistry, topic_partition: TopicPartition, path: str
+) -> bool:
     """Whether the topic was deleted while this could not be seen; then it is removed now."""
-    if not any(kind == DELETED for kind, _ in manager.registry.resources):
+    if not any(kind == DELETED for kind, _ in registry.resources):
         return False
-    topic_id = read_topic_id(manager.files, path)
-    topic = manager.topics.get(topic_partition.topic)
+    topic_id = read_topic_id(files, path)
+    topic = registry.topics.get(topic_partition.topic)
     if topic is not None and topic.topic_id == topic_id:  # its deletion was not written to the end
         return False
-    if topic_id is None or (DELETED, format_uuid(topic_id)) not in manager.registry.resources:
+    if topic_id is None or (DELETED, format_uuid(topic_id)) not in registry.resources:
         return False
-    put_aside(manager.files, path, topic_partition)
+    put_aside(files, path, topic_partition)
     return True
 
 
 def only_directories(
-    manager: LogManager, found: Mapping[TopicPartition, list[str]]
+    directories: LogDirectories, registry: TopicRegistry, found: Mapping[TopicPartition, list[str]]
 ) -> dict[TopicPartition, str]:
     """The directory of each partition; of two the one that counts, and the other one is removed.
 
     Raises:
         KafkaStorageError: nobody knows which of two counts.
     """
-    ids = {each.identity.directory_id: each for each in manager.directories.online}
+    ids = {each.identity.directory_id: each for each in directories.online}
     chosen: dict[TopicPartition, str] = {}
     for topic_partition, all_paths in found.items():
-        paths = [path for path in all_paths if not _is_of_deleted_topic(manager, topic_partition, path)]
+        paths = [
+            path
+            for path in all_paths
+            if not _is_of_deleted_topic(directories.files, registry, topic_partition, path)
+        ]
         if not paths:
             continue
-        told = manager.registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
+        told = registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
         counts = None if told is None else ids.get(told)
         if told is not None and counts is None:  # it is in a directory that has failed, and this may be old
             continue
@@ -289,9 +316,9 @@ def only_directories(
         for path in paths:
             if path != right[0]:
                 _logger.warning("%s is older than %s, and removed", path, right[0])
-                put_aside(manager.files, path, topic_partition)
-    if len(manager.directories.online) == len(manager.directories.all):
-        settled = [key for key in manager.registry.resources if key[0] in (_COUNTS, DELETED)]
+                put_aside(directories.files, path, topic_partition)
+    if len(directories.online) == len(directories.all):
+        settled = [key for key in registry.resources if key[0] in (_COUNTS, DELETED)]
         if settled:
-            manager.registry.put_resources({key: {} for key in settled})
+            registry.put_resources({key: {} for key in settled})
     return chosen

@@ -5,25 +5,34 @@ Kafka does the same (KIP-112). Their logs are read-only from then on and closed 
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.storage.directories.partition_metadata import format_uuid
-from splashdam.storage.log import LogState
-
-if TYPE_CHECKING:
-    from splashdam.storage.directories.log_directories import LogDirectory
-    from splashdam.storage.log import Log
-    from splashdam.storage.manager.log_manager import LogManager
-    from splashdam.storage.manager.topic_registry import Topic
+from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
+from splashdam.storage.log import Log, LogState
+from splashdam.storage.manager.deletions import deletion_notes
+from splashdam.storage.manager.topic_registry import Resources, Topic
 
 
-DELETED = "deleted-topic"
-"""Kind of the registry's lines about topics of which something may be left in a directory that had failed."""
+class LosesLogs(Protocol):
+    """Whose logs are lost with their directories."""
+
+    @property
+    def directories(self) -> LogDirectories: ...
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]: ...
+
+    def lose_logs(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
+        """Takes the logs in a directory out of use, and returns them."""
+        ...
+
+    def wake(self) -> None:
+        """Something is to be done soon."""
+        ...
 
 
 class OfflineLogs:
@@ -33,7 +42,7 @@ class OfflineLogs:
         on_offline: is told which partitions are gone just now.
     """
 
-    def __init__(self, manager: LogManager) -> None:
+    def __init__(self, manager: LosesLogs) -> None:
         self.on_offline: Callable[[list[TopicPartition]], None] = lambda _: None
         self._manager = manager
         self._thread = threading.get_ident()
@@ -95,18 +104,14 @@ class OfflineLogs:
             directory = self._failed.pop()
             if directory is manager.directories.home:
                 continue
-            manager.moves.lose(directory)
-            root = directory.root
-            lost = {tp: log for tp, log in manager.logs.items() if os.path.dirname(log.directory) == root}
-            # Another dict, as somebody may be walking over this one.
-            manager.logs = {tp: log for tp, log in manager.logs.items() if tp not in lost}
+            lost = manager.lose_logs(directory)
             for topic_partition, log in lost.items():
                 log.state = LogState.FAILED
                 self._directories[topic_partition] = directory
                 self._logs.append(log)
             self.on_offline(list(lost))
 
-    def notes_of(self, topics: Iterable[Topic]) -> dict[tuple[str, str], dict[str, str]]:
+    def notes_of(self, topics: Iterable[Topic]) -> Resources:
         """What the registry keeps of topics that are to be deleted.
 
         What of them nobody can see now is removed by the start that sees it again.
@@ -118,8 +123,3 @@ class OfflineLogs:
         """Topics are deleted, and their notes written."""
         names = {topic.name for topic in topics}
         self._directories = {tp: where for tp, where in self._directories.items() if tp.topic not in names}
-
-
-def deletion_notes(topics: Iterable[Topic]) -> dict[tuple[str, str], dict[str, str]]:
-    """The registry's lines about topics of which something may be left in a directory that has failed."""
-    return {(DELETED, format_uuid(topic.topic_id)): {"topic": topic.name} for topic in topics}

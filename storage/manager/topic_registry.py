@@ -15,12 +15,21 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError
+from splashdam.model.broker_errors import (
+    InvalidTopicError,
+    KafkaStorageError,
+    TopicAlreadyExistsError,
+    error_for,
+)
+from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_INT
+from splashdam.model.quoting import quoted
+from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.identity import REGISTRY_NAME
-from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
+from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid, parse_uuid, write_topic_id
+from splashdam.storage.directories.scan import topic_ids
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import unusable_file
 from splashdam.storage.settings import LogSettings
@@ -288,6 +297,63 @@ class TopicRegistry:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
             raise unusable_file(path, f"makes no sense ({error!r})") from error
+
+
+def new_topics(
+    wanted: Sequence[NewTopic],
+    known: Mapping[str, Topic],
+    check_configs: Callable[[Mapping[str, str]], object],
+    names_by_fold: Mapping[str, str] | None = None,
+) -> list[Topic]:
+    """The topics that are wanted, each with an id.
+
+    Args:
+        wanted: what is to be made.
+        known: the topics that there are.
+        check_configs: raises what refuses a topic's options.
+        names_by_fold: of ``known``, by what metrics make of them, where the caller has that at hand.
+
+    Raises:
+        As ``LogManager.create_topic``, for the first topic that is refused.
+    """
+    known_by_fold = {folded(name): name for name in known} if names_by_fold is None else names_by_fold
+    by_fold: dict[str, str] = {}
+    topics: dict[str, Topic] = {}
+    for new in wanted:
+        if new.name in known or new.name in topics:
+            raise TopicAlreadyExistsError(f"topic {quoted(new.name)} exists")
+        colliding = known_by_fold.get(folded(new.name)) or by_fold.get(folded(new.name))
+        check_topic_name(new.name, filter(None, [colliding]))
+        if new.partitions < 1:
+            raise error_for(
+                ErrorCode.INVALID_PARTITIONS, f"a topic has at least one partition, not {new.partitions}"
+            )
+        check_configs(new.configs)
+        by_fold[folded(new.name)] = new.name
+        topic_id = new.topic_id or new_uuid()
+        topics[new.name] = Topic(new.name, topic_id, tuple(range(new.partitions)), dict(new.configs))
+    return list(topics.values())
+
+
+def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPartition, str]) -> None:
+    """Brings the registry in line with the partitions that are there; their own files count.
+
+    Raises:
+        KafkaStorageError: something could not be read or written.
+    """
+    adopted: dict[str, Topic] = {}
+    ids, without_id = topic_ids(files, found)
+    for topic_partition, directory in sorted(found.items()):
+        name, partition = topic_partition
+        known = adopted.get(name) or registry.topics.get(name)
+        topic_id = ids.get(name) or (known.topic_id if known else new_uuid())
+        partitions = {partition, *(known.partitions if known else ())}
+        configs = known.configs if known else {}
+        adopted[name] = Topic(name, topic_id, tuple(sorted(partitions)), configs)
+        if topic_partition in without_id:
+            write_topic_id(files, directory, topic_id)
+    if any(topic != registry.topics.get(name) for name, topic in adopted.items()):
+        registry.put(*adopted.values())
 
 
 def _generation(value: object) -> int:

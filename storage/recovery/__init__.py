@@ -1,4 +1,4 @@
-"""From whatever files a crash left in a partition's directory to a log that can be used.
+"""From whatever files a crash left in a partition's directory to what a log can start with.
 
-May import: producers, index, files, and the log.
+May import: producers, leader_epochs, directories, segments, index, files, settings.
 """

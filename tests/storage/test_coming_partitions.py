@@ -23,7 +23,6 @@ from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.partition_metadata import new_uuid
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.manager.log_manager import LogManager
-from splashdam.storage.manager.topic_changes import change_topics
 from splashdam.storage.manager.topic_registry import NewTopic, Topic
 
 ROOT = "/data"
@@ -49,7 +48,7 @@ def make(manager: LogManager, name: str = "large", first: int = 0) -> Iterator[i
             new = NewTopic(name, PARTITIONS, topic_id=topic.topic_id)
             assert manager.create_topics([new], now_ms=NOW_MS) == [topic.topic_id]
         else:
-            change_topics(manager, attrs.evolve(known, partitions=topic.partitions), now_ms=NOW_MS)
+            manager.change_topics(attrs.evolve(known, partitions=topic.partitions), now_ms=NOW_MS)
     finally:
         manager.give_up(coming)
 
@@ -149,9 +148,9 @@ def test_the_disk_refuses(error: int, times: int | None, kept: int) -> None:
             assert refused > 15
             return
         files.heal()
-        deque(manager.remove_directories(), maxlen=0)
-        if manager.is_unsettled:
-            manager.settle_topics()
+        deque(manager.removals.steps(), maxlen=0)
+        if manager.removals.is_unsettled:
+            manager.removals.settle()
         assert is_refused == (len(manager.logs) != PARTITIONS)
         check_whole_or_not_there(manager, files, kept)
         files.kill()
@@ -174,7 +173,7 @@ def test_the_name_is_taken_meanwhile() -> None:
     assert manager.is_busy("large")
     with pytest.raises(RequestTimedOutError, match="being made or removed"):
         manager.create_topic("large", 1, now_ms=NOW_MS)
-    deque(manager.remove_directories(), maxlen=0)
+    deque(manager.removals.steps(), maxlen=0)
     manager.create_topic("large", 1, now_ms=NOW_MS)
     assert directories(files) == ["large-0"]
     assert not manager.registry.resources
@@ -191,9 +190,9 @@ def test_a_small_extension_took_what_was_given_up() -> None:
     steps.close()
     small = attrs.evolve(manager.topics["large"], partitions=tuple(range(5)))
     with pytest.raises(RequestTimedOutError):
-        change_topics(manager, small, now_ms=NOW_MS)
-    deque(manager.remove_directories(), maxlen=0)
-    change_topics(manager, small, now_ms=NOW_MS)
+        manager.change_topics(small, now_ms=NOW_MS)
+    deque(manager.removals.steps(), maxlen=0)
+    manager.change_topics(small, now_ms=NOW_MS)
     assert directories(files) == sorted(map(str, manager.logs))
     assert len(manager.logs) == 5
 
@@ -223,7 +222,7 @@ def test_what_could_not_be_removed_made_the_next_start_fail() -> None:
     left = len(directories(files))
     files.inject(Fault(errno.EACCES, times=None))
     steps.close()
-    deque(manager.remove_directories(), maxlen=0)
+    deque(manager.removals.steps(), maxlen=0)
     files.heal()
     assert len(directories(files)) == left
     all_of(make(manager, "other"))
@@ -245,8 +244,8 @@ def test_a_deleted_topic_gets_no_more() -> None:
     manager.delete_topic("large")
     with pytest.raises(UnknownTopicOrPartitionError, match="deleted meanwhile"):
         next(steps)
-    deque(manager.remove_directories(), maxlen=0)
-    manager.settle_topics()
+    deque(manager.removals.steps(), maxlen=0)
+    manager.removals.settle()
     assert directories(files) == []
 
 
@@ -265,7 +264,7 @@ def test_a_topic_with_gaps_gets_those_that_it_lacks() -> None:
     longer = attrs.evolve(known, partitions=tuple(range(PARTITIONS)))
     lacking = [number for number in longer.partitions if number not in known.partitions]
     all_of(manager.prepare(longer, lacking, now_ms=NOW_MS))
-    change_topics(manager, longer, now_ms=NOW_MS)
+    manager.change_topics(longer, now_ms=NOW_MS)
     check_whole_or_not_there(manager, files, 0)
 
 
@@ -292,7 +291,7 @@ def test_a_directory_that_is_taken_stays() -> None:
     files.write_atomic(f"{ROOT}/large-29/mine", b"!")
     with pytest.raises(KafkaStorageError, match="move it away"):
         all_of(make(manager))
-    deque(manager.remove_directories(), maxlen=0)
+    deque(manager.removals.steps(), maxlen=0)
     assert directories(files) == ["large-29"]
     files.kill()
     open_manager(files)
@@ -309,7 +308,7 @@ def test_its_directory_fails_meanwhile() -> None:
     files.broken = SECOND
     with pytest.raises(KafkaStorageError):
         all_of(steps)
-    deque(manager.remove_directories(), maxlen=0)
+    deque(manager.removals.steps(), maxlen=0)
     assert not manager.topics
     files.broken = ""
     assert directories(files, SECOND)
@@ -337,14 +336,14 @@ def test_a_large_topic_goes_in_steps() -> None:
     manager.delete_topics(["large"])
     assert (dict(manager.topics), dict(manager.logs)) == ({}, {})
     assert len(directories(files)) == 100
-    steps = manager.remove_directories()
+    steps = manager.removals.steps()
     assert next(steps) <= 12
     manager.free_names()  # is the housekeeping's now
     assert manager.registry.deleting == {"large"}
     manager.create_topic("large", 2, now_ms=NOW_MS)
     assert all_of(steps) == []
     assert directories(files) == ["large-0", "large-1"]
-    assert not manager.is_unsettled
+    assert not manager.removals.is_unsettled
 
 
 def test_a_small_deletion_did_what_a_large_one_had_left() -> None:
@@ -358,7 +357,7 @@ def test_a_small_deletion_did_what_a_large_one_had_left() -> None:
     manager.free_names()
     assert len(directories(files)) == 101
     assert manager.is_busy("small")
-    all_of(manager.remove_directories())
+    all_of(manager.removals.steps())
     manager.free_names()
     assert directories(files) == []
     assert not manager.is_busy("small")

@@ -18,9 +18,8 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.directories import checkpoints
 from splashdam.storage.directories.checkpoints import RECOVERY_POINT_NAME, OffsetCheckpoint
 from splashdam.storage.files.memory import Fault, MemoryFiles, MemoryLogFile, PowerCutError
-from splashdam.storage.manager import log_manager, topic_directories
+from splashdam.storage.manager import deletions, log_manager
 from splashdam.storage.manager.log_manager import LogManager
-from splashdam.storage.manager.topic_changes import change_topics
 from splashdam.storage.manager.topic_registry import NewTopic
 
 ROOT = "/data"
@@ -55,8 +54,8 @@ def test_a_deletion_looked_at_all_partitions(monkeypatch: pytest.MonkeyPatch) ->
     looked: list[str] = []
     is_link = files.is_link
     monkeypatch.setattr(files, "is_link", lambda path: (looked.append(path), is_link(path))[1])
-    monkeypatch.setattr(topic_directories, "find_partitions", guard("the whole directory is looked at"))
-    monkeypatch.setattr(topic_directories, "remove_deleted", guard("the whole directory is looked at"))
+    monkeypatch.setattr(deletions, "find_partitions", guard("the whole directory is looked at"))
+    monkeypatch.setattr(deletions, "remove_deleted", guard("the whole directory is looked at"))
     monkeypatch.setattr(checkpoints, "parse_entry", guard("a checkpoint is read"))
     for name in names(20)[1:]:
         manager.delete_topic(name)
@@ -178,7 +177,7 @@ def test_the_disk_refuses_some_deletions(error: int, times: int | None, restart:
         assert set(manager.topics) - {"kept"} in (set(), {"a", "b"})
         assert is_refused or set(manager.topics) == {"kept"}
         if manager.registry.is_unsettled:
-            manager.settle_topics()
+            manager.removals.settle()
         for name in {"a", "b"} - set(manager.topics):
             assert not [each for each in directories(files) if each.startswith(name)]
             manager.create_topic(name, 2, now_ms=NOW_MS)
@@ -199,11 +198,11 @@ def test_partitions_that_could_not_be_unmade_go_with_their_topic() -> None:
         longer = attrs.evolve(manager.topics["a"], partitions=tuple(range(6)))
         files.inject(Fault(errno.EIO, after=operation, times=None))
         with suppress(KafkaStorageError):
-            change_topics(manager, longer, now_ms=NOW_MS)
+            manager.change_topics(longer, now_ms=NOW_MS)
         files.heal()
         left += len(directories(files)) > len(manager.logs)
         if manager.registry.is_unsettled:
-            manager.settle_topics()
+            manager.removals.settle()
         manager.delete_topics(["a"])
         manager.free_names()
         assert directories(files) == []
@@ -282,7 +281,7 @@ def test_a_topic_came_back_whose_directory_failed_while_it_was_removed(after: in
     with suppress(KafkaStorageError):
         manager.delete_topic("a")
     with suppress(KafkaStorageError):
-        manager.settle_topics()
+        manager.removals.settle()
     files.broken, files.breaks_after = "", None
     files.kill()
     again = open_two(files)

@@ -15,7 +15,6 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.manager.log_manager import LogManager
-from splashdam.storage.manager.topic_changes import change_topics, reconfigure
 from splashdam.storage.settings import DirectorySettings, LogSettings
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -27,7 +26,7 @@ def manager_of(files: MemoryFiles) -> LogManager:
 
 def change(manager: LogManager, partitions: int, **configs: str) -> None:
     topic = attrs.evolve(manager.topics["a"], partitions=tuple(range(partitions)), configs=configs)
-    change_topics(manager, topic, now_ms=NOW_MS)
+    manager.change_topics(topic, now_ms=NOW_MS)
 
 
 def test_more_partitions_are_there_at_once_and_after_a_crash() -> None:
@@ -88,12 +87,12 @@ async def test_settings_of_the_directory_apply_to_what_is_due() -> None:
     before_ms = await manager.step(0, NOW_MS)
     settings = DirectorySettings(log_initial_task_delay_ms=0, replica_high_watermark_checkpoint_interval_ms=7)
     defaults = LogSettings(retention_ms=9, segment_bytes=5_000)
-    reconfigure(manager, settings, defaults.with_configs)
+    manager.reconfigure(settings, defaults.with_configs)
     assert await manager.step(1, NOW_MS) <= 7 < before_ms
     log = manager.logs[A0]
     assert (log.settings.retention_ms, log.settings.segment_bytes) == (9, 100)
     with pytest.raises(KafkaConfigurationError):
-        reconfigure(manager, settings, partial(_refuse, log.settings))
+        manager.reconfigure(settings, partial(_refuse, log.settings))
     assert log.settings.retention_ms == 9
 
 

@@ -18,7 +18,7 @@ from splashdam.storage.directories import checkpoints
 from splashdam.storage.directories.checkpoints import RootCheckpoints
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log
-from splashdam.storage.manager import topic_directories
+from splashdam.storage.manager import deletions
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.storage.manager.topic_registry import TopicRegistry
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
@@ -118,7 +118,7 @@ async def test_many_topics_went_one_by_one(
     """300 of them: 13 s, for the most part in looking at all there is, once for each."""
     await talk.ask(creation([*NAMES, "other"]), 7)
     broker.logs.checkpoints.write_recovery_points(broker.logs.logs)
-    monkeypatch.setattr(topic_directories, "find_partitions", guard("the whole directory is looked at"))
+    monkeypatch.setattr(deletions, "find_partitions", guard("the whole directory is looked at"))
     monkeypatch.setattr(checkpoints, "parse_entry", guard("a checkpoint is read"))
     forgotten: list[int] = []
     forget = RootCheckpoints.forget
