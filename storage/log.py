@@ -2,14 +2,13 @@
 
 All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
 handed out are ``FileSlice``s, which outlive whatever happens to the log. What of it is not on stable storage
-yet is the flusher's business (``flushing.py``), segments that leave or give way to cleaned copies are that of
-the remover and the swapper (``segments/segment_list.py``).
+yet is the flusher's business (``flushing.py``); how its files are made, cut and removed stands in
+``log_files.py``.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import struct
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -25,19 +24,17 @@ from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 from splashdam.storage.append_checks import check_batch, check_size
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import BytesSlice, FileSlice
-from splashdam.storage.flushing import LogFlusher
 from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.leader_epochs import EpochEnd
+from splashdam.storage.log_files import LogFiles
 from splashdam.storage.producers.refused import RefusedBatches
-from splashdam.storage.producers.replay import make_producers_durable, producers_at, replay_batch
-from splashdam.storage.producers.snapshots import SnapshotFiles
+from splashdam.storage.producers.replay import replay_batch
 from splashdam.storage.producers.state import CompletedTransaction, ProducerStates, RememberedBatch
 from splashdam.storage.recovery.loader import LoadedLog, LogLoader
 from splashdam.storage.replication import Replication
-from splashdam.storage.retention import reasons_to_go
+from splashdam.storage.retention import LogFacts, reasons_to_go
 from splashdam.storage.segments.batch_scan import iter_headers
 from splashdam.storage.segments.segment import LogSegment
-from splashdam.storage.segments.segment_list import SegmentRemover, SegmentSwapper
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.timestamp_lookup import FoundRecord, Search, TimestampOffset, find_timestamp
 from splashdam.storage.transaction_marker import TransactionMarker
@@ -123,37 +120,31 @@ class Log:
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
         self.replication: Replication | None = None
         self.moved: dict[Log, None] | None = None
-        self._files = files
+        self._disk = files
         self._on_work = partial(on_work, self)
         self._recovered_high_watermark = recovered_high_watermark
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers; see last_stable_offset
         self._refused = RefusedBatches()
-        self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
         self._use(directory, loaded, recovery_point, now_ms, names_are_safe=loaded.is_as_left)
 
     def _use(
         self, directory: str, loaded: LoadedLog, recovery_point: int, flushed_ms: int, *, names_are_safe: bool
     ) -> None:
-        """Takes the files of a directory, and the parts that work on them."""
         self.directory = directory
-        self._segments = loaded.segments
-        self._epochs = loaded.epochs
-        self._snapshots = SnapshotFiles(self._files, directory)
-        self._snapshot_offset = loaded.snapshot_offset
-        self.flusher = LogFlusher(
+        self._files = files = LogFiles(
             self,
-            self._files,
+            self._disk,
             directory,
-            self._segments,
-            self._epochs,
+            loaded,
             recovery_point=recovery_point,
             flushed_ms=flushed_ms,
             names_are_safe=names_are_safe,
+            on_work=self._on_work,
         )
-        self._remover = SegmentRemover(self._files, directory, self._on_work)
-        self.swapper = SegmentSwapper(
-            self._files, directory, self._segments, self._remover, self.flusher.forget
-        )
+        self.flusher = files.flusher
+        self.swapper = files.swapper
+        self._segments = files.segments
+        self._epochs = files.epochs
 
     @classmethod
     def open(
@@ -630,23 +621,8 @@ class Log:
                 flush failed, as in ``flush``.
         """
         self.check_open("roll")
-        full = self._segments.active
-        if not full.size_bytes:
-            return
-        if self._half_made is not None:
-            self._half_made.delete()
-        full.log.cut_torn_tail()  # or recovery would end the log there
-        self._snapshots.write(self.log_end_offset, self.producers)
-        self._snapshot_offset = self.log_end_offset
-        segment = LogSegment(self._files, self.directory, self.log_end_offset, self.settings, now_ms)
-        self._half_made = segment
-        segment.create()
-        self._half_made = None
-        full.finish()
-        self.flusher.add_closed(full)
-        self._segments.add(segment)
-        self._on_work()
-        self.flusher.flush_if_overdue()
+        if self._segments.active.size_bytes:
+            self._files.roll(self.producers, now_ms)
 
     # --- flushing -------------------------------------------------------------------------------------------
 
@@ -717,7 +693,7 @@ class Log:
             return
         self.high_watermark = max(recovered, self.log_start_offset)
         # Markers above it may be lost with another leader, so what they end is not decided yet.
-        states = producers_at(self._snapshots, self._segments.all, self.high_watermark)
+        states = self._files.producers_at(self.high_watermark)
         unstable = states.first_unstable_offset
         if unstable is not None:
             self._undecided.append((unstable, self.log_end_offset - 1))
@@ -747,7 +723,7 @@ class Log:
         a checkpoint said when the log was opened was, even if the recovery point does not tell so.
         """
         start = min(self.log_start_offset, max(self.recovery_point, self._kept_start))
-        is_said = start <= self._segments.all[0].base_offset and not self._remover.keeps_names
+        is_said = start <= self._segments.all[0].base_offset and not self._files.keeps_names
         return None if is_said else start
 
     def advance_log_start(self, offset: int) -> int:
@@ -786,24 +762,19 @@ class Log:
         if self.state is not LogState.OPEN:
             return 0
         self.swapper.finish()
-        reasons = reasons_to_go(self, wall_ms)
+        about = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
+        reasons = reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, about)
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
             del reasons[-1]
         if not reasons:
             return 0
         first = self._segments.all[len(reasons)]
-        # What is left must last before the rest goes: its names, and producers that only the rest speaks of.
-        self._files.sync_directory(self.directory)
-        make_producers_durable(self._snapshots, self._segments.all, first.base_offset)
-        if first.base_offset == self.log_end_offset:
-            self._snapshot_offset = first.base_offset  # or the close would put an unsynced one in its place
+        self._files.make_durable_from(first)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
         self.advance_log_start(max(first.base_offset, self.log_start_offset))
-        removed = self._segments.remove_first(len(reasons))
-        self.flusher.forget(removed)
-        self._remover.add(removed, now_ms + self.settings.file_delete_delay_ms)
-        return len(removed)
+        self._files.remove_first(len(reasons), now_ms + self.settings.file_delete_delay_ms)
+        return len(reasons)
 
     def _try_to_roll(self, now_ms: int) -> bool:
         """On a full disk the active segment cannot be closed, but those before it can still go."""
@@ -817,7 +788,7 @@ class Log:
     @property
     def next_unlink_ms(self) -> float:
         """When ``unlink_deleted`` has something to do, on the clock of ``delete_old_segments``."""
-        return -math.inf if self.swapper.is_unfinished else self._remover.next_due_ms
+        return self._files.next_unlink_ms
 
     def unlink_deleted(self, now_ms: float) -> None:
         """Unlinks the files of removed segments whose delay is over, and finishes swaps left unfinished.
@@ -826,8 +797,7 @@ class Log:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
         """
         if not self.is_closed:  # its directory may be another topic's by now
-            self.swapper.finish()
-            self._remover.unlink_due(now_ms)
+            self._files.unlink_due(now_ms)
 
     # --- truncation -----------------------------------------------------------------------------------------
 
@@ -845,21 +815,12 @@ class Log:
         if offset >= self.log_end_offset:
             self._epochs.cut(self.log_start_offset, self.log_end_offset)  # one that wrote nothing may differ
             return
-        segments = self._segments.all
-        if offset < segments[0].base_offset:
+        if offset < self._segments.all[0].base_offset:
             self.start_anew_at(offset, now_ms=now_ms)
             return
         _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
-        self.swapper.finish()
-        self._drop_from(next((n for n, each in enumerate(segments) if each.base_offset > offset), None))
-        active = self._segments.active
-        head = active.find(offset)
-        if head is not None:
-            active.cut(head)
-        else:
-            active.prepare_for_append()
-        self._end_at(offset if head is None else min(offset, head.base_offset))
-        self.producers = producers_at(self._snapshots, self._segments.all, self.log_end_offset)
+        self._end_at(self._files.cut_at(offset))
+        self.producers = self._files.producers_at(self.log_end_offset)
         self.producers.restart_clocks(now_ms)
 
     def start_anew_at(self, offset: int, *, now_ms: int) -> None:
@@ -870,35 +831,11 @@ class Log:
         """
         self.check_open("truncation")
         _logger.info("%s: started anew at %d, it ended at %d", self.directory, offset, self.log_end_offset)
-        self.swapper.finish()
-        for held in self._snapshots.offsets():
-            self._snapshots.delete(held)
-        self._epochs.cut(0, -1)  # none of them says anything of what comes now
-        self._drop_from(1)
-        first = self._segments.active
-        segment = LogSegment(self._files, self.directory, offset, self.settings, now_ms)
-        if segment.base_offset == first.base_offset:
-            first.delete()
-            segment.create()
-        else:
-            segment.create()  # before the other goes: a start must find a segment to tell where the log is
-            first.delete()
-        self._files.sync_directory(self.directory)
-        self._segments.add(segment)
-        self._segments.remove_first(1)
+        self._files.begin_anew(offset, now_ms)
         self.log_start_offset = offset
         self.high_watermark = offset
         self._end_at(offset)
         self.producers = ProducerStates()
-
-    def _drop_from(self, number: int | None) -> None:
-        """Removes the segments from the one of this number on, the last one first."""
-        removed = () if number is None else self._segments.all[number:]
-        for segment in reversed(removed):
-            segment.delete()
-        if removed:
-            self._files.sync_directory(self.directory)
-            self._segments.keep_first(len(self._segments.all) - len(removed))
 
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
@@ -907,12 +844,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, end)
         self._note_move()
         self._undecided = [each for each in self._undecided if each[1] < end]
-        self._epochs.cut(self.log_start_offset, end)
-        self.flusher.truncate(end)
-        for held in self._snapshots.offsets():
-            if held > end:
-                self._snapshots.delete(held)
-        self._snapshot_offset = -1
+        self._files.note_end(self.log_start_offset, end)
 
     # --- elsewhere, and the end -----------------------------------------------------------------------------
 
@@ -921,7 +853,7 @@ class Log:
 
         No sync may be under way, and no cleaning.
         """
-        old, self._half_made = self._segments, None
+        old = self._segments
         self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_safe=False)
         self._note_move()  # the high watermark is to be kept in that directory now
         old.release_all()
@@ -938,10 +870,7 @@ class Log:
         try:
             if self.state is LogState.FAILED:
                 raise KafkaStorageError(f"{self.directory} failed earlier and is closed as it is")
-            self._segments.active.finish()
-            self.flush()
-            if self._snapshot_offset != self.log_end_offset:
-                self._snapshots.write(self.log_end_offset, self.producers)
+            self._files.close(self.producers)
         finally:
             self.abandon()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
@@ -105,49 +105,26 @@ def expired_segments(segments: Sequence[SegmentFacts], log: LogFacts) -> list[st
     return reasons
 
 
-class RetainedLog(Protocol):
-    """What retention asks of a log."""
-
-    @property
-    def settings(self) -> LogSettings: ...
-
-    @property
-    def segments(self) -> Sequence[LogSegment]: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def largest_timestamp(self, segment: LogSegment) -> int:
-        """Largest timestamp of one of its segments, or when its file was written, if records have none."""
-        ...
-
-
-def reasons_to_go(log: RetainedLog, wall_ms: int) -> list[str]:
-    """Why each of a log's oldest segments has to go: as many reasons as segments.
+def reasons_to_go(
+    segments: Sequence[LogSegment],
+    log_end_offset: int,
+    largest_timestamp: Callable[[LogSegment], int],
+    log: LogFacts,
+) -> list[str]:
+    """What ``expired_segments`` says of the segments of a log, the active one last.
 
     Raises:
         KafkaStorageError: a segment cannot be read.
     """
-    segments = log.segments
-    ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     facts = [
         SegmentFacts(
             segment.base_offset,
             end,
             segment.size_bytes,
-            partial(log.largest_timestamp, segment),
+            partial(largest_timestamp, segment),
             segment is segments[-1],
         )
         for segment, end in zip(segments, ends, strict=True)
     ]
-    of_log = LogFacts(log.settings, log.log_start_offset, log.high_watermark, log.size_bytes, wall_ms)
-    return expired_segments(facts, of_log)
+    return expired_segments(facts, log)

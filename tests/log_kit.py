@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from splashdam.model.values import TopicPartition
@@ -49,6 +50,7 @@ def open_log(
     log_start_offset: int = 0,
     high_watermark: int | None = None,
     now_ms: int = NOW_MS,
+    on_work: Callable[[Log], None] = lambda _: None,
 ) -> Log:
     """Opens a log, making its directory where it is missing."""
     files.make_directory(directory)
@@ -63,6 +65,7 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         high_watermark=high_watermark,
+        on_work=on_work,
     )
 
 

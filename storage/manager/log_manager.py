@@ -480,6 +480,8 @@ class LogManager:
             is_undone = True
         return is_undone
 
+    # --- logs -----------------------------------------------------------------------------------------------
+
     def make_partitions(
         self, topics: Iterable[Topic], now_ms: int, coming: Iterable[ComingPartitions] = ()
     ) -> None:
@@ -666,6 +668,8 @@ class LogManager:
     def note_flush_ms(self) -> None:
         self.smallest_flush_ms = min((log.settings.flush_ms for log in self.logs.values()), default=MAX_LONG)
 
+    # --- settings, housekeeping and end ---------------------------------------------------------------------
+
     def reconfigure(self, settings: DirectorySettings, settings_for: SettingsFor) -> None:
         """Other settings of the broker: those of the directory, and what stands in where topics set nothing.
 
@@ -679,8 +683,6 @@ class LogManager:
             log.reconfigure(for_topics[topic_partition.topic])
         self.note_flush_ms()
         self.wake()
-
-    # --- housekeeping and end ------------------------------------------------------------------------------
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
         """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.

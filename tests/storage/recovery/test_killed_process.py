@@ -57,7 +57,7 @@ def test_killed_with_sigkill_again_and_again(tmp_path: Path) -> None:
 
 def run_and_kill(directory: Path, *, lines: int) -> int:
     """Lets a process append until it has acknowledged so many batches, kills it, returns the last one."""
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[2])
     process = subprocess.Popen(
         [sys.executable, "-c", APPEND_UNTIL_KILLED, str(directory), tests], stdout=subprocess.PIPE, text=True
     )

@@ -126,8 +126,11 @@ async def test_what_a_closed_segment_leaves() -> None:
     files = MemoryFiles()
     told: list[int] = []
     files.make_directory(DIRECTORY)
-    log = open_log(files, settings=LogSettings(segment_bytes=3 * ONE_BATCH, index_interval_bytes=ONE_BATCH))
-    log._on_work = lambda: told.append(log.log_end_offset)  # type: ignore[assignment]
+    log = open_log(
+        files,
+        settings=LogSettings(segment_bytes=3 * ONE_BATCH, index_interval_bytes=ONE_BATCH),
+        on_work=lambda log: told.append(log.log_end_offset),
+    )
     append(log, NOW_MS, NOW_MS + 2, NOW_MS + 1, NOW_MS, producer_id=4)
     name = f"{DIRECTORY}/{0:020d}"
     assert files.read_bytes(name + ".timeindex") == struct.pack(">qi", NOW_MS + 2, 1)
