@@ -18,7 +18,7 @@ from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.log_reading import Replication
 from splashdam.embedded_broker.storage.topic_names import INTERNAL_TOPICS
 from splashdam.embedded_broker.topic_configs import options_of
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import Steps, let_others
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -34,7 +34,6 @@ from splashdam.wire.messages.delete_records import (
 
 _HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
-_WAITS_IN_A_TURN = 64
 
 
 @handles(DeleteRecordsRequest, versions=range(3))
@@ -67,8 +66,7 @@ async def _keep(
         return response
     replicated = [(log.replication, answers) for log, answers in kept.items() if log.replication is not None]
     for number, (replication, answers) in enumerate(replicated, 1):
-        if number % _WAITS_IN_A_TURN == 0:
-            await trio.lowlevel.checkpoint()  # a wait for what is gone already lets nobody else have a turn
+        await let_others(number)
         await _wait_deleted(replication, answers, deadline)
     return response
 

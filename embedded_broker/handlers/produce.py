@@ -42,7 +42,7 @@ from splashdam.embedded_broker.topic_configs import options_of
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import Steps, let_others
 from splashdam.model.broker_errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -400,7 +400,8 @@ async def _answer_when_safe(
     due: list[_Due],
     deadline: float,
 ) -> ProduceResponse | None:
-    for each in due:
+    for number, each in enumerate(due, 1):
+        await let_others(number)
         try:
             if each.replication is not None:
                 await _wait_replicated(each.replication, each.end_offset, each.term, deadline)

@@ -9,7 +9,7 @@ from splashdam.embedded_broker.registry import Answer, Parked, RequestContext, h
 from splashdam.embedded_broker.storage.log import Log
 from splashdam.embedded_broker.storage.transaction_marker import TransactionMarker
 from splashdam.embedded_broker.transactions.markers import write_marker
-from splashdam.embedded_broker.turns import Steps
+from splashdam.embedded_broker.turns import Steps, let_others
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.write_txn_markers import (
@@ -51,7 +51,8 @@ def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) 
         return answer
 
     async def when_safe() -> WriteTxnMarkersResponse:
-        for result, log, end_offset, term, needs_sync in due:
+        for number, (result, log, end_offset, term, needs_sync) in enumerate(due, 1):
+            await let_others(number)
             try:
                 await wait_safe(log, end_offset, term, needs_sync=needs_sync)
             except BrokerResponseError as error:
