@@ -34,7 +34,7 @@ from splashdam.embedded_broker.serving.registry import (
     RequestContext,
     handles,
 )
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.turns import Steps, let_others
 from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
@@ -400,7 +400,8 @@ async def _answer_when_safe(
     due: list[_Due],
     deadline: float,
 ) -> ProduceResponse | None:
-    for each in due:
+    for number, each in enumerate(due, 1):
+        await let_others(number)
         try:
             if each.replication is not None:
                 await _wait_replicated(each.replication, each.end_offset, each.term, deadline)
