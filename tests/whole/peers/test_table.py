@@ -124,7 +124,11 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
             "test_close_in_a_callback_returns_at_once",
         ),
     },
-    12: {"client/transactions/test_transactions.py": ("test_a_call_ends_by_max_block_ms_and_goes_on_when_repeated",)},
+    12: {
+        "client/transactions/test_transactions.py": (
+            "test_a_call_ends_by_max_block_ms_and_goes_on_when_repeated",
+        )
+    },
     13: {
         "whole/peers/test_everywhere.py": ("test_r13_a_serializer_is_called_once",),
         "client/test_serializers.py": ("test_a_serializers_type_error_is_its_own",),
@@ -199,7 +203,10 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
         "sender/test_sender_errors.py": ("test_new_leader_is_found_by_metadata",),
     },
     28: {
-        "client/sending/test_async_memory.py": ("test_a_cancelled_wait_leaks_nothing", "test_closing_ends_every_wait")
+        "client/sending/test_async_memory.py": (
+            "test_a_cancelled_wait_leaks_nothing",
+            "test_closing_ends_every_wait",
+        )
     },
 }
 
