@@ -2,8 +2,8 @@
 
 ``….cleaned`` files are whole and synced; renamed ``….swap``, they count. From then on the log works with
 them. What is left then (the sources ``….deleted``, the copy under its final name) can be tried again as often
-as the disk refuses it; the next start would finish it, too (``recovery/leftovers.py``). Sources go in the order
-of their offsets: a tombstone must not go before what it deletes.
+as the disk refuses it; the next start would finish it, too (``recovery/leftovers.py``). Sources go in
+the order of their offsets: a tombstone must not go before what it deletes.
 """
 
 from __future__ import annotations
