@@ -143,4 +143,4 @@ sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanit
 	$(BIN)/python tools/sanitize.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info record/_kernel_c.c net/_writing_c.c record/*.so net/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info record/_kernel_c.c net/connection/_writing_c.c record/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,20 +7,20 @@ are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from splashdam.accumulator.availability import NodeAvailability
 from splashdam.accumulator.backoff import exponential_ms
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.accumulator.compressions import BatchCompressions
-from splashdam.accumulator.looking import AccumulatorLooks
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
 from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES, BatchLane, OpenBatches, PendingRecord
 from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.readiness import NodeAvailability, Readiness
 from splashdam.accumulator.results import (
     BATCH_FULL,
+    AccumulatorStatistics,
     Appended,
     BatchFull,
     DrainGate,
@@ -41,7 +41,7 @@ FutureT = TypeVar("FutureT", bound=FutureCell)
 _OPEN_GATE = OpenGate()
 
 
-class RecordAccumulator(AccumulatorLooks):
+class RecordAccumulator:
     """Batches per TopicPartition within one memory budget.
 
     A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts as
@@ -85,18 +85,71 @@ class RecordAccumulator(AccumulatorLooks):
         topic_compression: Mapping[str, Compression] | None = None,
         availability_timeout_ms: float = 0.0,
     ) -> None:
-        queues = PartitionQueues(linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms)
-        super().__init__(MemoryBudget(buffer_memory), queues)
         self.batch_bytes = batch_bytes
         self.compressions = BatchCompressions(compression, topic_compression or {})
         self.delivery_timeout_ms = delivery_timeout_ms
-        self._backoff_ms = partial(exponential_ms, retry_backoff_ms, retry_backoff_max_ms, random)
         self.availability = NodeAvailability(availability_timeout_ms)
+        self._readiness = Readiness(
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            backoff_ms=partial(exponential_ms, retry_backoff_ms, retry_backoff_max_ms, random),
+        )
+        self._memory = MemoryBudget(buffer_memory)
+        self._queues = PartitionQueues(self._readiness)
+        self._incomplete: dict[ProducerBatch, None] = {}
         self._open = OpenBatches(batch_bytes, self._memory, self.compressions)
         self.limit_bytes: Callable[[str], int] = self._open.limit_bytes
         self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
         self.forget_lanes: Callable[[Container[str]], None] = self._open.forget_lanes
         self._flushes = 0
+        self._closed = False
+
+    # --- looks that change nothing --------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nothing has reserved."""
+        return self._memory.free_bytes
+
+    @property
+    def buffer_memory(self) -> int:
+        """Memory in all."""
+        return self._memory.total_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Number of tickets that wait for memory."""
+        return self._memory.waiting
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether any batch waits in a queue. Needs no guard, unlike ``queued_topics``."""
+        return self._queues.any_waiting
+
+    def queued_topics(self) -> set[str]:
+        """Topics with batches in a queue."""
+        return self._queues.topics()
+
+    def queued_batches(self, topic_partition: TopicPartition) -> int:
+        """Number of batches in a partition's queue."""
+        return self._queues.queued_batches(topic_partition)
+
+    def statistics(self) -> AccumulatorStatistics:
+        """Counts at this moment."""
+        return AccumulatorStatistics(
+            free_bytes=self.free_bytes,
+            buffer_memory=self.buffer_memory,
+            waiting=self.waiting,
+            queued_batches=sum(1 for _ in self._queues),
+            incomplete_batches=len(self._incomplete),
+        )
+
+    # --- records come in ------------------------------------------------------------------------------------
 
     def append(  # noqa: PLR0917 (the record as it is; positional arguments are cheaper)
         self,
@@ -219,6 +272,8 @@ class RecordAccumulator(AccumulatorLooks):
         """Gives a place in the line, or the memory it got, back. Repeating it does nothing."""
         self._memory.cancel(ticket)
 
+    # --- batches go out -------------------------------------------------------------------------------------
+
     def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate = _OPEN_GATE) -> ReadyCheck:
         """Which nodes have something to send, when to ask again, and which topics lack a leader.
 
@@ -227,7 +282,7 @@ class RecordAccumulator(AccumulatorLooks):
         any case, unless the leader has changed since.
         """
         at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
-        return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
+        return self._readiness.check(self._queues, cluster, now_ms, gate, at_once=at_once)
 
     def drain(
         self,
@@ -268,7 +323,7 @@ class RecordAccumulator(AccumulatorLooks):
         """
         batch.advance(BatchEvent.RETRY)
         batch.attempts += 1
-        batch.retry_at_ms = now_ms if at_once else now_ms + self._backoff_ms(batch.attempts)
+        batch.retry_at_ms = now_ms if at_once else self._readiness.retry_at_ms(batch, now_ms)
         self._queues.insert(batch)
 
     def put_back(self, batch: ProducerBatch, now_ms: float) -> None:
@@ -304,6 +359,60 @@ class RecordAccumulator(AccumulatorLooks):
             self._incomplete[part] = None
             self._queues.insert(part)
         return parts
+
+    # --- the outcome of batches -----------------------------------------------------------------------------
+
+    @property
+    def incomplete(self) -> Iterable[ProducerBatch]:
+        """The batches whose outcome is open."""
+        return self._incomplete.keys()
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any batch's outcome is open."""
+        return bool(self._incomplete)
+
+    def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
+        """The broker has the batch. The caller runs the outcome's waiters, outside the guard."""
+        batch.advance(BatchEvent.SUCCEED)
+        batch.outcome.succeed(base_offset, log_append_time_ms)
+        self._finish(batch)
+        return batch.outcome
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: BaseException,
+        record_errors: Mapping[int, BaseException] | None = None,
+    ) -> BatchOutcome:
+        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters.
+
+        Raises:
+            IllegalStateError: the batch still takes records, or had its answer. Nothing has changed.
+        """
+        batch.advance(BatchEvent.FAIL)
+        batch.outcome.fail(error, record_errors)
+        self._finish(batch)
+        return batch.outcome
+
+    def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
+        """Fails a batch in flight for the application; its memory stays reserved until ``complete`` or
+        ``fail``.
+
+        A request may still be reading its bytes, and the broker may still accept it.
+        """
+        batch.advance(BatchEvent.ABANDON)
+        batch.outcome.fail(error)
+        self._incomplete.pop(batch, None)
+        return batch.outcome
+
+    def _finish(self, batch: ProducerBatch) -> None:
+        self._incomplete.pop(batch, None)
+        released_bytes = batch.let_go()
+        if released_bytes:
+            self._memory.release(released_bytes)
+
+    # --- muting, flush and close ----------------------------------------------------------------------------
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Sends nothing more of a partition until ``unmute``."""

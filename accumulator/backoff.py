@@ -18,3 +18,28 @@ def exponential_ms(base_ms: float, max_ms: float, random: Callable[[], float], f
     """
     factor = 0.8 + 0.4 * random()
     return min(max_ms, base_ms * 2.0 ** min(failures - 1, _MOST_DOUBLINGS) * factor)
+
+
+class Backoff:
+    """Counts failures, and says how long to wait after each: exponential, with jitter.
+
+    Args:
+        base_ms: the wait after the first failure, on average.
+        max_ms: upper limit.
+        random: answers numbers from 0 to 1.
+    """
+
+    def __init__(self, base_ms: float, max_ms: float, random: Callable[[], float]) -> None:
+        self._base_ms = base_ms
+        self._max_ms = max_ms
+        self._random = random
+        self.failures = 0
+
+    def next_ms(self) -> float:
+        """Counts one more failure and says how long to wait."""
+        self.failures += 1
+        return exponential_ms(self._base_ms, self._max_ms, self._random, self.failures)
+
+    def reset(self) -> None:
+        """It worked: the next failure is the first again."""
+        self.failures = 0

@@ -1,14 +1,15 @@
-"""The queues of batches, one per TopicPartition, and the rules which of them may be sent."""
+"""The queues of batches, one per TopicPartition; what is sent of them next, and what is taken out."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
-from splashdam.accumulator.results import DrainGate, ReadyCheck
+from splashdam.accumulator.batch import BatchEvent, ProducerBatch
+from splashdam.accumulator.readiness import Readiness
+from splashdam.accumulator.results import DrainGate
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
 
@@ -18,11 +19,16 @@ class PartitionQueues:
 
     The partitions stand in the order in which they were last drained, so that a node with more partitions
     than fit into a request serves each in turn, whatever other nodes do.
+
+    Args:
+        readiness: the rules which batches wait, and which have waited too long.
+
+    Attributes:
+        muted: partitions of which nothing is sent.
     """
 
-    def __init__(self, *, linger_ms: float, delivery_timeout_ms: float) -> None:
-        self.linger_ms = linger_ms
-        self.delivery_timeout_ms = delivery_timeout_ms
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
         self.muted: set[TopicPartition] = set()
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
 
@@ -60,30 +66,15 @@ class PartitionQueues:
         for queue in self._queues.values():
             yield from queue
 
+    def items(self) -> Iterable[tuple[TopicPartition, Sequence[ProducerBatch]]]:
+        """The partitions that are not empty, each with its queue."""
+        return self._queues.items()
+
     def _queue_for(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
         queue = self._queues.get(topic_partition)
         if queue is None:
             queue = self._queues[topic_partition] = deque()
         return queue
-
-    def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool) -> ReadyCheck:
-        """Which nodes have something to send; ``at_once`` cuts linger, not backoff."""
-        nodes: set[int] = set()
-        unknown: set[str] = set()
-        next_check_ms = math.inf
-        for topic_partition, queue in self._queues.items():
-            head = queue[0]
-            next_check_ms = min(next_check_ms, head.created_ms + self.delivery_timeout_ms - now_ms)
-            leader = cluster.leader_for(topic_partition)
-            if leader < 0:
-                unknown.add(topic_partition.topic)
-            elif leader not in nodes and topic_partition not in self.muted and gate.admits(head):
-                wait_ms = self._wait_ms(queue, cluster, now_ms, at_once=at_once)
-                if wait_ms > 0:
-                    next_check_ms = min(next_check_ms, wait_ms)
-                else:
-                    nodes.add(leader)
-        return ReadyCheck(frozenset(nodes), max(next_check_ms, 0.0), frozenset(unknown))
 
     def choose(
         self,
@@ -109,7 +100,8 @@ class PartitionQueues:
             if leader not in nodes or leader in full or topic_partition in self.muted:
                 continue
             head = queue[0]
-            if (head.attempts and self._backoff_ms(head, cluster, now_ms) > 0) or not gate.admits(head):
+            backs_off = head.attempts and self._readiness.backoff_left_ms(head, cluster, now_ms) > 0
+            if backs_off or not gate.admits(head):
                 continue
             used_bytes = used.get(leader, 0)
             left_bytes = max_request_size - used_bytes if used_bytes else math.inf
@@ -139,7 +131,7 @@ class PartitionQueues:
         expired = []
         for topic_partition in list(self._queues):
             queue = self._queues[topic_partition]
-            while queue and now_ms >= queue[0].created_ms + self.delivery_timeout_ms:
+            while queue and self._readiness.expires_in_ms(queue[0], now_ms) <= 0:
                 expired.append(queue.popleft())
             if not queue:
                 del self._queues[topic_partition]
@@ -158,25 +150,3 @@ class PartitionQueues:
             else:
                 del self._queues[topic_partition]
         return taken
-
-    def _wait_ms(
-        self, queue: deque[ProducerBatch], cluster: ClusterMetadata, now_ms: float, *, at_once: bool
-    ) -> float:
-        head = queue[0]
-        if head.attempts:
-            backoff_ms = self._backoff_ms(head, cluster, now_ms)
-            if backoff_ms > 0:
-                return backoff_ms
-        if (
-            at_once or len(queue) > 1 or head.state is not BatchState.OPEN
-        ):  # a full batch is not open (`OpenBatches`)
-            return 0
-        return head.created_ms + self.linger_ms - now_ms
-
-    def _backoff_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
-        if batch.attempts == 0 or now_ms >= batch.retry_at_ms:
-            return 0
-        epoch = cluster.leader_epoch(batch.topic_partition)
-        if epoch != batch.leader_epoch and epoch >= 0:
-            return 0  # KIP-951: a new leader is tried without waiting
-        return batch.retry_at_ms - now_ms

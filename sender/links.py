@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.cluster import Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError
@@ -22,7 +23,6 @@ from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.pending import PendingResponse
 from splashdam.net.connection.traffic import Traffic
 from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
 

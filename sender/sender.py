@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.results import OpenGate
 from splashdam.model.cluster import Node
@@ -26,7 +27,6 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.authentication import Authenticator
 from splashdam.net.guard import Guard
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory

@@ -86,6 +86,20 @@ class LeaderEpochs:
         elif epoch > self.written:
             self._replace(self._entries)
 
+    def found(self, epoch: int, offset: int) -> None:
+        """Takes note of the epoch of a batch that recovery finds in the log.
+
+        After a truncation the file may be ahead of the log: a power cut brings back batches that were cut
+        off, and keeps the epoch that began in their place. Then the batches are right. A follower that
+        believed the file would never learn that its log differs from its leader's.
+
+        Raises:
+            KafkaStorageError: a change could not be written.
+        """
+        if 0 <= epoch < self.latest and self.epoch_of(offset) > epoch:
+            self._replace([entry for entry in self._entries if entry[0] <= epoch or entry[1] > offset])
+        self.assign(epoch, offset)
+
     def _with(self, epoch: int, start_offset: int) -> list[tuple[int, int]]:
         # An epoch that wrote nothing leaves no trace: its successor takes its place.
         return [*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)]

@@ -9,8 +9,8 @@ import attrs
 import pytest
 import trio
 
+from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.endings import BatchEndings
 from splashdam.accumulator.queues import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import straight_produce
@@ -78,14 +78,14 @@ def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 def memory_of_late_batches_leaks(patch: pytest.MonkeyPatch) -> None:
     """What a batch has reserved does not come back when its answer comes after it was given up."""
-    finish = BatchEndings._finish
+    finish = RecordAccumulator._finish
 
-    def finish_late(self: BatchEndings, batch: ProducerBatch) -> None:
+    def finish_late(self: RecordAccumulator, batch: ProducerBatch) -> None:
         if batch not in self._incomplete:  # the application was told before
             batch.charged_bytes = 0
         finish(self, batch)
 
-    patch.setattr(BatchEndings, "_finish", finish_late)
+    patch.setattr(RecordAccumulator, "_finish", finish_late)
 
 
 def silence_is_success(patch: pytest.MonkeyPatch) -> None:

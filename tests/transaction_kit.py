@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.transactions.coordinator_codes import Asked
 from splashdam.sender.transactions.coordinator_requests import Question
 from splashdam.sender.transactions.manager import TransactionManager

@@ -5,7 +5,7 @@ Python can interrupt its holder in the middle of such a call: a signal handler, 
 triggered by an allocation. If that code sends on the same producer, a plain lock would deadlock, and a
 re-entrant one alone would let it into half-changed state. So the lock is re-entrant and knows its owner, and
 who finds that he owns it already leaves the shared state alone: his record goes the way of the late ones
-(``late.py``).
+(``sending/late.py``).
 """
 
 from __future__ import annotations

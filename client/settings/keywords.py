@@ -1,6 +1,6 @@
 """The keyword options of the producers as a type, so that editors and type checkers know them.
 
-Meaning, defaults and rules are in ``settings.py``; a test compares the names.
+Meaning, defaults and rules are in ``producer_settings.py``; a test compares the names.
 """
 
 from __future__ import annotations

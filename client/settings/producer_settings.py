@@ -2,7 +2,7 @@
 
 Python names are kafka-python's, dotted names are Kafka's (``KafkaProducer.from_properties``). Defaults are
 Java's where the two differ, except where a reason is given with the option. Which options contradict each
-other is decided in ``settings_rules.py``.
+other is decided in ``rules.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that stand in
 where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``TopicSettings``;
-``config_table.py`` lists all names.
+``table.py`` lists all names.
 """
 
 from __future__ import annotations

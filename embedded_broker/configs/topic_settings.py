@@ -1,6 +1,6 @@
 """Every option of a topic: the log's own, and those that concern codecs and replication.
 
-Kafka's documentation ("topic configs") says what each means; ``config_table.py`` lists them all.
+Kafka's documentation ("topic configs") says what each means; ``table.py`` lists them all.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ segments lie below the start, with the next look for old segments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import trio
 
 from splashdam.embedded_broker.configs.topic_configs import options_of
 from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.turns import Steps, let_others
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode
@@ -21,6 +22,7 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
+from splashdam.storage.log_reading import Replication
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -37,7 +39,7 @@ _NO_LOW_WATERMARK = -1
 @handles(DeleteRecordsRequest, versions=range(3))
 def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Steps[Answer]:
     """One result for each partition; where they start is written down before the answer."""
-    kept: list[tuple[Log, DeleteRecordsPartitionResult]] = []
+    kept: dict[Log, list[DeleteRecordsPartitionResult]] = {}
     response = DeleteRecordsResponse()
     for topic in request.topics:
         result = DeleteRecordsTopicResult(name=topic.name)
@@ -51,39 +53,47 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> St
 
 async def _keep(
     response: DeleteRecordsResponse,
-    kept: list[tuple[Log, DeleteRecordsPartitionResult]],
+    kept: Mapping[Log, Sequence[DeleteRecordsPartitionResult]],
     timeout_ms: int,
     context: RequestContext,
 ) -> DeleteRecordsResponse:
     deadline = trio.current_time() + timeout_ms / 1000
     try:
-        await context.broker.logs.keep_log_starts(log for log, _ in kept)
+        await context.broker.logs.keep_log_starts(kept)
     except BrokerResponseError as error:
-        for _, answer in kept:
-            answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
+        for answers in kept.values():
+            _refuse(answers, error.code)
         return response
-    for log, answer in kept:
-        with trio.move_on_at(deadline) as scope:
-            await _wait_deleted(log, answer)
-        if scope.cancelled_caught:
-            answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, _NO_LOW_WATERMARK
+    replicated = [(log.replication, answers) for log, answers in kept.items() if log.replication is not None]
+    for number, (replication, answers) in enumerate(replicated, 1):
+        await let_others(number)
+        await _wait_deleted(replication, answers, deadline)
     return response
 
 
-async def _wait_deleted(log: Log, answer: DeleteRecordsPartitionResult) -> None:
-    """Until no other replica can bring the records back."""
-    if log.replication is not None:
+async def _wait_deleted(
+    replication: Replication, answers: Sequence[DeleteRecordsPartitionResult], deadline: float
+) -> None:
+    """Until no other replica can bring the records back; the last answer tells the highest of the offsets."""
+    with trio.move_on_at(deadline) as scope:
         try:
-            await log.replication.wait_deleted(answer.low_watermark)
+            await replication.wait_deleted(answers[-1].low_watermark)
         except BrokerResponseError as error:
-            answer.error_code, answer.low_watermark = error.code, _NO_LOW_WATERMARK
+            _refuse(answers, error.code)
+    if scope.cancelled_caught:
+        _refuse(answers, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _refuse(answers: Sequence[DeleteRecordsPartitionResult], error_code: int) -> None:
+    for answer in answers:
+        answer.error_code, answer.low_watermark = error_code, _NO_LOW_WATERMARK
 
 
 def _partition(
     topic_partition: TopicPartition,
     asked: DeleteRecordsPartition,
     context: RequestContext,
-    kept: list[tuple[Log, DeleteRecordsPartitionResult]],
+    kept: dict[Log, list[DeleteRecordsPartitionResult]],
 ) -> DeleteRecordsPartitionResult:
     answer = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=_NO_LOW_WATERMARK
@@ -101,7 +111,7 @@ def _partition(
         offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
         answer.low_watermark = log.advance_log_start(offset)
         if answer.low_watermark > 0:  # one that an earlier request moved may not be kept yet
-            kept.append((log, answer))
+            kept.setdefault(log, []).append(answer)
         if answer.low_watermark > before:
             context.broker.log_start_moved(topic_partition)
     except BrokerResponseError as error:

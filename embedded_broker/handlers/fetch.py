@@ -1,7 +1,8 @@
 """Fetch 4–18: whole record batches from the log, at once or when there is enough (facts B21–B25, B27).
 
-Sessions are kept as Kafka keeps them (``fetch_sessions.py``). With ``replica.selector.class`` set, a consumer
-that names its rack is told of a follower there (KIP-392), which answers it up to the high watermark it knows.
+Sessions are kept as Kafka keeps them (``fetching/sessions.py``). With ``replica.selector.class`` set, a
+consumer that names its rack is told of a follower there (KIP-392), which answers it up to the high watermark
+it knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions 0: which metrics this broker wants of a client; see ``telemetry.py``."""
+"""GetTelemetrySubscriptions 0: the metrics this broker wants; see ``telemetry/client_metrics.py``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ After an election consumers hear nothing of the log's end until the high waterma
 leader found there (78): what they heard before may be above it.
 
 A look-up by time may go through many batches, and unpack them: it takes as many turns as it needs
-(``turns.py``).
+(``serving/turns.py``).
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ transaction is nobody's to end.
 
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 
-A batch that has to be unpacked (``admission.py``) may take more than a turn of the loop (``turns.py``). Then
-the rest of the request waits for it, and so do the connection's later requests, as in Kafka: the batches of a
-partition are appended in the order in which they came. Whatever the broker knows of topic, leader and
-transaction is looked up behind that wait, in the turn that appends.
+A batch that has to be unpacked (``producing/admission.py``) may take more than a turn of the loop
+(``serving/turns.py``). Then the rest of the request waits for it, and so do the connection's later requests,
+as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the broker
+knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from splashdam.embedded_broker.serving.registry import (
     RequestContext,
     handles,
 )
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.turns import Steps, let_others
 from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
@@ -399,7 +399,8 @@ async def _answer_when_safe(
     due: list[_Due],
     deadline: float,
 ) -> ProduceResponse | None:
-    for each in due:
+    for number, each in enumerate(due, 1):
+        await let_others(number)
         try:
             if each.replication is not None:
                 await _wait_replicated(each.replication, each.end_offset, each.term, deadline)

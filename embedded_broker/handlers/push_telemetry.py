@@ -1,4 +1,4 @@
-"""PushTelemetry 0: a client's metrics, which the broker keeps for who asks; see ``telemetry.py``."""
+"""PushTelemetry 0: a client's metrics, kept for who asks; see ``telemetry/client_metrics.py``."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.turns import Steps, let_others
 from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.errors import BrokerResponseError
@@ -51,7 +51,8 @@ def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) 
         return answer
 
     async def when_safe() -> WriteTxnMarkersResponse:
-        for result, log, end_offset, term, needs_sync in due:
+        for number, (result, log, end_offset, term, needs_sync) in enumerate(due, 1):
+            await let_others(number)
             try:
                 await wait_safe(log, end_offset, term, needs_sync=needs_sync)
             except BrokerResponseError as error:

@@ -46,6 +46,9 @@ INLINE_BYTES = 256 * 1024
 HEAVY_BYTES = 4 << 20
 """Above it, work may fill only some of the places beside the loop, so that there is always one for others."""
 
+WAITS_IN_A_TURN = 128
+"""Of those that an answer makes for replicas and disks; each takes up to 20 µs, even if all is done."""
+
 PARTITIONS_IN_A_UNIT = 8
 """Of those that an answer describes, in a few fields each."""
 
@@ -115,6 +118,15 @@ def parted(items: Iterable[A], is_one: Callable[[A], bool]) -> Steps[tuple[list[
         if number % PARTITIONS_IN_A_UNIT == 0:
             yield 1
     return ones, others
+
+
+async def let_others(number: int) -> None:
+    """Gives the other clients a turn after every `WAITS_IN_A_TURN`-th of many waits.
+
+    A wait for what has happened already comes back at once, so that thousands of them would be one turn.
+    """
+    if number % WAITS_IN_A_TURN == 0:
+        await trio.lowlevel.checkpoint()
 
 
 def units_of_names(*names: str) -> int:

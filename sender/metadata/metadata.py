@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Set
 
 import attrs
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo
 from splashdam.model.errors import AuthenticationError, KafkaError, message_of
 from splashdam.model.values import TopicPartition
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.metadata.merging import follow
 
 logger = logging.getLogger("splashdam.sender")

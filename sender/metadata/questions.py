@@ -8,6 +8,7 @@ from functools import partial
 
 import trio
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode
@@ -15,7 +16,6 @@ from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolErro
 from splashdam.model.log_fields import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.pending import PendingResponse
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory

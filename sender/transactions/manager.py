@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.transactions import coordinator_requests as requests
 from splashdam.sender.transactions.calls import fenced
 from splashdam.sender.transactions.coordinator_codes import Asked, Ruling, ruling_on

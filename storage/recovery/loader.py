@@ -197,7 +197,7 @@ class LogLoader:
         """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""
 
         def on_batch(header: BatchHeader, batch: memoryview) -> None:
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._epochs.found(header.partition_leader_epoch, header.base_offset)
             completed = replay_batch(states, header, lambda: batch)
             if completed is not None and completed.is_aborted:
                 segment.txn_index.append(AbortedTransaction(*completed[:4]))

@@ -1,7 +1,7 @@
 """What guards have in common: the table of them, and answers in the place of what is refused.
 
 A guard asks who may do what in the same step in which it calls the handler, so that what a name stands for is
-still the same. The refusals come afterwards, in as many turns of the loop as they take (``turns.py``).
+still the same. The refusals come afterwards, in as many turns as they take (``serving/turns.py``).
 """
 
 from __future__ import annotations

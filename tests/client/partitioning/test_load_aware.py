@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.availability import NodeAvailability
+from splashdam.accumulator.readiness import NodeAvailability
 from splashdam.client.partitioning.load_aware import LoadAwareDraw
 from splashdam.client.partitioning.partitioners import DefaultPartitioner, cumulative_weights
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo

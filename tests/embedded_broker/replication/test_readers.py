@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
+import pytest
 import quota_talk
 import trio
 from broker_talk import Talk, batch, fetch_request, produce, records_of
 from cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.error_codes import ErrorCode
 from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.delete_records import (
@@ -161,6 +165,31 @@ async def test_deleted_records_do_not_come_back_with_another_leader(autojump_clo
         asked.offset = 3
         answer = (await talk.ask(request, 2)).topics[0].partitions[0]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_a_partition_named_ten_thousand_times_is_waited_for_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait took some 10 µs, all of them in one turn of the loop."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        assert await cluster.produce(b"a") == NONE
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=1)] * 10_000
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="t", partitions=partitions)], timeout_ms=5_000
+        )
+        waits: list[int] = []
+        wait_deleted = Partition.wait_deleted
+
+        def counted(replica: Partition, offset: int) -> Awaitable[None]:
+            waits.append(offset)
+            return wait_deleted(replica, offset)
+
+        monkeypatch.setattr(Partition, "wait_deleted", counted)
+        answer = (await (await cluster.talk(1)).ask(request, 2)).topics[0].partitions
+        assert {(each.error_code, each.low_watermark) for each in answer} == {(NONE, 1)}
+        assert len(answer) == 10_000
+        assert waits == [1]
 
 
 async def test_brokers_have_no_quotas(autojump_clock: MockClock) -> None:

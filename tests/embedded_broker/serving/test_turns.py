@@ -23,9 +23,11 @@ from splashdam.embedded_broker.serving.turns import (
     INLINE_BYTES,
     TURN_UNITS,
     UNIT_BYTES,
+    WAITS_IN_A_TURN,
     Account,
     Steps,
     Turns,
+    let_others,
 )
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
@@ -734,3 +736,21 @@ def test_the_loop_is_never_held_up(tmp_path: Path) -> None:
     longest = json.loads(done.stdout)
     assert longest.keys() == {"by time", "compacted", "packed", "many by time"}
     assert {name: seconds for name, seconds in longest.items() if seconds > 0.05} == {}
+
+
+async def test_many_waits_that_are_over_are_several_turns(autojump_clock: trio.testing.MockClock) -> None:
+    """A produce request, markers or DeleteRecords for thousands of partitions: all came back in one turn."""
+    others = 0
+
+    async def count() -> None:
+        nonlocal others
+        while True:
+            await trio.lowlevel.checkpoint()
+            others += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        for number in range(1, 10 * WAITS_IN_A_TURN + 1):
+            await let_others(number)
+        nursery.cancel_scope.cancel()
+    assert others >= 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import stringprep
 from typing import Any
 
 import pytest
@@ -183,6 +184,32 @@ def test_saslprep_prohibits(text: str) -> None:
     """Control characters, mixed directions (RFC 4013's last two), private use, unassigned."""
     with pytest.raises(ValueError, match=r"not allowed|mixes directions"):
         saslprep(text)
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_saslprep_of_ascii_is_what_the_tables_say(text: str) -> None:
+    """It is not looked up there: a name of 32,000 letters kept a broker's loop for 0.1 s."""
+    prohibited = any(stringprep.in_table_c21_c22(each) for each in text)
+    mapped = any(stringprep.in_table_c12(each) or stringprep.in_table_b1(each) for each in text)
+    assert not mapped
+    if prohibited:
+        with pytest.raises(ValueError, match="not allowed"):
+            saslprep(text)
+    else:
+        assert saslprep(text) == text
+
+
+def test_saslprep_of_long_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ASCII is not looked up letter by letter, and more than 1,024 other characters are refused."""
+    looked: list[str] = []
+    in_table_c12 = stringprep.in_table_c12
+    monkeypatch.setattr(stringprep, "in_table_c12", lambda each: looked.append(each) or in_table_c12(each))
+    assert saslprep("x" * 32_000) == "x" * 32_000
+    with pytest.raises(ValueError, match=r"it has 1025 characters, and not more than 1024 are allowed"):
+        saslprep("\u00e9" * 1_025)
+    assert looked == []
+    assert saslprep("\u00e9" * 1_024) == "\u00e9" * 1_024
+    assert len(looked) == 1_024
 
 
 def answer_to(final: bytes) -> Authenticated | None:

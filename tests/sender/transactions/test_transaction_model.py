@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.broker_errors import NetworkExceptionError, error_for
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
@@ -22,7 +23,6 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
-from splashdam.sender.backoff import Backoff
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.coordinator_codes import Asked
 from splashdam.sender.transactions.manager import TransactionManager

@@ -11,6 +11,7 @@ from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.leader_epochs import EpochEnd
 from splashdam.storage.log import Log
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.transaction_marker import TransactionMarker
@@ -161,6 +162,26 @@ def test_a_power_cut_after_a_truncation_leaves_no_gap_and_nothing_foreign(offset
     found = values_of(log)
     old = [b"%d" % number for number in range(20)]
     assert found == old[: len(found)] or found == [*old[:offset], b"new"]
+    for header, _ in log.batches():
+        assert log.end_of_epoch(header.partition_leader_epoch).epoch == header.partition_leader_epoch
+        assert log.last_epoch <= 3 or found[-1:] == [b"new"]
+
+
+def test_a_truncation_that_a_power_cut_undid_is_found_again() -> None:
+    """The file of epochs said that the new leader's epoch wrote what came back; so nobody cut it again."""
+    files = MemoryFiles()
+    log = open_log(files)
+    for number in range(4):
+        log.append_as_leader(batch(b"old %d" % number), now_ms=NOW_MS, leader_epoch=1)
+    log.flush()
+    files.sync_directory("/data")
+    files.sync_directory("/")
+    log.truncate_to(3, now_ms=NOW_MS)
+    log.append_as_leader(batch(b"new 3"), now_ms=NOW_MS, leader_epoch=2)
+    files.crash()
+    log = open_log(files, recovery_point=3)
+    assert values_of(log)[3] == b"old 3"
+    assert (log.last_epoch, log.end_of_epoch(1)) == (1, EpochEnd(1, 4))
 
 
 def test_a_log_below_its_leaders_start_begins_anew_there() -> None:

@@ -67,7 +67,7 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
     3: {
         "whole/peers/test_everywhere.py": ("test_r01_r03_a_poison_record_leaves_no_gap",),
         "sender/test_sender_errors.py": ("test_poison_in_a_full_pipeline",),
-        "sender/test_partition_sequences.py": ("test_refused_batch_leaves_no_gap",),
+        "sender/idempotence/test_partition_sequences.py": ("test_refused_batch_leaves_no_gap",),
     },
     4: {
         "whole/peers/test_everywhere.py": ("test_r04_many_batches_in_flight_keep_their_order",),
@@ -82,8 +82,8 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
             "test_memory_is_bounded_while_the_broker_is_away",
             "test_interrupting_a_blocked_send_gives_its_place_back",
         ),
-        "client/test_process.py": ("test_the_process_stays_within_its_memory",),
-        "client/test_async_memory.py": ("test_full_memory_blocks_and_then_says_why",),
+        "client/running/test_process.py": ("test_the_process_stays_within_its_memory",),
+        "client/sending/test_async_memory.py": ("test_full_memory_blocks_and_then_says_why",),
     },
     6: {
         "whole/peers/test_injected_errors.py": ("test_r06_the_delivery_timeout_ends_retries",),
@@ -115,7 +115,7 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
             "test_close_0_fails_what_lingers",
             "test_a_stuck_callback_cannot_keep_close",
         ),
-        "client/test_process.py": ("test_an_open_producer_at_exit_gives_up",),
+        "client/running/test_process.py": ("test_an_open_producer_at_exit_gives_up",),
     },
     11: {
         "whole/peers/test_everywhere.py": ("test_r11_callbacks_send_and_do_not_wait",),
@@ -124,7 +124,11 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
             "test_close_in_a_callback_returns_at_once",
         ),
     },
-    12: {"client/test_transactions.py": ("test_a_call_ends_by_max_block_ms_and_goes_on_when_repeated",)},
+    12: {
+        "client/transactions/test_transactions.py": (
+            "test_a_call_ends_by_max_block_ms_and_goes_on_when_repeated",
+        )
+    },
     13: {
         "whole/peers/test_everywhere.py": ("test_r13_a_serializer_is_called_once",),
         "client/test_serializers.py": ("test_a_serializers_type_error_is_its_own",),
@@ -161,7 +165,7 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
             "test_a_metadata_timeout_names_the_refused_connection",
             "test_a_refused_topic_fails_the_record_only",
         ),
-        "client/test_authentication.py": (
+        "client/running/test_authentication.py": (
             "test_time_outs_name_the_cause",
             "test_a_plaintext_client_is_told_what_may_be_wrong",
         ),
@@ -171,25 +175,25 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
     22: {"sender/test_sender_basics.py": ("test_first_record_waits_for_nothing",)},
     23: {
         "whole/peers/test_injected_errors.py": ("test_r23_a_mock_that_kafka_python_cannot_talk_to",),
-        "net/test_negotiation.py": (
+        "net/connection/test_negotiation.py": (
             "test_an_older_broker_names_its_version",
             "test_a_refusal_that_names_nothing",
         ),
     },
     24: {
-        "client/test_producer_settings.py": (
+        "client/settings/test_producer_settings.py": (
             "test_refusals_say_what_is_wrong",
             "test_the_delivery_timeout_follows_a_long_linger",
         ),
     },
     25: {
-        "client/test_process.py": ("test_a_forked_child_is_told_to_make_its_own",),
+        "client/running/test_process.py": ("test_a_forked_child_is_told_to_make_its_own",),
         "client/test_producer.py": ("test_the_configuration_travels_and_the_producer_does_not",),
-        "client/test_producer_settings.py": ("test_settings_pickle",),
+        "client/settings/test_producer_settings.py": ("test_settings_pickle",),
     },
     26: {
-        "client/test_missing_partitions.py": ("test_a_partition_that_was_added_is_found",),
-        "sender/test_metadata.py": ("test_refreshes_by_age_and_forgets_idle_topics",),
+        "client/sending/test_missing_partitions.py": ("test_a_partition_that_was_added_is_found",),
+        "sender/metadata/test_metadata.py": ("test_refreshes_by_age_and_forgets_idle_topics",),
     },
     27: {
         "sender/test_delivery_control.py": (
@@ -199,7 +203,10 @@ PROOFS: dict[int, dict[str, tuple[str, ...]]] = {
         "sender/test_sender_errors.py": ("test_new_leader_is_found_by_metadata",),
     },
     28: {
-        "client/test_async_memory.py": ("test_a_cancelled_wait_leaks_nothing", "test_closing_ends_every_wait")
+        "client/sending/test_async_memory.py": (
+            "test_a_cancelled_wait_leaks_nothing",
+            "test_closing_ends_every_wait",
+        )
     },
 }
 
