@@ -22,7 +22,7 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
-from splashdam.storage.log_reading import Replication
+from splashdam.storage.replication import Replication
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
