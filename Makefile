@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
-$(BUILT): pyproject.toml record/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/c/*.pxi)
+$(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/kernel/*/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -143,4 +143,4 @@ sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanit
 	$(BIN)/python tools/sanitize.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info record/_kernel_c.c net/connection/_writing_c.c record/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info record/kernel/_kernel_c.c net/connection/_writing_c.c record/kernel/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

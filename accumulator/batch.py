@@ -10,8 +10,8 @@ from splashdam.accumulator.sequences import NO_SEQUENCE
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import HEADER_BYTES, Codec
+from splashdam.record.compression import Compression
 from splashdam.record.kernel import BatchBuffer, BatchOutcome
 from splashdam.record.sealing import restamp_producer, seal
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import HEADER_BYTES, Codec
+from splashdam.record.compression import Compression
 
 MARGIN = 1.05
 """A batch is expected to be larger by this than the estimate says."""

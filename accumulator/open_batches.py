@@ -15,7 +15,7 @@ from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import BatchBuffer, FutureCell, PartitionLane, record_size_upper_bound
-from splashdam.record.varint import encode_varint
+from splashdam.record.kernel.building.varint import encode_varint
 
 FutureT = TypeVar("FutureT", bound=FutureCell)
 

@@ -12,9 +12,9 @@ from splashdam.client.running.guard import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
-from splashdam.record import outcome_table
 from splashdam.record.kernel import BatchOutcome, FutureCell, uncollected
-from splashdam.record.outcome import fresh
+from splashdam.record.kernel.outcomes import outcome_table
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 logger = logging.getLogger("splashdam.client")
 

@@ -10,7 +10,7 @@ import attrs
 from splashdam.model.quoting import naming
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
-from splashdam.record.outcome import fresh
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 Stretch = tuple[BatchOutcome, int, int]
 """Records one after the other in a batch: its outcome, index of the first, how many they are."""

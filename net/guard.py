@@ -23,7 +23,7 @@ class Guard:
     """A re-entrant lock.
 
     Attributes:
-        acquire: the lock's own, for who cannot afford the call of ``run``; see ``record/straight.py``.
+        acquire: the lock's own, for who cannot afford the call of ``run``; see the kernel's ``straight.py``.
         release: likewise.
         caller: number of the calling thread.
         holder: number of the thread that runs a function here, 0: none does.
@@ -50,7 +50,7 @@ class Guard:
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What the function returns or raises; the calling thread alone is in here meanwhile.
 
-        ``record/straight.py`` repeats this body twice: what is changed here is changed there.
+        ``record/kernel/building/straight.py`` repeats this body twice: what is changed here is changed there.
         """
         me = self.caller()
         outermost = self.holder != me

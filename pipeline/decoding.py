@@ -21,10 +21,10 @@ from splashdam.record.batch import (
     LENGTH_END,
     MAGIC,
     BatchHeader,
+    Codec,
     parse_header,
 )
 from splashdam.record.columns import ColumnsBuilder
-from splashdam.record.compression import Codec
 from splashdam.record.reader import unpack_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 

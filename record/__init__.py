@@ -1,5 +1,6 @@
 """Record batches as bytes: build, seal, read, compress.
 
-Lives here: message format 2, the codecs, and the hot kernels as twins (Python, Cython) behind ``kernel.py``.
+Lives here: message format 2 and those before it, the codecs; ``kernel/`` with the hot parts as twins (Python,
+Cython), ``arrow/`` with tables whose columns become records.
 May import: model.
 """

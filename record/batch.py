@@ -6,6 +6,7 @@ Byte layout: ``docs/format/record-batch.md``. All of this works in place; no rec
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.values import Buffer
 from splashdam.record.checksum import crc32c
-from splashdam.record.compression import Codec
 
 HEADER_BYTES = 61
 MAGIC = 2
@@ -43,6 +43,16 @@ _MIN_LENGTH = HEADER_BYTES - LENGTH_END
 _MAX_SEQUENCE = 0x7FFFFFFF
 _MAX_OFFSET = (1 << 63) - 1
 _NEW = tuple.__new__  # what BatchHeader._make calls, after a look at the length
+
+
+class Codec(IntEnum):
+    """A codec by its number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
 
 
 class BatchHeader(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 
 from splashdam.model.values import Buffer
 from splashdam.record.kernel import zstd_frame
-from splashdam.record.zstd_frame import UNKNOWN_KIND
+from splashdam.record.kernel.reading.zstd_frame import UNKNOWN_KIND
 
 GZIP_DEFAULT_LEVEL = -1
 _GZIP_STEP_BYTES = 4096

@@ -12,10 +12,10 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import Buffer
 from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader
-from splashdam.record.column_buffers import MAX_COLUMN_BYTES, ColumnParts
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import ColumnBuffers
+from splashdam.record.kernel.reading.columns import MAX_COLUMN_BYTES, ColumnParts
 from splashdam.record.legacy import iter_entry_records
 from splashdam.record.reader import unpack_records
 from splashdam.record.record import Record

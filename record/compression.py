@@ -7,7 +7,6 @@ when first used. How each codec frames its bytes stands in ``codecs.py``.
 from __future__ import annotations
 
 import importlib
-from enum import IntEnum
 from typing import NamedTuple
 
 from splashdam.model.broker_errors import CorruptMessageError
@@ -15,6 +14,7 @@ from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecErro
 from splashdam.model.options import nearest_name
 from splashdam.model.values import Buffer
 from splashdam.record import codecs
+from splashdam.record.batch import Codec
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
 """What a batch may decompress to unless told otherwise: Kafka's default limit for one response."""
@@ -24,16 +24,6 @@ _USUAL_RATIO = 4
 
 class OverLimitError(CorruptMessageError):
     """More comes out than the limit; with a larger one it may be right."""
-
-
-class Codec(IntEnum):
-    """A codec by its number in a batch's attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 _LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(1, 18), Codec.ZSTD: range(-131072, 23)}

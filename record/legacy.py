@@ -12,8 +12,8 @@ from zlib import crc32
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer
-from splashdam.record.batch import CODEC_MASK, INT32, LOG_APPEND_TIME_BIT, MAGIC_AT, BatchHeader
-from splashdam.record.compression import Codec, decompress
+from splashdam.record.batch import CODEC_MASK, INT32, LOG_APPEND_TIME_BIT, MAGIC_AT, BatchHeader, Codec
+from splashdam.record.compression import decompress
 from splashdam.record.lz4_header import with_right_checksum
 from splashdam.record.record import Record
 

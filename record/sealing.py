@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import Buffer, HeaderPairs
 from splashdam.record import batch as layout
+from splashdam.record.batch import Codec
 from splashdam.record.checksum import crc32c
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, compress
+from splashdam.record.compression import NO_COMPRESSION, Compression, compress
 from splashdam.record.kernel import BatchBuffer, record_size_upper_bound
 
 

@@ -8,8 +8,7 @@ from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import KafkaError
-from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import Codec
+from splashdam.record.batch import HEADER_BYTES, Codec
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.produce import answer_of_failure, check_codec

@@ -11,7 +11,8 @@ from splashdam.model.cluster import Node
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError, message_of
 from splashdam.model.values import TopicPartition
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

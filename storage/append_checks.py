@@ -34,11 +34,12 @@ from splashdam.record.batch import (
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
     BatchHeader,
+    Codec,
     crc_ok,
     parse_header,
     stamp_crc,
 )
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, OverLimitError
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.record.kernel import faulty_records, usual_batch
 from splashdam.record.validation import ValidRecords, validate_records
 from splashdam.storage.settings import LogSettings

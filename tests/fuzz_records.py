@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     asked = parser.parse_args()
-    twins = tuple(importlib.import_module(f"splashdam.record.{name}") for name in ("_kernel_py", "_kernel_c"))
+    twins = tuple(
+        importlib.import_module(f"splashdam.record.kernel.{name}") for name in ("_kernel_py", "_kernel_c")
+    )
     print(f"seed {asked.seed}, {twins[1].__file__}", flush=True)
     noise = random.Random(asked.seed)
     lines = (Path(__file__).parent / "record/corpus.txt").read_text().splitlines()

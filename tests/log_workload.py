@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from log_kit import NOW_MS
 
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.storage.log import Log

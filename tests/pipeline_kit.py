@@ -14,8 +14,8 @@ from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
 from splashdam.net.connect import TcpConnect
-from splashdam.record.batch import stamp_log_append_time
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, stamp_log_append_time
+from splashdam.record.compression import Compression
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
 from splashdam.storage.transaction_marker import TransactionMarker

@@ -12,8 +12,8 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from splashdam.record.batch import parse_header
 from splashdam.record.damage import DamagedError
+from splashdam.record.kernel.building.varint import encode_varint
 from splashdam.record.sealing import build_batch
-from splashdam.record.varint import encode_varint
 
 
 def raw_batch(body: bytes, count: int, **fields: int) -> bytes:

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/sanitize"
 SOURCES = {
-    "splashdam.record._kernel_c": "record/_kernel_c.pyx",
+    "splashdam.record.kernel._kernel_c": "record/kernel/_kernel_c.pyx",
     "splashdam.net.connection._writing_c": "net/connection/_writing_c.pyx",
 }
 SANITIZERS = "-fsanitize=address,undefined"

@@ -14,7 +14,7 @@ from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.record.bulk_places import BulkPlaces, Place
 from splashdam.record.kernel import PENDING, SUCCEEDED, BatchOutcome
-from splashdam.record.outcome import fresh
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 
 @attrs.frozen(str=False)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.values import BatchMetadata
-from splashdam.record import outcome_table
-from splashdam.record.outcome import fresh
+from splashdam.record.kernel.outcomes import outcome_table
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 
 class BatchListener:

@@ -37,7 +37,7 @@ from splashdam.model.lifecycle import next_state
 from splashdam.model.log_fields import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
-from splashdam.record import outcome_table
+from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.sender.latch import Latch
 from splashdam.sender.metadata.metadata import run_waiters
 from splashdam.sender.sender import Sender

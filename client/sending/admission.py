@@ -25,7 +25,7 @@ from splashdam.model.errors import (
 from splashdam.model.values import HeaderPairs, TopicPartition
 from splashdam.net.guard import Guard
 from splashdam.record.kernel import BatchOutcome
-from splashdam.record.lanes import RECORD_FRAMING_BYTES, payload_size
+from splashdam.record.kernel.building.lanes import RECORD_FRAMING_BYTES, payload_size
 
 if TYPE_CHECKING:
     from splashdam.client.sending.intake import RecordIntake

@@ -1,8 +1,8 @@
 """``send`` up to the accumulator: checks, serializers, partition, and the way into an open batch.
 
 A record that fits as it is into the open batch of its partition has gone the straight path
-(``record/straight.py``) before anything here sees it. What comes here is a few records in each batch, and all
-records of a producer with serializers.
+(``record/kernel/building/straight.py``) before anything here sees it. What comes here is a few records in
+each batch, and all records of a producer with serializers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ from splashdam.net.clock import Clock
 from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import StraightPath, record_size_upper_bound
-from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, PartitionLane, payload_size
+from splashdam.record.kernel.building.lanes import (
+    HEADER_FRAMING_BYTES,
+    RECORD_FRAMING_BYTES,
+    PartitionLane,
+    payload_size,
+)
 from splashdam.sender.metadata.metadata import Metadata
 
 if TYPE_CHECKING:

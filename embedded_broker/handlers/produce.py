@@ -53,8 +53,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT
-from splashdam.record.compression import Codec
+from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, Codec
 from splashdam.storage.append_checks import RecordErrors
 from splashdam.storage.log import AppendResult, Log
 from splashdam.wire.message import Response

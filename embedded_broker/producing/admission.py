@@ -22,14 +22,10 @@ from splashdam.record.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
+    Codec,
     parse_header,
 )
-from splashdam.record.compression import (
-    MAX_DECOMPRESSED_BYTES,
-    Codec,
-    Compression,
-    likely_unpacked_bytes,
-)
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Compression, likely_unpacked_bytes
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, seal_records
 from splashdam.record.validation import ValidRecords

@@ -19,7 +19,8 @@ from splashdam.model.broker_errors import CorruptMessageError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
-from splashdam.record.compression import Codec, available, decompress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import available, decompress
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.patterns import Pattern

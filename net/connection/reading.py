@@ -48,7 +48,7 @@ def read_soon_py(descriptor: int, into: bytearray | memoryview, patience_us: flo
 
 read_soon = read_soon_py
 if not TYPE_CHECKING and not os.environ.get("SPLASHDAM_PURE"):
-    with contextlib.suppress(ImportError):  # as in record/kernel.py
+    with contextlib.suppress(ImportError):  # as in record/kernel/__init__.py
         from splashdam.net.connection._writing_c import read_soon
 
 

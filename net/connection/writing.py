@@ -51,7 +51,7 @@ def _has_room_soon(descriptor: int) -> bool:
 
 write_within = write_within_py
 if not TYPE_CHECKING and not os.environ.get("SPLASHDAM_PURE"):
-    with contextlib.suppress(ImportError):  # as in record/kernel.py
+    with contextlib.suppress(ImportError):  # as in record/kernel/__init__.py
         from splashdam.net.connection._writing_c import write_within
 
 

@@ -19,8 +19,8 @@ from splashdam.record.batch import (
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Codec,
 )
-from splashdam.record.compression import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa

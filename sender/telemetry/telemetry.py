@@ -19,7 +19,8 @@ from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_fields import fields
 from splashdam.net.connection.pending import PendingResponse
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, available, compress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import NO_COMPRESSION, Compression, available, compress
 from splashdam.sender.context import SenderContext
 from splashdam.sender.directory import LinkDirectory
 from splashdam.sender.links import BrokerLink

@@ -10,7 +10,7 @@ from splashdam.model.errors import FatalTransactionError, KafkaError, Transactio
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
-from splashdam.record.outcome import fresh
+from splashdam.record.kernel.outcomes.outcome import fresh
 from splashdam.sender.latch import Latch
 
 

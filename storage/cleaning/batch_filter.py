@@ -17,9 +17,9 @@ from splashdam.record.batch import (
 )
 from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.kernel import OffsetMap
+from splashdam.record.kernel.building.varint import encode_varint
 from splashdam.record.reader import Record, iter_records, unpack_records
 from splashdam.record.sealing import seal_records
-from splashdam.record.varint import encode_varint
 from splashdam.storage.cleaning.walking import WalkedTransactions
 from splashdam.storage.producers.state import ProducerStates
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
-from splashdam.record.batch import CODEC_MASK, MAGIC, BatchHeader
-from splashdam.record.compression import Codec
+from splashdam.record.batch import CODEC_MASK, MAGIC, BatchHeader, Codec
 from splashdam.record.reader import Record, iter_records
 from splashdam.storage.directories.checkpoints import decode_lines, parse_entry
 from splashdam.storage.directories.partition_metadata import FILE_NAME as METADATA_NAME

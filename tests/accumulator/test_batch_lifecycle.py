@@ -9,8 +9,8 @@ import pytest
 from splashdam.accumulator.batch import TRANSITIONS, BatchEvent, BatchState, ProducerBatch
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import parse_header
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
+from splashdam.record.batch import Codec, parse_header
+from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.kernel import BatchBuffer, BatchOutcome
 from splashdam.record.reader import read_records
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
+from splashdam.record.batch import HEADER_BYTES, Codec
+from splashdam.record.compression import NO_COMPRESSION, Compression
 
 GZIP = Compression(Codec.GZIP)
 

@@ -15,7 +15,8 @@ from splashdam.accumulator.results import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.kernel import FAILED, SUCCEEDED, FutureCell
 from splashdam.record.reader import read_records
 

@@ -12,8 +12,8 @@ from splashdam.accumulator.results import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression
+from splashdam.record.batch import HEADER_BYTES, Codec
+from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.reader import read_records
 
 TP = TopicPartition("t", 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from splashdam.record.batch import parse_header
-from splashdam.record.compression import Codec
+from splashdam.record.batch import Codec, parse_header
 from splashdam.wire.messages.produce import ProduceRequest
 
 

@@ -17,7 +17,12 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="needs make")
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The Makefile with empty sources, and an empty folder `bin` for the interpreters of a test."""
-    for name in ("pyproject.toml", "record/_kernel_c.pyx", "net/connection/_writing_c.pyx", "bin/.keep"):
+    for name in (
+        "pyproject.toml",
+        "record/kernel/_kernel_c.pyx",
+        "net/connection/_writing_c.pyx",
+        "bin/.keep",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     shutil.copy(ROOT / "Makefile", tmp_path)

@@ -40,11 +40,13 @@ def test_every_part_of_the_compiled_twin_is_listed() -> None:
     """A part that `pyproject.toml` does not name is missing from the sdist, which then cannot be compiled."""
     extensions = {each["name"]: each for each in PYPROJECT["tool"]["setuptools"]["ext-modules"]}
     assert all(each["optional"] for each in extensions.values())
-    extension = extensions["splashdam.record._kernel_c"]
+    extension = extensions["splashdam.record.kernel._kernel_c"]
     parts = {str(path.relative_to(ROOT)) for path in files("record", ".pxi")}
     assert set(extension["depends"]) == parts
-    included = re.findall(r'^include "(.+)"$', (ROOT / "record/_kernel_c.pyx").read_text(), re.MULTILINE)
-    assert {f"record/{name}" for name in included} == parts
+    included = re.findall(
+        r'^include "(.+)"$', (ROOT / "record/kernel/_kernel_c.pyx").read_text(), re.MULTILINE
+    )
+    assert {f"record/kernel/{name}" for name in included} == parts
 
 
 def test_type_checkers_and_linters_know_every_room() -> None:

@@ -49,7 +49,7 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     sdist = build("build_sdist", copy_of_the_tree(tmp_path / "tree"), tmp_path)
     with tarfile.open(sdist) as archive:
         assert not [member.name for member in archive if member.issym()]
-        for part in ("record/c/buffer.pxi", "net/connection/_writing_c.pyx"):
+        for part in ("record/kernel/building/buffer.pxi", "net/connection/_writing_c.pyx"):
             assert any(member.name.endswith(part) for member in archive), part
         archive.extractall(tmp_path / "unpacked", **SAFE)
     (source,) = (tmp_path / "unpacked").iterdir()
@@ -62,4 +62,4 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     missing = expected - set(wheel.namelist())
     assert not missing
     assert "splashdam/py.typed" in wheel.namelist()
-    assert "splashdam/record/_kernel_py.py" in wheel.namelist()
+    assert "splashdam/record/kernel/_kernel_py.py" in wheel.namelist()

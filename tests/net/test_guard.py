@@ -13,7 +13,7 @@ import pytest
 
 from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
-from splashdam.record import _kernel_py as kernel
+from splashdam.record.kernel import _kernel_py as kernel
 
 
 @pytest.fixture

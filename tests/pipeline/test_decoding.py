@@ -16,7 +16,8 @@ from pipeline_kit import WHERE, PartitionLog, Row, rows_of
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.pipeline.schema import HEADERS, Columns, all_columns
-from splashdam.record.compression import Codec, Compression, compress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression, compress
 from splashdam.record.stored import iter_stored_headers
 
 pa = pytest.importorskip("pyarrow", reason="needs splashdam[spark]")

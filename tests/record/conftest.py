@@ -10,7 +10,7 @@ import pytest
 
 def _twin(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"splashdam.record.{name}")
+        return importlib.import_module(f"splashdam.record.kernel.{name}")
     except ImportError:
         pytest.skip("the compiled twin is not built")
 

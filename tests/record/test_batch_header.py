@@ -14,12 +14,12 @@ from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record import checksum
 from splashdam.record.batch import (
     BatchHeader,
+    Codec,
     crc_ok,
     iter_headers,
     parse_header,
     stamp_log_append_time,
 )
-from splashdam.record.compression import Codec
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
 

@@ -17,8 +17,9 @@ from record_kit import raw_batch, raw_record
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError, UnsupportedCodecError
 from splashdam.record import columns as module
+from splashdam.record.batch import Codec
 from splashdam.record.columns import ColumnsBuilder, RecordColumns, decode_columns
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.compression import Compression
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 

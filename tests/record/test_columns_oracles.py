@@ -15,9 +15,9 @@ from patches import perhaps
 
 from splashdam.record import columns as columns_module
 from splashdam.record import reader
-from splashdam.record.batch import MAGIC
+from splashdam.record.batch import MAGIC, Codec
 from splashdam.record.columns import ColumnsBuilder, RecordColumns, decode_columns
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.compression import Compression
 from splashdam.record.reader import Record, iter_records, read_records, scan_batch
 from splashdam.record.sealing import build_batch
 from splashdam.record.stored import iter_stored_headers

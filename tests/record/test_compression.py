@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
-from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, compress, decompress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import NO_COMPRESSION, Compression, compress, decompress
 
 PACKING = [codec for codec in Codec if codec is not Codec.NONE]
 TEXT = b"".join(b'{"id":%d,"name":"user-%d"}' % (index, index % 97) for index in range(20_000))

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from oracles import shared
 
-from splashdam.record.batch import BatchHeader, crc_ok, iter_headers
-from splashdam.record.compression import Codec
+from splashdam.record.batch import BatchHeader, Codec, crc_ok, iter_headers
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.record.validation import validate_records

@@ -11,8 +11,8 @@ import kafka.codec
 import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from splashdam.record.batch import crc_ok, parse_header
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, crc_ok, parse_header
+from splashdam.record.compression import Compression
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import seal
 from splashdam.record.validation import validate_records

@@ -17,7 +17,8 @@ from record_kit import DAMAGED, raw_batch, raw_record
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record import reader
-from splashdam.record.compression import Codec, Compression, compress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression, compress
 from splashdam.record.kernel import BatchBuffer
 from splashdam.record.reader import Record, iter_records, read_records
 from splashdam.record.sealing import build_batch, seal

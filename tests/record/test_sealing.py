@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
-from splashdam.record.batch import crc_ok, parse_header
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, crc_ok, parse_header
+from splashdam.record.compression import Compression
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, restamp_producer, seal
 

@@ -20,8 +20,8 @@ from record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record import reader, validation
-from splashdam.record.batch import parse_header
-from splashdam.record.compression import Codec, Compression, OverLimitError, compress
+from splashdam.record.batch import Codec, parse_header
+from splashdam.record.compression import Compression, OverLimitError, compress
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch, seal
 from splashdam.record.validation import ValidRecords, validate_records

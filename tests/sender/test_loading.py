@@ -7,8 +7,8 @@ import random
 import pytest
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
-from splashdam.record.batch import parse_header
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, parse_header
+from splashdam.record.compression import Compression
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 

@@ -11,8 +11,8 @@ from holding import holding
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import parse_header
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, parse_header
+from splashdam.record.compression import Compression
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.metadata import MetadataRequest

@@ -18,7 +18,8 @@ from trio.testing import MockClock
 
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.values import TopicPartition
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.scripted_broker import ScriptedCluster, Trouble
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from splashdam.record.batch import HEADER, BatchHeader, crc_ok, parse_header, stamp_crc
-from splashdam.record.compression import Codec, Compression, compress
+from splashdam.record.batch import HEADER, BatchHeader, Codec, crc_ok, parse_header, stamp_crc
+from splashdam.record.compression import Compression, compress
+from splashdam.record.kernel.building.varint import encode_varint
 from splashdam.record.sealing import build_batch
-from splashdam.record.varint import encode_varint
 from splashdam.testing.contract.behaviour import Run, behaviour, expect, expect_one_of
 from splashdam.testing.contract.behaviours.produce import NOON_MS
 from splashdam.testing.contract.conversation import Conversation, leader_of, retried

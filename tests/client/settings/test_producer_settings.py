@@ -23,7 +23,7 @@ from splashdam.client.settings.rules import (
     topic_compression,
 )
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.record.compression import Codec
+from splashdam.record.batch import Codec
 
 
 def test_the_default_is_safe() -> None:

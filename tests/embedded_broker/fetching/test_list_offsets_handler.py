@@ -10,8 +10,7 @@ from broker_talk import Talk, batch, produce
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
-from splashdam.record.batch import ATTRIBUTES_AT, stamp_crc
-from splashdam.record.compression import Codec
+from splashdam.record.batch import ATTRIBUTES_AT, Codec, stamp_crc
 from splashdam.record.sealing import build_batch
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -12,8 +12,8 @@ from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_re
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
-from splashdam.record.batch import parse_header, stamp_crc
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec, parse_header, stamp_crc
+from splashdam.record.compression import Compression
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.produce import PartitionProduceData, TopicProduceData

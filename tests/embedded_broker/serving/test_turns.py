@@ -33,8 +33,8 @@ from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record import reader, validation
-from splashdam.record.batch import INT32, parse_header, stamp_crc
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression, OverLimitError
+from splashdam.record.batch import INT32, Codec, parse_header, stamp_crc
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Compression, OverLimitError
 from splashdam.record.sealing import build_batch
 from splashdam.storage import timestamp_lookup
 from splashdam.storage.files.memory import MemoryFiles

@@ -21,7 +21,8 @@ from oracles import shared
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.values import TopicPartition
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log

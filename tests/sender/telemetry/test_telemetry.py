@@ -11,7 +11,8 @@ import pytest
 from splashdam.model.broker_errors import UnsupportedVersionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
-from splashdam.record.compression import Codec, decompress
+from splashdam.record.batch import Codec
+from splashdam.record.compression import decompress
 from splashdam.sender.telemetry.telemetry import (
     DEFAULT_INTERVAL_MS,
     LAST_PUSH_MS,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_kit import DIRECTORY, NOW_MS, open_log, read_all
 
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.record.record import Record
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log

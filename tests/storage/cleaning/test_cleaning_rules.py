@@ -7,8 +7,8 @@ from cleaning_kit import clean, compacted_log, keyed, left, put, roll
 from log_kit import DIRECTORY, NOW_MS, read_all, read_headers
 
 from splashdam.model.broker_errors import InvalidRecordError
-from splashdam.record.batch import DELETE_HORIZON_BIT
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import DELETE_HORIZON_BIT, Codec
+from splashdam.record.compression import Compression
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.segments.segment import segment_path

@@ -8,7 +8,8 @@ import pytest
 from kafka.record.memory_records import MemoryRecords
 from log_kit import NOW_MS, log_files, open_log
 
-from splashdam.record.compression import Codec, Compression
+from splashdam.record.batch import Codec
+from splashdam.record.compression import Compression
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.settings import LogSettings

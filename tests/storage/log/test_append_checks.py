@@ -28,11 +28,12 @@ from splashdam.record.batch import (
     INT32,
     INT64,
     MAX_TIMESTAMP_AT,
+    Codec,
     crc_ok,
     parse_header,
     stamp_crc,
 )
-from splashdam.record.compression import Codec, Compression, OverLimitError, compress
+from splashdam.record.compression import Compression, OverLimitError, compress
 from splashdam.record.sealing import build_batch
 from splashdam.storage import append_checks
 from splashdam.storage.append_checks import RecordErrors, check_batch

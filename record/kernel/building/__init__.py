@@ -1,0 +1,4 @@
+"""Batches that are built: records encoded as they are appended, one by one or from columns.
+
+May import: model, record.
+"""

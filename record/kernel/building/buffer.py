@@ -1,0 +1,291 @@
+"""The records of one batch, each encoded when it is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from operator import index as as_int
+from struct import Struct
+from typing import TypeAlias
+
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.values import Buffer, HeaderPairs
+from splashdam.record.checksum import crc32c
+from splashdam.record.kernel.building.headers import NO_HEADERS, as_bytes, encode_headers
+from splashdam.record.kernel.building.varint import ENCODED, TABLE_SIZE, encode_varint, size_of_varint
+
+HEADER_BYTES = 61
+CRC_FROM = 21  # batch.CRC_FROM
+MAX_BATCH_BYTES = 0x7FFFFFFF
+RECORD_OVERHEAD_BYTES = 21
+"""Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
+
+_FITS_ONE_BYTE = 64  # varints below this
+_NULL = b"\x01"
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class BatchBuffer:
+    """The records of one batch, each encoded when it is appended, behind 61 bytes for the header.
+
+    Not safe for two threads at once; its owner guards it. Views that were handed out stay valid for ever: a
+    buffer that grows moves to new memory and leaves the old to them.
+
+    Attributes:
+        record_count: records appended.
+        size_bytes: bytes in use, the header's 61 among them.
+        capacity_bytes: bytes allocated.
+        base_timestamp_ms: of the first record, -1 without one.
+        max_timestamp_ms: largest of all records, -1 without one.
+    """
+
+    __slots__ = (
+        "_forms",
+        "_memory",
+        "base_timestamp_ms",
+        "capacity_bytes",
+        "max_timestamp_ms",
+        "record_count",
+        "size_bytes",
+    )
+
+    def __init__(self, capacity_bytes: int) -> None:
+        """Allocates ``capacity_bytes``, the header's 61 among them.
+
+        Raises:
+            IllegalArgumentError: fewer than 61, or more than 2,147,483,647.
+        """
+        capacity_bytes = _as_number(capacity_bytes)
+        _check_capacity(capacity_bytes)
+        self._memory = memoryview(bytearray(capacity_bytes))
+        self._forms = NO_FORMS
+        self.capacity_bytes = capacity_bytes
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeaderPairs | None,
+    ) -> bool:
+        """Encodes one record behind the others; False, and nothing changed, if it does not fit.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch; may be below that of earlier records, and negative.
+            key: its bytes, None for a null key; ``b""`` is a key.
+            value: its bytes, None for a null value (a tombstone on a compacted topic).
+            headers: ``(str, bytes or None)`` pairs in order, None for none.
+
+        Raises:
+            TypeError: an argument has the wrong type; nothing changed.
+            OverflowError: the timestamp does not fit 64 bits; nothing changed.
+            UnicodeEncodeError: a header's key holds a lone surrogate; nothing changed.
+        """
+        if type(timestamp_ms) is not int:
+            timestamp_ms = as_int(timestamp_ms)
+        if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+            raise OverflowError("timestamp_ms does not fit 64 bits")
+        if key is None and headers is None and type(value) is bytes and self.record_count:
+            return self._append_value(timestamp_ms, value) >= 0
+        if key is None:
+            key_head, key = _NULL, b""
+        else:
+            if type(key) is not bytes:
+                key = as_bytes(key, "key")
+            size = len(key)
+            key_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        if value is None:
+            value_head, value = _NULL, b""
+        else:
+            if type(value) is not bytes:
+                value = as_bytes(value, "value")
+            size = len(value)
+            value_head = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        encoded_headers = NO_HEADERS if headers is None else encode_headers(headers)
+
+        count = self.record_count
+        delta = timestamp_ms - self.base_timestamp_ms if count else 0
+        delta_part = ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta)
+        index_part = ENCODED[count] if count < TABLE_SIZE else encode_varint(count)
+        body = b"".join((b"\x00", delta_part, index_part, key_head, key, value_head, value, encoded_headers))
+        size = len(body)
+        length = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)
+        start = self.size_bytes
+        middle = start + len(length)
+        end = middle + size
+        if end > self.capacity_bytes:
+            return False
+        self._note_time(timestamp_ms)
+        memory = self._memory
+        memory[start:middle] = length
+        memory[middle:end] = body
+        self.size_bytes = end
+        self.record_count = count + 1
+        return True
+
+    def _append_value(self, timestamp_ms: int, value: bytes) -> int:
+        """As ``try_append``, for a value and nothing else. Its arguments are checked already."""
+        number = self.record_count
+        forms = self._forms
+        if timestamp_ms != forms.timestamp_ms or number >= forms.end:
+            return self._append_with_new_forms(timestamp_ms, value)
+        write, front, back, size_bytes = forms[len(value)]
+        start = self.size_bytes
+        end = start + size_bytes
+        if end > self.capacity_bytes:
+            return -1
+        number_part = ENCODED[number] if number < TABLE_SIZE else encode_varint(number)
+        write(self._memory, start, front, number_part, back, value)
+        self.size_bytes = end
+        self.record_count = number + 1
+        return number
+
+    def _append_with_new_forms(self, timestamp_ms: int, value: bytes) -> int:
+        number = self.record_count
+        delta_ms = timestamp_ms - self.base_timestamp_ms if number else 0
+        forms = self._forms = ValueForms(timestamp_ms, delta_ms, number)
+        *_, size_bytes = forms[len(value)]
+        if self.size_bytes + size_bytes > self.capacity_bytes:
+            return -1
+        self._note_time(timestamp_ms)  # first: a Ctrl-C in between must not leave a record without it
+        return self._append_value(timestamp_ms, value)
+
+    def _note_time(self, timestamp_ms: int) -> None:
+        if not self.record_count:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+
+    def reserve(self, capacity_bytes: int) -> None:
+        """Grows the buffer to ``capacity_bytes``; a smaller number changes nothing.
+
+        Raises:
+            IllegalArgumentError: more than 2,147,483,647.
+        """
+        capacity_bytes = _as_number(capacity_bytes)
+        while capacity_bytes > self.capacity_bytes:
+            _check_capacity(capacity_bytes)
+            old, size_bytes = self._memory, self.size_bytes
+            memory = memoryview(bytearray(capacity_bytes))
+            memory[:size_bytes] = old[:size_bytes]
+            if self._memory is old and self.size_bytes == size_bytes:  # no finalizer has used it meanwhile
+                self._memory = memory
+                self.capacity_bytes = capacity_bytes
+
+    def recycle(self) -> bool:
+        """Empties the buffer for other records, keeping its memory; False if somebody still has a view of it.
+
+        Only for whoever alone refers to the buffer.
+        """
+        memory = self._memory.obj
+        assert isinstance(memory, bytearray)
+        self._memory.release()
+        try:
+            memory.pop()  # refused while there are views
+        except BufferError:
+            self._memory = memoryview(memory)
+            return False
+        memory.append(0)
+        self._memory = memoryview(memory)
+        self._forms = NO_FORMS
+        self.size_bytes = HEADER_BYTES
+        self.record_count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        self._memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
+        return True
+
+    def checksum(self) -> int:
+        """CRC-32C of all bytes in use from the header's attributes on, which must be written.
+
+        The compiled twin has most of it by then: it checksums records as they are appended, while they are in
+        the processor's cache, if the processor has an instruction for it (x86-64 with SSE 4.2). A buffer that
+        is used again after a batch that did not ask for its checksum, as compressed ones do not, leaves that.
+        Records must not have been changed in a `view` meanwhile.
+        """
+        return crc32c(self._memory[CRC_FROM : self.size_bytes])
+
+    def view(self) -> memoryview:
+        """All bytes in use, writable; the header in front is only what a seal has written there."""
+        return self._memory[: self.size_bytes]
+
+
+def _as_number(number: int) -> int:
+    """As an exact ``int``: what is checked must be what is used, also of a subclass that compares oddly."""
+    return int.__pos__(as_int(number))
+
+
+def _check_capacity(capacity_bytes: int) -> None:
+    if not HEADER_BYTES <= capacity_bytes <= MAX_BATCH_BYTES:
+        raise IllegalArgumentError(
+            f"capacity_bytes={capacity_bytes}: a batch has {HEADER_BYTES} to {MAX_BATCH_BYTES} bytes"
+        )
+
+
+def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> int:
+    """Bytes that a record takes at most in any batch, without the batch's header.
+
+    As the Java producer's ``estimateSizeInBytesUpperBound``, which adds the 61 bytes of the header.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+    """
+    size = RECORD_OVERHEAD_BYTES + (1 if headers is None else len(encode_headers(headers)))
+    for data in (key, value):
+        if data is None:
+            size += 1
+        else:
+            length = len(data if type(data) is bytes else as_bytes(data, "key or value"))
+            size += length + (1 if length < _FITS_ONE_BYTE else size_of_varint(length))
+    return size
+
+
+# Records that are a value and nothing else, ready made but for their number and the value. Most records are
+# that, and those of one millisecond and one size differ in nothing else. Only the Python twin needs it, where
+# to compute such a record's other bytes takes longer than all the rest of an append.
+
+ValueForm: TypeAlias = tuple[Callable[..., None], bytes, bytes, int]
+"""``write(memory, place, front, number, back, value)``; ``front``; ``back``; how many bytes it writes."""
+
+_BITS_PER_BYTE = 7
+
+
+class ValueForms(dict[int, ValueForm]):
+    """The forms by size of the value, each made when it is first asked for.
+
+    Attributes:
+        timestamp_ms: of all records that are written with these.
+        end: they serve records of lower numbers; from here on the number takes more bytes.
+    """
+
+    __slots__ = ("_delta", "_number_bytes", "end", "timestamp_ms")
+
+    def __init__(self, timestamp_ms: int, delta_ms: int, number: int) -> None:
+        """For records of this time, ``delta_ms`` after the batch's first, from ``number`` on."""
+        super().__init__()
+        self._delta = encode_varint(delta_ms)
+        self._number_bytes = size_of_varint(number) or 1
+        self.timestamp_ms = timestamp_ms
+        self.end = 1 << (_BITS_PER_BYTE * self._number_bytes - 1)
+
+    def __missing__(self, size: int) -> ValueForm:
+        back = b"\x01" + encode_varint(size)  # null key, length of the value
+        body_bytes = 1 + len(self._delta) + self._number_bytes + len(back) + size + 1
+        front = b"%b\x00%b" % (encode_varint(body_bytes), self._delta)
+        layout = _layout(len(front), self._number_bytes, len(back), size)
+        form = self[size] = (layout.pack_into, front, back, layout.size)
+        return form
+
+
+@lru_cache(maxsize=1024)
+def _layout(front_bytes: int, number_bytes: int, back_bytes: int, size: int) -> Struct:
+    return Struct(f"{front_bytes}s{number_bytes}s{back_bytes}s{size}sx")  # x: no headers
+
+
+NO_FORMS = ValueForms(0, 0, 0)
+NO_FORMS.end = 0
+"""Serves no record."""

@@ -1,0 +1,50 @@
+"""Zigzag base-128 integers, as record fields are written: low seven bits first, sign in the lowest bit."""
+
+from __future__ import annotations
+
+_UINT64 = (1 << 64) - 1
+
+
+def _encode(value: int) -> bytes:
+    rest = ((value << 1) ^ (value >> 63)) & _UINT64
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(0x80 | (rest & 0x7F))
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def encode_varint(value: int) -> bytes:
+    """Encodes a signed integer; beyond 64 bits it wraps, as Kafka's own ``long`` arithmetic does."""
+    if 0 <= value < 64:
+        return bytes((value << 1,))
+    if 0 < value < 8192:
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6))
+    if 0 < value < 1 << 20:  # numbers of records in a full batch
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13))
+    wrapped = value & _UINT64
+    return _encode(wrapped - (1 << 64) if wrapped >> 63 else wrapped)
+
+
+def size_of_varint(value: int) -> int:
+    """Bytes that ``encode_varint`` makes of a value above 0."""
+    return ((value << 1).bit_length() + 6) // 7
+
+
+def _encode_all() -> tuple[bytes, ...]:
+    """A table that is made in a fraction of the time its 8,192 numbers would take one by one."""
+    lows = bytes(range(0x80, 0x100, 2)) * 127
+    highs = b"".join(bytes([high]) * 64 for high in range(1, 128))
+    pairs = bytearray(2 * len(lows))
+    pairs[0::2], pairs[1::2] = lows, highs
+    ones, twos = bytes(range(0, 0x80, 2)), bytes(pairs)
+    return tuple(
+        [ones[at : at + 1] for at in range(len(ones))] + [twos[at : at + 2] for at in range(0, len(twos), 2)]
+    )
+
+
+ENCODED = _encode_all()
+"""What 0, 1, 2, … encode to, as far as two bytes reach: nearly every length and delta of a batch."""
+
+TABLE_SIZE = len(ENCODED)
