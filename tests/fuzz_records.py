@@ -1,6 +1,7 @@
 """Looks for bytes on which the twins disagree, or that one of them does not survive.
 
-``python tests/fuzz_records.py --seconds 60 --seed 7``; what it finds belongs into ``record/corpus.txt``.
+``python tests/fuzz_records.py --seconds 60 --seed 7``; what it finds belongs into
+``record/kernel/reading/corpus.txt``.
 ``make sanitize`` runs it as well.
 """
 
@@ -27,7 +28,7 @@ def main() -> int:
     )
     print(f"seed {asked.seed}, {twins[1].__file__}", flush=True)
     noise = random.Random(asked.seed)
-    lines = (Path(__file__).parent / "record/corpus.txt").read_text().splitlines()
+    lines = (Path(__file__).parent / "record/kernel/reading/corpus.txt").read_text().splitlines()
     cases = [line.split() for line in lines if line and not line.startswith("#")]
     pool = [(bytes.fromhex(case[2] if len(case) > 2 else ""), int(case[1])) for case in cases]
     kept = len(pool)
