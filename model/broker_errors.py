@@ -1,8 +1,9 @@
-"""Errors a broker answers with: a class for each code a producer or reader meets, made from the code else.
+"""Errors a broker answers with: one class for each of Kafka's codes, in their order.
 
-Classes carry the name Kafka gives the code. Sorting into retriable, abortable and fatal is that of the Java
-producer (``Errors.java``, ``Sender``, ``TransactionManager``): what is neither retriable nor fatal spoils the
-transaction it happens in, and nothing else. A coordinator's answer may mean more.
+Classes carry the name Kafka gives the code; the docstring says what it means, ``remedy`` what to do about it.
+Sorting into retriable, abortable and fatal is that of the Java producer (``Errors.java``, ``Sender``,
+``TransactionManager``): what is neither retriable nor fatal spoils the transaction it happens in, and nothing
+else. A coordinator's answer may mean more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from splashdam.model.errors import (
     InvalidMetadataError,
     RetriableError,
 )
-from splashdam.model.other_broker_errors import OTHER_ERRORS
+
+_GROUP = "abort the transaction, and read on with the group's present members and generation"
+_TOKEN = "check the delegation token and how the brokers are set up for tokens"
+_ADMIN = "correct the request to the cluster's administration"
+_QUORUM = "look into the logs of the controllers: it concerns brokers, not clients"
 
 
 class UnknownServerError(BrokerResponseError):
@@ -46,6 +51,13 @@ class UnknownTopicOrPartitionError(BrokerResponseError, InvalidMetadataError):
     remedy = "create the topic, or let the broker create it (auto.create.topics.enable)"
 
 
+class InvalidFetchSizeError(BrokerResponseError):
+    """The size asked for is not legal."""
+
+    code = ErrorCode.INVALID_FETCH_SIZE
+    remedy = "ask for 1 byte or more"
+
+
 class LeaderNotAvailableError(BrokerResponseError, InvalidMetadataError):
     """The partition has no leader at the moment."""
 
@@ -64,6 +76,13 @@ class RequestTimedOutError(BrokerResponseError, RetriableError):
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
+class BrokerNotAvailableError(BrokerResponseError):
+    """The broker is not available."""
+
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+    remedy = "see that the broker runs"
+
+
 class ReplicaNotAvailableError(BrokerResponseError, InvalidMetadataError):
     """The replica is not available on this broker."""
 
@@ -75,6 +94,20 @@ class MessageTooLargeError(BrokerResponseError):
 
     code = ErrorCode.MESSAGE_TOO_LARGE
     remedy = "send smaller records, or raise max_request_size here and max.message.bytes at the topic"
+
+
+class StaleControllerEpochError(BrokerResponseError):
+    """The controller has moved to another broker."""
+
+    code = ErrorCode.STALE_CONTROLLER_EPOCH
+    remedy = _QUORUM
+
+
+class OffsetMetadataTooLargeError(BrokerResponseError):
+    """The text beside a committed offset is too long."""
+
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    remedy = "shorten it, or raise offset.metadata.max.bytes at the broker"
 
 
 class NetworkExceptionError(BrokerResponseError, InvalidMetadataError):
@@ -136,11 +169,67 @@ class InvalidRequiredAcksError(BrokerResponseError):
     remedy = 'set acks to 0, 1 or "all"'
 
 
+class IllegalGenerationError(BrokerResponseError):
+    """The group has moved on to another generation."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+    remedy = _GROUP
+
+
+class InconsistentGroupProtocolError(BrokerResponseError):
+    """The group's members share no protocol."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    remedy = "give all members of the group one assignor in common"
+
+
+class InvalidGroupIdError(BrokerResponseError):
+    """The group id is not legal."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+    remedy = "set a group id that is not empty"
+
+
+class UnknownMemberIdError(BrokerResponseError):
+    """The coordinator does not know this member of the group."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+    remedy = _GROUP
+
+
+class InvalidSessionTimeoutError(BrokerResponseError):
+    """The session timeout is outside what the broker allows."""
+
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+    remedy = "keep it between group.min.session.timeout.ms and group.max.session.timeout.ms"
+
+
+class RebalanceInProgressError(BrokerResponseError):
+    """The group is rebalancing."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    remedy = _GROUP
+
+
+class InvalidCommitOffsetSizeError(BrokerResponseError):
+    """The offsets committed at once are too large."""
+
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    remedy = "commit fewer offsets at once"
+
+
 class TopicAuthorizationFailedError(BrokerResponseError, AuthorizationError):
     """The principal may not use the topic."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     remedy = "grant the principal WRITE (and CREATE, where it should create the topic)"
+
+
+class GroupAuthorizationFailedError(BrokerResponseError, AuthorizationError):
+    """The principal may not use the group."""
+
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    remedy = "grant the principal READ for the group"
 
 
 class ClusterAuthorizationFailedError(BrokerResponseError, AuthorizationError):
@@ -172,13 +261,6 @@ class IllegalSaslStateError(BrokerResponseError, AuthenticationError):
     remedy = "set security_protocol to that of the broker's listener"
 
 
-class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
-    """The broker does not accept the credentials."""
-
-    code = ErrorCode.SASL_AUTHENTICATION_FAILED
-    remedy = "check user name, password or token, and that the broker knows the user for this mechanism"
-
-
 class UnsupportedVersionError(BrokerResponseError):
     """The broker does not speak a version of this request that the client speaks."""
 
@@ -194,11 +276,59 @@ class TopicAlreadyExistsError(BrokerResponseError):
     remedy = "use the topic, or choose another name"
 
 
+class InvalidPartitionsError(BrokerResponseError):
+    """The number of partitions is not legal."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+    remedy = _ADMIN
+
+
+class InvalidReplicationFactorError(BrokerResponseError):
+    """The replication factor is below 1 or above the number of brokers."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+    remedy = "lower the replication factor, or start more brokers"
+
+
+class InvalidReplicaAssignmentError(BrokerResponseError):
+    """The assignment of replicas is not legal."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    remedy = _ADMIN
+
+
+class InvalidConfigError(BrokerResponseError):
+    """A configuration is not legal."""
+
+    code = ErrorCode.INVALID_CONFIG
+    remedy = _ADMIN
+
+
+class NotControllerError(BrokerResponseError, RetriableError):
+    """The broker is not the controller."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
 class InvalidRequestError(BrokerResponseError):
     """The request contradicts itself."""
 
     code = ErrorCode.INVALID_REQUEST
     remedy = "look into the broker's log, which says what it did not like"
+
+
+class UnsupportedForMessageFormatError(BrokerResponseError):
+    """The topic's message format does not support this."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    remedy = "raise message.format.version at the topic, or set enable_idempotence=False and send no headers"
+
+
+class PolicyViolationError(BrokerResponseError):
+    """A policy of the cluster refuses the request."""
+
+    code = ErrorCode.POLICY_VIOLATION
+    remedy = "ask who runs the cluster what its policies allow"
 
 
 class OutOfOrderSequenceNumberError(BrokerResponseError):
@@ -229,12 +359,53 @@ class InvalidTxnStateError(BrokerResponseError):
     remedy = "abort the transaction and begin a new one"
 
 
+class InvalidProducerIdMappingError(BrokerResponseError):
+    """The transactional id belongs to another producer id by now."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    remedy = "abort the transaction; who pauses longer than transactional.id.expiration.ms starts again"
+
+
+class InvalidTransactionTimeoutError(BrokerResponseError):
+    """The transaction timeout is longer than the broker allows."""
+
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    remedy = "lower transaction_timeout_ms, or raise transaction.max.timeout.ms at the broker"
+
+
+class ConcurrentTransactionsError(BrokerResponseError, RetriableError):
+    """The coordinator is still finishing the transaction before."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionCoordinatorFencedError(BrokerResponseError):
+    """The transaction coordinator is no longer in charge."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    remedy = "abort the transaction and begin a new one"
+
+
 class TransactionalIdAuthorizationFailedError(BrokerResponseError, AuthorizationError):
     """The principal may not use the transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     remedy = "grant the principal WRITE and DESCRIBE for the transactional_id, and make a new producer"
     fatal = True
+
+
+class SecurityDisabledError(BrokerResponseError):
+    """The broker has no security features switched on."""
+
+    code = ErrorCode.SECURITY_DISABLED
+    remedy = "set an authorizer up at the broker, or do not ask for its rules"
+
+
+class OperationNotAttemptedError(BrokerResponseError):
+    """Another part of the same request failed, so this one was not tried."""
+
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    remedy = "abort the transaction; the other error says why"
 
 
 class KafkaStorageError(BrokerResponseError, InvalidMetadataError):
@@ -244,11 +415,121 @@ class KafkaStorageError(BrokerResponseError, InvalidMetadataError):
     remedy = "look into the broker's log, which names the file and the cause; make room if its disk is full"
 
 
+class LogDirNotFoundError(BrokerResponseError):
+    """The broker has no such log directory."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+    remedy = "name one of the broker's log.dirs"
+
+
+class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
+    """The broker does not accept the credentials."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+    remedy = "check user name, password or token, and that the broker knows the user for this mechanism"
+
+
 class UnknownProducerIdError(BrokerResponseError):
     """The broker no longer knows this producer id."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
     remedy = "send the record again; the topic removes records faster than it is written (retention.ms)"
+
+
+class ReassignmentInProgressError(BrokerResponseError):
+    """Partitions are being reassigned."""
+
+    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+    remedy = "wait until that is over"
+
+
+class DelegationTokenAuthDisabledError(BrokerResponseError):
+    """Delegation tokens are switched off."""
+
+    code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    remedy = _TOKEN
+
+
+class DelegationTokenNotFoundError(BrokerResponseError):
+    """The delegation token is not known."""
+
+    code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    remedy = _TOKEN
+
+
+class DelegationTokenOwnerMismatchError(BrokerResponseError):
+    """The principal does not own the delegation token."""
+
+    code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    remedy = _TOKEN
+
+
+class DelegationTokenRequestNotAllowedError(BrokerResponseError):
+    """Delegation tokens are not handed out over this connection."""
+
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    remedy = _TOKEN
+
+
+class DelegationTokenAuthorizationFailedError(BrokerResponseError, AuthorizationError):
+    """The principal may not use delegation tokens."""
+
+    code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    remedy = _TOKEN
+
+
+class DelegationTokenExpiredError(BrokerResponseError):
+    """The delegation token has expired."""
+
+    code = ErrorCode.DELEGATION_TOKEN_EXPIRED
+    remedy = _TOKEN
+
+
+class InvalidPrincipalTypeError(BrokerResponseError):
+    """The type of principal is not supported."""
+
+    code = ErrorCode.INVALID_PRINCIPAL_TYPE
+    remedy = _TOKEN
+
+
+class NonEmptyGroupError(BrokerResponseError):
+    """The group has members."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+    remedy = "stop the group's members first"
+
+
+class GroupIdNotFoundError(BrokerResponseError):
+    """The group does not exist."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+    remedy = "check the group id"
+
+
+class FetchSessionIdNotFoundError(BrokerResponseError, RetriableError):
+    """The fetch session is not known."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidFetchSessionEpochError(BrokerResponseError, RetriableError):
+    """The epoch of the fetch session is not legal."""
+
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class ListenerNotFoundError(BrokerResponseError, InvalidMetadataError):
+    """The leader has no listener of the name we connected through."""
+
+    code = ErrorCode.LISTENER_NOT_FOUND
+    remedy = "give all brokers the same listeners"
+
+
+class TopicDeletionDisabledError(BrokerResponseError):
+    """Topics cannot be deleted here."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+    remedy = "set delete.topic.enable at the brokers"
 
 
 class FencedLeaderEpochError(BrokerResponseError, InvalidMetadataError):
@@ -270,11 +551,91 @@ class UnsupportedCompressionTypeError(BrokerResponseError):
     remedy = "set compression_type to a codec that the broker knows"
 
 
+class StaleBrokerEpochError(BrokerResponseError):
+    """The broker has registered anew meanwhile."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+    remedy = _QUORUM
+
+
+class OffsetNotAvailableError(BrokerResponseError, RetriableError):
+    """The new leader does not know the offset yet."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class MemberIdRequiredError(BrokerResponseError):
+    """The member joins the group again with the id it was given."""
+
+    code = ErrorCode.MEMBER_ID_REQUIRED
+    remedy = "join again with the member id of the answer"
+
+
+class PreferredLeaderNotAvailableError(BrokerResponseError, InvalidMetadataError):
+    """The preferred leader is not available."""
+
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class GroupMaxSizeReachedError(BrokerResponseError):
+    """The group has as many members as it may have."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+    remedy = "raise group.max.size at the broker, or start fewer members"
+
+
+class FencedInstanceIdError(BrokerResponseError):
+    """Another member with the same group.instance.id has taken over."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+    remedy = "give each member its own group.instance.id; abort the transaction"
+
+
+class EligibleLeadersNotAvailableError(BrokerResponseError, InvalidMetadataError):
+    """No replica that may lead is available."""
+
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    remedy = "start the brokers that have the partition's replicas"
+
+
+class ElectionNotNeededError(BrokerResponseError, InvalidMetadataError):
+    """The partition has the right leader."""
+
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class NoReassignmentInProgressError(BrokerResponseError):
+    """No partitions are being reassigned."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    remedy = _ADMIN
+
+
+class GroupSubscribedToTopicError(BrokerResponseError):
+    """Offsets of a topic that the group reads cannot be deleted."""
+
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    remedy = "stop the group's members first"
+
+
 class InvalidRecordError(BrokerResponseError):
     """The broker refuses a record of the batch; the others are safe to send again."""
 
     code = ErrorCode.INVALID_RECORD
     remedy = "correct the record: its bytes are damaged, or settings of the topic (cleanup.policy) refuse it"
+
+
+class UnstableOffsetCommitError(BrokerResponseError, RetriableError):
+    """Offsets of an open transaction are not decided yet."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError):
+    """A quota is used up for now."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    remedy = "try again later, or raise the principal's quota"
 
 
 class ProducerFencedError(BrokerResponseError):
@@ -285,10 +646,204 @@ class ProducerFencedError(BrokerResponseError):
     fatal = True
 
 
+class ResourceNotFoundError(BrokerResponseError):
+    """There is no such resource."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
+    remedy = _ADMIN
+
+
+class DuplicateResourceError(BrokerResponseError):
+    """The resource is named twice, or exists."""
+
+    code = ErrorCode.DUPLICATE_RESOURCE
+    remedy = _ADMIN
+
+
+class UnacceptableCredentialError(BrokerResponseError):
+    """The credentials do not fulfil the broker's rules."""
+
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+    remedy = _ADMIN
+
+
+class InconsistentVoterSetError(BrokerResponseError):
+    """The controllers disagree about who votes."""
+
+    code = ErrorCode.INCONSISTENT_VOTER_SET
+    remedy = _QUORUM
+
+
+class InvalidUpdateVersionError(BrokerResponseError):
+    """The version of the update is not legal."""
+
+    code = ErrorCode.INVALID_UPDATE_VERSION
+    remedy = _ADMIN
+
+
+class FeatureUpdateFailedError(BrokerResponseError):
+    """The finalized features cannot be updated."""
+
+    code = ErrorCode.FEATURE_UPDATE_FAILED
+    remedy = _ADMIN
+
+
+class PrincipalDeserializationFailureError(BrokerResponseError):
+    """A forwarded principal cannot be read."""
+
+    code = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+    remedy = _QUORUM
+
+
+class SnapshotNotFoundError(BrokerResponseError):
+    """There is no such snapshot."""
+
+    code = ErrorCode.SNAPSHOT_NOT_FOUND
+    remedy = _QUORUM
+
+
+class PositionOutOfRangeError(BrokerResponseError):
+    """The position is outside the snapshot."""
+
+    code = ErrorCode.POSITION_OUT_OF_RANGE
+    remedy = _QUORUM
+
+
 class UnknownTopicIdError(BrokerResponseError, InvalidMetadataError):
     """No topic has this id."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class DuplicateBrokerRegistrationError(BrokerResponseError):
+    """Another broker has this id."""
+
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    remedy = _QUORUM
+
+
+class BrokerIdNotRegisteredError(BrokerResponseError):
+    """No broker with this id is registered."""
+
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+    remedy = _QUORUM
+
+
+class InconsistentTopicIdError(BrokerResponseError, InvalidMetadataError):
+    """The topic was deleted and made again meanwhile."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class InconsistentClusterIdError(BrokerResponseError):
+    """The request is meant for another cluster."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+    remedy = "set bootstrap_servers to brokers of one cluster"
+
+
+class TransactionalIdNotFoundError(BrokerResponseError):
+    """The coordinator does not know the transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    remedy = "check transactional_id"
+
+
+class FetchSessionTopicIdError(BrokerResponseError, RetriableError):
+    """The fetch session mixes names and ids."""
+
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+class IneligibleReplicaError(BrokerResponseError):
+    """The replica may not become in sync."""
+
+    code = ErrorCode.INELIGIBLE_REPLICA
+    remedy = _QUORUM
+
+
+class NewLeaderElectedError(BrokerResponseError):
+    """The change led to a new leader."""
+
+    code = ErrorCode.NEW_LEADER_ELECTED
+    remedy = _QUORUM
+
+
+class OffsetMovedToTieredStorageError(BrokerResponseError):
+    """The offset has moved to tiered storage."""
+
+    code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+    remedy = "read it from the leader, not from a follower"
+
+
+class FencedMemberEpochError(BrokerResponseError):
+    """The member's epoch is over."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+    remedy = _GROUP
+
+
+class UnreleasedInstanceIdError(BrokerResponseError):
+    """The group.instance.id is in use by another member."""
+
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+    remedy = "give each member its own group.instance.id"
+
+
+class UnsupportedAssignorError(BrokerResponseError):
+    """The group's coordinator does not know the assignor."""
+
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+    remedy = "choose one of the broker's group.consumer.assignors"
+
+
+class StaleMemberEpochError(BrokerResponseError):
+    """The member's epoch is older than the group's."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+    remedy = _GROUP
+
+
+class MismatchedEndpointTypeError(BrokerResponseError):
+    """The address is that of a controller where a broker's is wanted, or the other way round."""
+
+    code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    remedy = "set bootstrap_servers to the brokers' listeners"
+
+
+class UnsupportedEndpointTypeError(BrokerResponseError):
+    """The type of endpoint is not known."""
+
+    code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    remedy = _ADMIN
+
+
+class UnknownControllerIdError(BrokerResponseError):
+    """There is no such controller."""
+
+    code = ErrorCode.UNKNOWN_CONTROLLER_ID
+    remedy = _ADMIN
+
+
+class UnknownSubscriptionIdError(BrokerResponseError):
+    """The broker's telemetry subscription has changed."""
+
+    code = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    remedy = "ask for the subscription again"
+
+
+class TelemetryTooLargeError(BrokerResponseError):
+    """The metrics sent are larger than the broker takes."""
+
+    code = ErrorCode.TELEMETRY_TOO_LARGE
+    remedy = "subscribe to fewer metrics, or raise telemetry.max.bytes at the broker"
+
+
+class InvalidRegistrationError(BrokerResponseError):
+    """The broker's registration is not legal."""
+
+    code = ErrorCode.INVALID_REGISTRATION
+    remedy = _QUORUM
 
 
 class TransactionAbortableError(BrokerResponseError):
@@ -298,29 +853,68 @@ class TransactionAbortableError(BrokerResponseError):
     remedy = "abort the transaction and begin a new one"
 
 
-def _by_code() -> dict[int, type[BrokerResponseError]]:
-    classes = {kind.code: kind for kind in BrokerResponseError.__subclasses__()}
-    for code in ErrorCode:
-        if code is not ErrorCode.NONE and code not in classes:
-            classes[code] = _class_for(code)
-    return {int(code): kind for code, kind in classes.items()}
+class InvalidRecordStateError(BrokerResponseError):
+    """The shared record cannot be acknowledged in its state."""
+
+    code = ErrorCode.INVALID_RECORD_STATE
+    remedy = "go on with the records that the group hands out"
 
 
-def _class_for(code: ErrorCode) -> type[BrokerResponseError]:
-    words = code.name.removesuffix("_ERROR").removesuffix("_EXCEPTION").split("_")
-    meaning, remedy, *bases = OTHER_ERRORS[code]
-    body: dict[str, object] = {"code": code, "__doc__": meaning, "__module__": __name__}
-    if remedy:
-        body["remedy"] = remedy
-    return type("".join(word.title() for word in words) + "Error", (BrokerResponseError, *bases), body)
+class ShareSessionNotFoundError(BrokerResponseError, RetriableError):
+    """The share session is not known."""
+
+    code = ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-_CLASSES = _by_code()
+class InvalidShareSessionEpochError(BrokerResponseError, RetriableError):
+    """The epoch of the share session is not legal."""
+
+    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def all_classes() -> tuple[type[BrokerResponseError], ...]:
-    """The class of each code."""
-    return tuple(_CLASSES.values())
+class FencedStateEpochError(BrokerResponseError):
+    """The share coordinator knows a newer state."""
+
+    code = ErrorCode.FENCED_STATE_EPOCH
+    remedy = _QUORUM
+
+
+class InvalidVoterKeyError(BrokerResponseError):
+    """The voter's key is not the one that is known."""
+
+    code = ErrorCode.INVALID_VOTER_KEY
+    remedy = _QUORUM
+
+
+class DuplicateVoterError(BrokerResponseError):
+    """The voter is in the set already."""
+
+    code = ErrorCode.DUPLICATE_VOTER
+    remedy = _QUORUM
+
+
+class VoterNotFoundError(BrokerResponseError):
+    """The voter is not in the set."""
+
+    code = ErrorCode.VOTER_NOT_FOUND
+    remedy = _QUORUM
+
+
+class InvalidRegularExpressionError(BrokerResponseError):
+    """The regular expression is not legal."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+    remedy = "write it as Google's RE2 reads it"
+
+
+class RebootstrapRequiredError(BrokerResponseError):
+    """The brokers we know are no longer of use."""
+
+    code = ErrorCode.REBOOTSTRAP_REQUIRED
+    remedy = "connect through bootstrap_servers again, which the producer does by itself"
+
+
+_CLASSES = {int(kind.code): kind for kind in BrokerResponseError.__subclasses__()}
 
 
 def error_class(code: int) -> type[BrokerResponseError]:

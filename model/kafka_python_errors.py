@@ -1,14 +1,28 @@
-"""Errors that programs for kafka-python import and that nothing here raises, so that their ``except`` clauses
-go on working; and kafka-python's names, of 2.x and 3.x, for errors that have another name here.
+"""What programs for kafka-python import, so that their ``except`` clauses go on working.
 
-Each class stands where kafka-python's does: who catches ``RetriableError`` catches the same.
+First kafka-python's names, of 2.x and 3.x, for errors that have another name here; then errors that nothing
+here raises. Each class stands where kafka-python's does: who catches ``RetriableError`` catches the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from splashdam.model.broker_errors import error_class
+from splashdam.model.broker_errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptMessageError,
+    InvalidConfigError,
+    InvalidFetchSizeError,
+    InvalidReplicaAssignmentError,
+    MessageTooLargeError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    StaleControllerEpochError,
+    UnknownServerError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     AuthenticationError,
@@ -19,41 +33,22 @@ from splashdam.model.errors import (
     RetriableError,
 )
 
-_NEVER_RAISED: Final[dict[str, tuple[type[KafkaError], ...]]] = {
-    "AsyncProducerQueueFull": (KafkaError,),
-    "Cancelled": (RetriableError,),
-    "CommitFailedError": (KafkaError,),
-    "CorrelationIdError": (RetriableError, ProtocolError),
-    "FailedPayloadsError": (KafkaError,),
-    "InvalidReceiveError": (ProtocolError,),
-    "KafkaUnavailableError": (KafkaError,),
-    "LogTruncationError": (KafkaError,),
-    "MetadataEmptyBrokerList": (RetriableError,),
-    "NoOffsetForPartitionError": (KafkaError,),
-    "NodeNotReadyError": (RetriableError,),
-    "QuotaViolationError": (KafkaError,),
-    "StaleMetadata": (InvalidMetadataError,),
-    "TooManyInFlightRequests": (RetriableError,),
-    "UnknownBrokerIdError": (KafkaError,),
-    "UnrecognizedBrokerVersion": (KafkaError,),
-}
-
-_CODES: Final[dict[str, int]] = {
-    "AuthenticationMethodNotSupported": 33,
-    "CorruptRecordError": 2,
-    "CorruptRecordException": 2,
-    "GroupCoordinatorNotAvailableError": 15,
-    "GroupLoadInProgressError": 14,
-    "IncompatibleBrokerVersion": 35,
-    "InvalidConfigurationError": 40,
-    "InvalidFetchRequestError": 4,
-    "InvalidReplicationAssignmentError": 39,
-    "MessageSizeTooLargeError": 10,
-    "NotCoordinatorForGroupError": 16,
-    "NotLeaderForPartitionError": 6,
-    "StaleLeaderEpochCodeError": 11,
-    "UnknownError": -1,
-}
+AuthenticationFailedError = AuthenticationError
+AuthenticationMethodNotSupported = UnsupportedSaslMechanismError
+CorruptRecordError = CorruptMessageError
+CorruptRecordException = CorruptMessageError
+GroupCoordinatorNotAvailableError = CoordinatorNotAvailableError
+GroupLoadInProgressError = CoordinatorLoadInProgressError
+IncompatibleBrokerVersion = UnsupportedVersionError
+InvalidConfigurationError = InvalidConfigError
+InvalidFetchRequestError = InvalidFetchSizeError
+InvalidReplicationAssignmentError = InvalidReplicaAssignmentError
+KafkaProtocolError = ProtocolError
+MessageSizeTooLargeError = MessageTooLargeError
+NotCoordinatorForGroupError = NotCoordinatorError
+NotLeaderForPartitionError = NotLeaderOrFollowerError
+StaleLeaderEpochCodeError = StaleControllerEpochError
+UnknownError = UnknownServerError
 
 
 class NoError(BrokerResponseError):
@@ -66,16 +61,71 @@ class NoError(BrokerResponseError):
         return type(self), (self.message,)
 
 
-def _never_raised(name: str, bases: tuple[type[KafkaError], ...]) -> type[KafkaError]:
-    text = "kafka-python's; nothing here raises it."
+class _NeverRaised(KafkaError):
+    """kafka-python's; nothing here raises it."""
+
     remedy = "look at who raised it: splashdam does not"
-    return type(name, bases, {"__doc__": text, "remedy": remedy, "__module__": __name__})
 
 
-NEVER_RAISED: Final = {name: _never_raised(name, bases) for name, bases in _NEVER_RAISED.items()}
-OTHER_NAMES: Final[dict[str, type[KafkaError]]] = {
-    **{name: error_class(code) for name, code in _CODES.items()},
-    "AuthenticationFailedError": AuthenticationError,
-    "KafkaProtocolError": ProtocolError,
-}
-globals().update(NEVER_RAISED)  # where pickle looks for them
+class AsyncProducerQueueFull(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class Cancelled(_NeverRaised, RetriableError):
+    """kafka-python's; nothing here raises it."""
+
+
+class CommitFailedError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class CorrelationIdError(_NeverRaised, RetriableError, ProtocolError):
+    """kafka-python's; nothing here raises it."""
+
+
+class FailedPayloadsError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class InvalidReceiveError(_NeverRaised, ProtocolError):
+    """kafka-python's; nothing here raises it."""
+
+
+class KafkaUnavailableError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class LogTruncationError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class MetadataEmptyBrokerList(_NeverRaised, RetriableError):
+    """kafka-python's; nothing here raises it."""
+
+
+class NoOffsetForPartitionError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class NodeNotReadyError(_NeverRaised, RetriableError):
+    """kafka-python's; nothing here raises it."""
+
+
+class QuotaViolationError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class StaleMetadata(_NeverRaised, InvalidMetadataError):
+    """kafka-python's; nothing here raises it."""
+
+
+class TooManyInFlightRequests(_NeverRaised, RetriableError):
+    """kafka-python's; nothing here raises it."""
+
+
+class UnknownBrokerIdError(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
+
+
+class UnrecognizedBrokerVersion(_NeverRaised):
+    """kafka-python's; nothing here raises it."""
