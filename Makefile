@@ -59,7 +59,7 @@ $(STAMP): $(DEMO)
 	@touch $@
 
 demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
-	$(BIN)/python examples/flights.py
+	$(BIN)/python examples/flights/flights.py
 
 test: setup  ## what everybody runs: every room's tests but the slow ones and Spark's; no Java, no network
 	$(PYTEST) --dist worksteal -m "$(EVERYBODYS)"
@@ -76,7 +76,7 @@ coverage: setup  ## what `make test` runs of the lines and branches that `make t
 	$(BIN)/python tests/coverage_share.py $(COVERED)/test $(COVERED)/rest
 
 pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
-	$(BIN)/python examples/flights_pipeline.py
+	$(BIN)/python examples/flights/flights_pipeline.py
 
 kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)

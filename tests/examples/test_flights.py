@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from house_tree import ROOT
 
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "examples/flights"
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ LIMIT = 3_000
 
 @pytest.fixture(autouse=True)
 def the_examples_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES / "flights")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_without_java(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="needs splashdam[spark]")
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "flights_pipeline.py")],
+        [sys.executable, str(EXAMPLES / "flights/flights_pipeline.py")],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
