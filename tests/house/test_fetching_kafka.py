@@ -11,7 +11,7 @@ import kafka_jars
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDS_TOOLS, NEEDS_NONE = "tests/real_kafka/test_tools.py", "tests/real_kafka/test_talking.py"
+NEEDS_TOOLS, NEEDS_NONE = "tests/real_kafka/java/test_tools.py", "tests/real_kafka/clients/test_talking.py"
 
 MAVEN = """#!/bin/sh
 # Has the broker's jars, and those of the tools only where there is a file named "tools" beside it.
