@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from splashdam.client.sending.headers import header_pairs
 from splashdam.client.sending.numbers import check_partition, check_timestamp_ms
 from splashdam.record.kernel import HeaderLists, header_block
-from splashdam.record.kernel.building.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.kernel.building.headers import encode_headers
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 
 _HIGH_BYTE = 7 if sys.byteorder == "little" else 0
 """Of a number of 64 bits in an array: the byte with its sign."""

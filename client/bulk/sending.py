@@ -24,8 +24,8 @@ from splashdam.model.errors import BulkSendError, KafkaError, message_of
 from splashdam.model.values import HeaderPairs
 from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
 from splashdam.record.kernel import BlobColumn, BulkRecords, PartitionLane
-from splashdam.record.kernel.building.bulk import NULL_KEY_SLOT
 from splashdam.record.kernel.building.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 
 ROWS_PER_CALL = 16 * 1024
 """A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""

@@ -8,7 +8,7 @@ from typing import Any
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.record.arrow.schema import ColumnType
 from splashdam.record.arrow.structs import MAX_INT64, Held
-from splashdam.record.kernel.building.blob_column import ArrowParts, Layout
+from splashdam.record.kernel.bulk.blob_column import ArrowParts, Layout
 
 
 def parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | None) -> ArrowParts:

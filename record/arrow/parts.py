@@ -25,8 +25,8 @@ from splashdam.record.arrow.structs import (
     from_capsule,
     released_at_end,
 )
-from splashdam.record.kernel.building.blob_column import ArrowParts
-from splashdam.record.kernel.building.header_lists import ListParts
+from splashdam.record.kernel.bulk.blob_column import ArrowParts
+from splashdam.record.kernel.bulk.header_lists import ListParts
 
 
 class ArrowChunk(NamedTuple):

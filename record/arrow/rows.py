@@ -18,7 +18,7 @@ from splashdam.record.arrow.schema import (
     name_of,
 )
 from splashdam.record.arrow.structs import Held, children
-from splashdam.record.kernel.building.header_lists import ListParts
+from splashdam.record.kernel.bulk.header_lists import ListParts
 
 _WHOLE_NUMBERS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q"}
 """Format -> type code of an ``array`` of the same numbers."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.record.arrow.structs import children
-from splashdam.record.kernel.building.blob_column import Layout
+from splashdam.record.kernel.bulk.blob_column import Layout
 
 _LAYOUTS = {
     "z": Layout.OFFSETS_32,

@@ -34,10 +34,10 @@ from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record.kernel.building import straight
 from splashdam.record.kernel.outcomes import future_cell, outcome_table
-from splashdam.record.kernel.building.blob_column import DAMAGED_ROW
+from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
 from splashdam.record.damage import damaged
-from splashdam.record.kernel.building.header_lists import pairs_of
+from splashdam.record.kernel.bulk.header_lists import pairs_of
 from splashdam.record.kernel.building.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
 from splashdam.record.kernel.outcomes.outcome import AllOf, check_parts, fresh
 from splashdam.record.kernel.outcomes.outcome_table import Event, takes
@@ -109,7 +109,7 @@ include "reading/records.pxi"
 include "reading/columns.pxi"
 include "reading/time_search.pxi"
 include "reading/zstd_frame.pxi"
-include "building/blob_column.pxi"
-include "building/header_lists.pxi"
-include "building/bulk.pxi"
+include "bulk/blob_column.pxi"
+include "bulk/header_lists.pxi"
+include "bulk/bulk.pxi"
 include "reading/offset_map.pxi"

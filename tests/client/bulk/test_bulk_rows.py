@@ -20,7 +20,7 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import BulkSendError, IllegalArgumentError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel.building.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 
 PARTS = st.one_of(st.none(), st.binary(max_size=100))
 PAIRS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=4), PARTS), max_size=3)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs
-from splashdam.record.kernel.building.blob_column import BlobColumn, Odd
-from splashdam.record.kernel.building.header_lists import HeaderLists
 from splashdam.record.kernel.building.headers import NO_HEADERS, HeaderBlock
 from splashdam.record.kernel.building.lanes import PartitionLane, TopicLanes
 from splashdam.record.kernel.building.murmur2 import murmur2
+from splashdam.record.kernel.bulk.blob_column import BlobColumn, Odd
+from splashdam.record.kernel.bulk.header_lists import HeaderLists
 
 if TYPE_CHECKING:
     from splashdam.record.kernel.building.buffer import BatchBuffer

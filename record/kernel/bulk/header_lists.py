@@ -11,8 +11,8 @@ import ctypes
 from typing import Any, NamedTuple, TypeAlias
 
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.kernel.building.blob_column import ODD, ArrowParts, BlobColumn, Odd
 from splashdam.record.kernel.building.headers import encode_headers
+from splashdam.record.kernel.bulk.blob_column import ODD, ArrowParts, BlobColumn, Odd
 
 MAX_HEADERS = 256
 """Rows with more are left to the slow path; the compiled twin has room for so many."""

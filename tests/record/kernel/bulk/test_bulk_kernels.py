@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel.building.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import seal
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel.building.blob_column import DAMAGED_ROW, ArrowParts, Layout
-from splashdam.record.kernel.building.header_lists import MAX_HEADERS, ListParts
+from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW, ArrowParts, Layout
+from splashdam.record.kernel.bulk.header_lists import MAX_HEADERS, ListParts
 
 ENTRIES = 6
 ROWS = 4

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel.building.bulk import NULL_KEY_SLOT
 from splashdam.record.kernel.building.headers import encode_headers
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 
 PARTS = st.one_of(st.none(), st.binary(max_size=60))
 HEADERS = st.one_of(st.none(), st.lists(st.tuples(st.text(max_size=5), PARTS), max_size=3))
