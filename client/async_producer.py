@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
 from splashdam.client.base import ProducerBase
-from splashdam.client.bulk.methods import AsyncManySends
 from splashdam.client.future import RecordFuture, Subscription
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.observing.timings import timed_async
@@ -21,22 +21,31 @@ from splashdam.client.running.wiring import make_tcp_connect
 from splashdam.client.sending.admission import Admission
 from splashdam.client.sending.driving import Deadline, drive_in_trio
 from splashdam.client.settings.rules import producer_settings
-from splashdam.client.transactions.methods import AsyncTransactionMethods
+from splashdam.client.transactions.calls import (
+    prepared_by,
+    transactions_of,
+    wait_for_call_in_trio,
+    wants_abort,
+)
 from splashdam.client.waiters import wait_in_trio
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import Connect
+from splashdam.record.kernel.building.straight import straight_first
 
 if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
+    from splashdam.client.bulk.reports import BulkDelivery
     from splashdam.client.report import DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
+    from splashdam.model.prepared import PreparedTransaction
 
 
-class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
+@straight_first
+class AsyncKafkaProducer(ProducerBase):
     """Sends records to Kafka from trio tasks::
 
         async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -44,7 +53,8 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
             metadata = await future
 
     All methods are called in the loop of the ``async with`` block. Its end delivers what is left; if the
-    block is cancelled, what is left fails at once.
+    block is cancelled, what is left fails at once. Transactions are those of ``KafkaProducer``, as
+    checkpoints: one that is cancelled while it waits goes on by itself; calling it again waits for its end.
 
     Args:
         connect: how connections are opened; default: TCP, or to the embedded broker.
@@ -93,20 +103,84 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
 
         Arguments, result and errors are those of ``KafkaProducer.send``.
         """
+        core = self._core
         if self._path.plain:
             future = self._path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        result = self._core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return await self._settle(result) if isinstance(result, Admission) else result
+        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return await core.settling.in_trio(record) if isinstance(record, Admission) else record
 
-    async def _settle(self, admission: Admission) -> RecordFuture:
+    def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """As ``send``, but never waits; the way to send from a delivery callback of a trio program.
+
+        Raises:
+            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
+                topic asks for its metadata, so that a later one finds them.
+        """
         core = self._core
-        if core.guard.interrupted():
-            return core.late.add(admission)
-        future = await drive_in_trio(admission, core.clock, core.intake.tally)
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return future
+        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return core.settling.now(record) if isinstance(record, Admission) else record
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Any = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamp_ms: int | Iterable[int | None] | None = None,
+    ) -> BulkDelivery:
+        """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
+
+        It is a checkpoint when it waits, and once per batch. While it waits it can be cancelled; what is
+        queued then stays queued.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_many``.
+        """
+        from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
+
+        bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
+        await drive_bulk_in_trio(bulk, self._core.settling.in_trio)
+        return bulk.finish()
+
+    async def send_arrow(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: str = "value",
+        key: str | None = "key",
+        headers: Any = None,
+        partition: int | str | None = None,
+        timestamp_ms: int | str | None = None,
+        may_be_empty: bool = False,
+    ) -> BulkDelivery:
+        """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
+
+        The chunks of a stream are asked for in the loop: one that computes them should be read before.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
+        """
+        from splashdam.client.bulk.arrow import ArrowBulk
+        from splashdam.client.bulk.sending import drive_bulk_in_trio
+
+        parts = (value, key, headers, partition, timestamp_ms)
+        with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
+            bulk = arrow.bulk
+            for columns in arrow.chunks():
+                bulk.add(*columns)
+                await drive_bulk_in_trio(bulk, self._core.settling.in_trio)
+        return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
         """Waits for the topic's metadata now, so that the first ``send`` does not.
@@ -150,6 +224,74 @@ class AsyncKafkaProducer(AsyncTransactionMethods, AsyncManySends, ProducerBase):
         finally:
             core.emptying.end_flush()
         return core.emptying.flush_report(records, timeout)
+
+    @timed_async("txn_init_ns")
+    async def init_transactions(self) -> None:
+        """See ``KafkaProducer.init_transactions``."""
+        transactions = transactions_of(self._core)
+        await wait_for_call_in_trio(transactions, transactions.init())
+
+    @timed_async("txn_begin_ns")
+    async def begin_transaction(self) -> None:
+        """See ``KafkaProducer.begin_transaction``."""
+        await trio.lowlevel.checkpoint()
+        transactions_of(self._core).begin()
+
+    @timed_async("txn_send_offsets_ns")
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
+        """See ``KafkaProducer.send_offsets_to_transaction``."""
+        transactions = transactions_of(self._core)
+        call = transactions.send_offsets(offsets, group_metadata)
+        if call is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await wait_for_call_in_trio(transactions, call)
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """See ``KafkaProducer.prepare_transaction``."""
+        transactions = transactions_of(self._core)
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        if self._core.late.waiting:
+            await self.flush(deadline.left())
+            transactions.refuse_late()
+        call = transactions.prepare()
+        await wait_for_call_in_trio(transactions, call, deadline.left())
+        return prepared_by(call)
+
+    @timed_async("txn_commit_ns")
+    async def commit_transaction(self) -> None:
+        """See ``KafkaProducer.commit_transaction``."""
+        transactions = transactions_of(self._core)
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        if self._core.late.waiting:
+            await self.flush(deadline.left())
+            transactions.refuse_late()
+        await wait_for_call_in_trio(transactions, transactions.commit(), deadline.left())
+
+    @timed_async("txn_abort_ns")
+    async def abort_transaction(self) -> None:
+        """See ``KafkaProducer.abort_transaction``."""
+        transactions = transactions_of(self._core)
+        await wait_for_call_in_trio(transactions, transactions.abort())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """See ``KafkaProducer.transaction``; a block that is cancelled is aborted without waiting for it."""
+        transactions = transactions_of(self._core)
+        await self.begin_transaction()
+        try:
+            yield
+            if not transactions.over:
+                await self.commit_transaction()
+        except BaseException as error:
+            if not wants_abort(error):
+                transactions.abort_unattended()
+            elif transactions.can_abort:
+                try:
+                    await self.abort_transaction()
+                except KafkaError as problem:
+                    transactions.log_failed_abort(problem)
+            raise
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import attrs
 
-from splashdam.client.future import RecordFuture, in_callback
+from splashdam.client.future import RecordFuture
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.guard import refuse_inside_a_send
-from splashdam.client.sending.admission import Admission
 from splashdam.client.sending.lookup import TopicLookup
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties
-from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, WouldBlock
+from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.options import default_options
 from splashdam.record.kernel import NowaitSends
 
@@ -171,24 +169,6 @@ class ProducerBase(NowaitSends[RecordFuture]):
         core = self._core
         deadline_ms = core.clock.now_ms() + self._settings.max_block_ms
         return TopicLookup(core.intake, topic, None, deadline_ms)
-
-    def _send_nowait_slowly(  # noqa: PLR0917 (as send)
-        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
-    ) -> RecordFuture:
-        core = self._core
-        admission = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        if not isinstance(admission, Admission):
-            return admission
-        if core.guard.interrupted() or (in_callback() and core.late.waiting):  # behind those, in order
-            return core.late.add(admission)
-        admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
-        admission.patient = False
-        future = admission.step()
-        if future is not None:
-            return future
-        admission.cancel()
-        what = "" if admission.waits_for is None else admission.waits_for.what
-        raise WouldBlock(what, f"a record for topic {admission.topic!r} would have to wait for {what}")
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError(

@@ -30,6 +30,7 @@ from splashdam.client.sending.emptying import Emptying
 from splashdam.client.sending.handover import HandOver
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.client.sending.late import LateRecords
+from splashdam.client.sending.settling import Settling
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import IllegalStateError, KafkaError
@@ -127,6 +128,7 @@ class ProducerCore:
         self.sender.counters.windows.add(self.intake.tally)
         self._reporters: Reporters | None = None
         self.late = LateRecords(self.intake)
+        self.settling = Settling(self.intake, self.late)
         self.emptying = Emptying(self, self._wakeup.wake)
         self.transactions = self._make_transactions()
         self.instance_id = bytes(16)

@@ -25,6 +25,7 @@ from splashdam.model.errors import (
     KafkaTimeoutError,
     WouldBlock,
 )
+from splashdam.record.kernel import Sends
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
@@ -57,6 +58,13 @@ def test_send_and_get(tcp_cluster: Any) -> None:
         assert producer.bootstrap_connected()
         assert producer.metrics()["producer-metrics"]["record-send-total"] == 1_001
     assert tcp_cluster.values("one") == [b"%d" % number for number in range(1_000)]
+
+
+def test_the_kernels_methods_carry_the_producers_texts() -> None:
+    """What `send` and `send_nowait` of the producer say stands at the methods that are called."""
+    assert "BufferExhaustedError" in (inspect.getdoc(KafkaProducer.send) or "")
+    assert "WouldBlock" in (inspect.getdoc(KafkaProducer.send_nowait) or "")
+    assert KafkaProducer.send is Sends.send
 
 
 def test_the_surface_is_kafka_pythons() -> None:

@@ -165,7 +165,7 @@ cdef class NowaitSends:
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return self._send_nowait_slowly(topic, value, key, headers, partition, timestamp_ms)
+        return self._own_send_nowait(topic, value, key, headers, partition, timestamp_ms)
 
 
 cdef class Sends(NowaitSends):
@@ -178,7 +178,7 @@ cdef class Sends(NowaitSends):
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms)
+        return self._own_send(topic, value, key, headers, partition, timestamp_ms)
 
 
 NowaitSends.send_nowait.__doc__ = straight.NowaitSends.send_nowait.__doc__

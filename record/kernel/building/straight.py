@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from splashdam.record.kernel.outcomes.future_cell import FutureCell
 
 FutureT = TypeVar("FutureT", bound="FutureCell")
+SendsT = TypeVar("SendsT", bound="NowaitSends[Any]")
 
 _new = object.__new__  # without the call of an ``__init__``
 
@@ -226,11 +227,12 @@ def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:
 
 
 class NowaitSends(Generic[FutureT]):
-    """What all producers have: ``send_nowait``, which takes the straight path first."""
+    """``send_nowait`` that takes the straight path first."""
 
     __slots__ = ("_path",)
 
     _path: StraightPath[FutureT]
+    _own_send_nowait: Callable[..., FutureT]
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -241,12 +243,7 @@ class NowaitSends(Generic[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """As ``send``, but never waits; the way to send from a delivery callback of a trio program.
-
-        Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
-                topic asks for its metadata, so that a later one finds them.
-        """
+        """The straight path, then the class's own ``send_nowait``; see ``straight_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -255,18 +252,15 @@ class NowaitSends(Generic[FutureT]):
                 future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return self._send_nowait_slowly(topic, value, key, headers, partition, timestamp_ms)
-
-    def _send_nowait_slowly(  # noqa: PLR0917 (as send)
-        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
-    ) -> FutureT:
-        raise NotImplementedError
+        return self._own_send_nowait(topic, value, key, headers, partition, timestamp_ms)
 
 
 class Sends(NowaitSends[FutureT]):
-    """What the blocking producer has."""
+    """``send`` that takes the straight path first, and ``send_nowait``."""
 
     __slots__ = ()
+
+    _own_send: Callable[..., FutureT]
 
     def send(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -277,33 +271,7 @@ class Sends(NowaitSends[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
-
-        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be
-        brought in at once is brought in soon after, in order.
-
-        Args:
-            topic: name of the topic.
-            value: its bytes, or what ``value_serializer`` takes; None is a tombstone and needs a key.
-            key: its bytes, or what ``key_serializer`` takes; equal keys go to the same partition.
-            headers: ``(str, bytes or None)`` pairs in a list or tuple, or a dict.
-            partition: where it goes; default: the partitioner decides.
-            timestamp_ms: milliseconds since the epoch; default: now.
-
-        Returns:
-            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the
-            topic, it has failed already.
-
-        Raises:
-            KafkaTimeoutError: the topic's metadata did not come within ``max_block_ms``; the text says why.
-            BufferExhaustedError: ``buffer_memory`` stayed full for ``max_block_ms``. A KafkaTimeoutError.
-            MessageTooLargeError: the record is larger than ``max_request_size``.
-            IllegalStateError: the producer is closed, or this is a forked child.
-            IllegalArgumentError: the topic has no such ``partition``, also when the cluster was asked anew. A
-                ValueError.
-            TypeError, ValueError: an argument is not what it must be; see each.
-            Exception: what a serializer or partitioner raised.
-        """
+        """The straight path, then the class's own ``send``; see ``straight_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -312,9 +280,20 @@ class Sends(NowaitSends[FutureT]):
                 future = path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms)
+        return self._own_send(topic, value, key, headers, partition, timestamp_ms)
 
-    def _send_slowly(  # noqa: PLR0917 (as send)
-        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
-    ) -> FutureT:
-        raise NotImplementedError
+
+def straight_first(cls: type[SendsT]) -> type[SendsT]:
+    """Class decorator: a class's ``send`` and ``send_nowait`` are for records that cannot go straight.
+
+    The kernel's methods, which cost no frame of Python, are found under these names instead: they try the
+    straight path, and call the class's own for what it leaves alone. So a reader finds signature, docstring
+    and the slow way of a record in the class.
+    """
+    for name in ("send", "send_nowait"):
+        own = cls.__dict__.get(name)
+        if own is not None and hasattr(super(cls, cls), name):  # ``send`` of trio is a coroutine function
+            setattr(cls, f"_own_{name}", own)
+            delattr(cls, name)
+            getattr(cls, name).__doc__ = own.__doc__
+    return cls
