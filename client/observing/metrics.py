@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from splashdam.client.observing.metric_objects import KafkaMetric, MetricName
 from splashdam.client.observing.metric_table import COUNT, NODE, OWN, PRODUCER, TOPIC, Kind, Metric
 from splashdam.model.tally import Readings, Tally
 
 if TYPE_CHECKING:
-    from splashdam.client.running.core import ProducerCore
+    from splashdam.accumulator.accumulator import RecordAccumulator
+    from splashdam.client.observing.timings import HasTally
+    from splashdam.client.settings.producer_settings import ProducerSettings
+    from splashdam.net.clock import Clock
+    from splashdam.net.guard import Guard
+    from splashdam.sender.metadata.metadata import Metadata
+    from splashdam.sender.sender import Sender
 
 Metrics: TypeAlias = dict[str, dict[str, float]]
 """Group -> name -> value."""
@@ -55,6 +61,25 @@ class Scope(NamedTuple):
         return readings.largest(row.figures[0])
 
 
+class Measured(Protocol):
+    """A producer's core, as far as its figures are concerned."""
+
+    @property
+    def settings(self) -> ProducerSettings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def accumulator(self) -> RecordAccumulator: ...
+    @property
+    def metadata(self) -> Metadata: ...
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def intake(self) -> HasTally: ...
+
+
 class ProducerMetrics:
     """The metrics of one producer; from any thread.
 
@@ -62,7 +87,7 @@ class ProducerMetrics:
         core: the producer's.
     """
 
-    def __init__(self, core: ProducerCore) -> None:
+    def __init__(self, core: Measured) -> None:
         self._core = core
         self.client_id = str(core.settings.client_id)
 

@@ -6,14 +6,11 @@ Needs ``opentelemetry-proto`` (``pip install splashdam[telemetry]``), imported w
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from splashdam.client.observing.metric_table import Kind, Metric
-from splashdam.client.observing.metrics import ProducerMetrics, Scope
+from splashdam.client.observing.metrics import Measured, ProducerMetrics, Scope
 from splashdam.sender.telemetry.telemetry import Wanted
-
-if TYPE_CHECKING:
-    from splashdam.client.running.core import ProducerCore
 
 PREFIX = "org.apache.kafka."
 
@@ -31,7 +28,7 @@ class MetricsEncoder:
         core: whose metrics.
     """
 
-    def __init__(self, core: ProducerCore) -> None:
+    def __init__(self, core: Measured) -> None:
         self._metrics = ProducerMetrics(core)
         self._clock = core.clock
         self._started_ns = self._since_ns = core.clock.wall_ns()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from splashdam.model.tally import Tally
+from splashdam.net.clock import Clock
 from splashdam.net.guard import Guard
-
-if TYPE_CHECKING:
-    from splashdam.client.running.core import ProducerCore
 
 
 class CallerTally(Tally):
@@ -48,6 +46,22 @@ class CallerTally(Tally):
         setattr(self, name, getattr(self, name) + amount)
 
 
+class HasTally(Protocol):
+    """A producer's intake, as far as this file needs it."""
+
+    @property
+    def tally(self) -> CallerTally: ...
+
+
+class Measuring(Protocol):
+    """A producer's core, likewise."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def intake(self) -> HasTally: ...
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -80,7 +94,7 @@ def timed_async(name: str) -> Callable[[F], F]:
 
 
 @contextmanager
-def _measuring(core: ProducerCore, name: str) -> Iterator[None]:
+def _measuring(core: Measuring, name: str) -> Iterator[None]:
     since_ms = core.clock.now_ms()
     try:
         yield

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from splashdam.client.running.guard import refuse_inside_a_send
 from splashdam.model.errors import PurgedError
 from splashdam.model.log_fields import fields
 
 if TYPE_CHECKING:
+    from splashdam.accumulator.accumulator import RecordAccumulator
     from splashdam.client.report import DeliveryReport, Stretch
-    from splashdam.client.running.core import ProducerCore
+    from splashdam.client.sending.late import LateRecords
+    from splashdam.client.settings.producer_settings import ProducerSettings
+    from splashdam.net.guard import Guard
+    from splashdam.sender.sender import Sender
 
 logger = logging.getLogger("splashdam.client")
+
+
+class Emptied(Protocol):
+    """A producer's core, as far as flush and purge need it."""
+
+    @property
+    def settings(self) -> ProducerSettings: ...
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def accumulator(self) -> RecordAccumulator: ...
+    @property
+    def late(self) -> LateRecords: ...
+    @property
+    def sender(self) -> Sender: ...
+
+    def refuse_if_foreign(self) -> None:
+        """Raises in a forked child."""
 
 
 class Emptying:
@@ -25,7 +47,7 @@ class Emptying:
         wake: the sender takes a turn soon.
     """
 
-    def __init__(self, core: ProducerCore, wake: Callable[[], None]) -> None:
+    def __init__(self, core: Emptied, wake: Callable[[], None]) -> None:
         self._core = core
         self._wake = wake
 

@@ -114,7 +114,8 @@ class RecordIntake:
         self._settle_partitioner(settings)
 
     def _settle_interceptors(self, interceptors: Sequence[Any]) -> None:
-        from splashdam.client.interceptors import InterceptedAdmission, InterceptorChain
+        from splashdam.client.interceptors import InterceptorChain
+        from splashdam.client.sending.intercepted import InterceptedAdmission
 
         self._chain = InterceptorChain(interceptors)
         self._admit = partial(InterceptedAdmission, self._chain)

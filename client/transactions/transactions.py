@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from splashdam.client.running.guard import refuse_inside_a_send
 from splashdam.client.running.lifecycle import State
@@ -16,9 +16,33 @@ from splashdam.sender.transactions.manager import TransactionManager
 from splashdam.sender.transactions.states import TransactionState
 
 if TYPE_CHECKING:
-    from splashdam.client.running.core import ProducerCore
+    from splashdam.accumulator.accumulator import RecordAccumulator
+    from splashdam.client.sending.intake import RecordIntake
+    from splashdam.client.sending.late import LateRecords
+    from splashdam.client.settings.producer_settings import ProducerSettings
+    from splashdam.net.guard import Guard
 
 logger = logging.getLogger("splashdam.client")
+
+
+class Transacting(Protocol):
+    """A producer's core, as far as its transactions need it."""
+
+    @property
+    def settings(self) -> ProducerSettings: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def accumulator(self) -> RecordAccumulator: ...
+    @property
+    def intake(self) -> RecordIntake: ...
+    @property
+    def late(self) -> LateRecords: ...
+
+    def refusal(self) -> BaseException:
+        """Why no record is taken now."""
 
 
 class Transactions:
@@ -30,7 +54,7 @@ class Transactions:
         wake: the sender takes a turn soon.
     """
 
-    def __init__(self, core: ProducerCore, manager: TransactionManager, wake: Callable[[], None]) -> None:
+    def __init__(self, core: Transacting, manager: TransactionManager, wake: Callable[[], None]) -> None:
         self._core = core
         self._manager = manager
         self._wake = wake
