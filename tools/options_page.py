@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from splashdam.client.settings.drop_in_settings import DropInSettings
-from splashdam.client.settings.listener_settings import ListenerSettings
-from splashdam.client.settings.login_settings import LoginSettings
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.options import kafka_name
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 
-FIRST = "## Sending"
-
-_PARTS: dict[str, tuple[type, ...]] = {
-    FIRST: (ProducerSettings,),
-    "## Interceptors and batches": (ListenerSettings,),
-    "## TLS and SASL": (SecuritySettings, LoginSettings),
-    "## As kafka-python has them": (DropInSettings,),
-}
+FIRST, SECURITY = "Sending", "TLS and SASL"
+SECTIONS = (FIRST, "Interceptors and batches", SECURITY, "As kafka-python has them")
 
 
 def as_markdown() -> str:
     """The tables."""
     parts = []
-    for title, owners in _PARTS.items():
-        parts += [title, "", "| option | Kafka's name | default | meaning |", "|---|---|---|---|"]
-        parts += [_row(field) for owner in owners for field in _own_fields(owner)]
+    for title in SECTIONS:
+        parts += [f"## {title}", "", "| option | Kafka's name | default | meaning |", "|---|---|---|---|"]
+        parts += [_row(field) for field in attrs.fields(ProducerSettings) if _section(field) == title]
         parts.append("")
     return "\n".join(parts)
 
 
-def _own_fields(owner: type) -> Iterator[attrs.Attribute[Any]]:
-    return (field for field in attrs.fields(owner) if not field.inherited)
+def _section(field: attrs.Attribute[Any]) -> str:
+    if hasattr(attrs.fields(SecuritySettings), field.name):
+        return SECURITY
+    return str(field.metadata.get("section", FIRST))
 
 
 def _row(field: attrs.Attribute[Any]) -> str:
@@ -56,7 +48,7 @@ def _default(value: Any) -> str:
 
 def main() -> None:
     """Keeps what stands above the tables."""
-    written_by_hand, _, _ = PAGE.read_text().partition(FIRST)
+    written_by_hand, _, _ = PAGE.read_text().partition(f"## {FIRST}")
     PAGE.write_text(written_by_hand + as_markdown())
 
 

@@ -7,6 +7,7 @@ other is decided in ``rules.py``.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,6 @@ from splashdam.client.partitioning.partitioners import (
     partition_function,
 )
 from splashdam.client.serializers import serialize_function
-from splashdam.client.settings.drop_in_settings import DropInSettings
 from splashdam.client.settings.option_values import (
     JAVA_SERIALIZERS,
     accepted,
@@ -36,14 +36,82 @@ from splashdam.client.settings.option_values import (
     partitioner_named,
     text_or_none,
 )
+from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.options import at_least, one_of, option, parse_float, whole_number
+from splashdam.model.secrets import secret_or_none
 
 DEFAULT_BATCH_SIZE = 256 * 1024
 """Chosen by measurement: docs/decisions/batch-size.md."""
 
+_VERSION = re.compile(r"auto|[0-9]+(\.[0-9]+)*")
+_PROXY = re.compile(r"(socks5h?|socks4a?|http)://[^/?#\s]+/?")
+
+
+def _interceptors(value: Any) -> str | None:
+    if not isinstance(value, list | tuple):
+        return f"must be a list of interceptors, not {type(value).__name__}"
+    for each in value:
+        if isinstance(each, type):
+            return f"{each.__name__} is a class: give an object of it"
+        if not any(callable(getattr(each, name, None)) for name in ("on_send", "on_acknowledgement")):
+            return f"{type(each).__name__} has neither on_send() nor on_acknowledgement()"
+    return None
+
+
+def _load_interceptors(text: str) -> Any:
+    from splashdam.client.interceptors import load_interceptors
+
+    return load_interceptors(text)
+
+
+def _callable_or_none(value: Any) -> str | None:
+    return None if value is None or callable(value) else f"must be callable, not {type(value).__name__}"
+
+
+def _not_as_text(_text: str) -> Any:
+    raise ValueError("is a function; pass it to the constructor")
+
+
+def _version_or_none(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and _VERSION.fullmatch(value)):
+        return None
+    fine = isinstance(value, tuple | list) and value and all(type(part) is int for part in value)
+    return None if fine else "must be a tuple of whole numbers, as (2, 8), or None"
+
+
+def _time_or_none(value: Any) -> str | None:
+    return None if value is None else at_least(0)(value)
+
+
+def _lookup(value: Any) -> str | None:
+    if value == "resolve_canonical_bootstrap_servers_only":
+        return "is not supported: give the canonical names in bootstrap_servers"
+    return None if value in ("use_all_dns_ips", "default") else "must be 'use_all_dns_ips'"
+
+
+def _proxy_or_none(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and _PROXY.fullmatch(value)):
+        return None
+    return "must be socks5://HOST:PORT, socks5h://… (the proxy looks names up), socks4://… or http://…"
+
+
+def _client_or_none(value: Any) -> str | None:
+    if value is None or getattr(value, "__module__", "").partition(".")[0] == "kafka":
+        return None
+    return "cannot be replaced: for tests give AsyncKafkaProducer a `connect`, or use EmbeddedBroker"
+
+
+def _no_class(text: str) -> Any:
+    raise ValueError("names a class; it has no effect here, leave it out")
+
+
+_LISTENING = {"section": "Interceptors and batches"}
+_DROP_IN = {"section": "As kafka-python has them"}
+"""Sections of docs/options.md; all others are about sending."""
+
 
 @attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
-class ProducerSettings(DropInSettings):
+class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(
@@ -307,4 +375,70 @@ class ProducerSettings(DropInSettings):
         parse=parse_float,
         doc="How long the exit of the interpreter waits for a producer that was not closed,"
         " and Ctrl-C inside its `with` block for what is left",
+    )
+
+    # --- who sees records before they are sent, and who hears of batches ---------------------------------
+
+    interceptors: Any = option(
+        (),
+        kafka="interceptor.classes",
+        check=_interceptors,
+        parse=_load_interceptors,
+        doc="Objects that see, and may replace, every record: see ProducerInterceptor. Called in this order",
+        notes=_LISTENING,
+    )
+    on_batch: Any = option(
+        None,
+        check=_callable_or_none,
+        parse=_not_as_text,
+        doc="Called with a BatchMetadata for each batch that was delivered or has failed, on the sender's"
+        " thread; it must not wait",
+        notes=_LISTENING,
+    )
+
+    # --- how kafka-python reaches the cluster; what has no meaning here says so ---------------------------
+
+    bootstrap_timeout_ms: float | None = option(
+        None,
+        check=_time_or_none,
+        parse=parse_float,
+        doc="How long the constructor (of the trio producer: entering its block) waits for a first broker,"
+        " and raises NoBrokersAvailable. Default: it does not wait, the first send does",
+        notes=_DROP_IN,
+    )
+    api_version: Any = option(
+        None,
+        check=_version_or_none,
+        parse=str,
+        doc="Has no effect but that the constructor does not wait for a broker, as in kafka-python: each"
+        " broker is asked which versions it speaks",
+        notes=_DROP_IN,
+    )
+    client_dns_lookup: str = option(
+        "use_all_dns_ips",
+        check=_lookup,
+        doc="'use_all_dns_ips': all addresses of a name are tried, which is always so",
+        notes=_DROP_IN,
+    )
+    proxy_url: str | None = option(
+        None,
+        convert=secret_or_none,
+        check=_proxy_or_none,
+        parse=str,
+        doc="A proxy for all connections: socks5, socks5h, socks4 or http://[USER:PASSWORD@]HOST:PORT; needs"
+        " splashdam[proxy]",
+        notes=_DROP_IN,
+    )
+    selector: Any = option(
+        None,
+        parse=_no_class,
+        doc="Has no effect: connections are driven by trio, which has its own",
+        notes=_DROP_IN,
+    )
+    kafka_client: Any = option(
+        None,
+        check=_client_or_none,
+        parse=_no_class,
+        doc="Has no effect: connections are driven by trio",
+        notes=_DROP_IN,
     )

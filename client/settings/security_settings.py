@@ -1,4 +1,4 @@
-"""The options that say who is trusted, and who we are: TLS and SASL.
+"""The options that say who is trusted, and who we are: TLS, SASL, and logins that others vouch for.
 
 Python names are kafka-python's. What they are made into is in ``running/security.py``, imported only where
 ``security_protocol`` asks for it; Java's names for files and logins are in ``security_properties.py``.
@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from splashdam.client.settings.login_settings import LoginSettings, as_path, text_or_none
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import one_of, option
 from splashdam.model.secrets import Secret, secret_or_none
@@ -21,6 +20,35 @@ MECHANISM_NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GS
 """A test compares them with the table in ``net/sasl``, which is not imported for them."""
 
 _FILE = "a path, or the PEM text itself"
+
+
+def text_or_none(value: Any) -> str | None:
+    """A check that the value is a text, or None."""
+    return None if value is None or isinstance(value, str) else f"must be str, not {type(value).__name__}"
+
+
+def as_path(value: Any) -> Any:
+    """A path as the text that it is."""
+    return value.__fspath__() if hasattr(value, "__fspath__") else value
+
+
+def parse_extensions(text: str) -> dict[str, str]:
+    """``name=value,…``, as librdkafka has it.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    pairs = [part.partition("=") for part in filter(None, map(str.strip, text.split(",")))]
+    if not all(mark for _, mark, _ in pairs):
+        raise ValueError("is not name=value,name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _extensions(value: Any) -> str | None:
+    fine = isinstance(value, Mapping) and all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    )
+    return None if fine else "must be a dict of texts"
 
 
 def _secret_key(value: Any) -> Any:
@@ -42,8 +70,11 @@ def _protocol(value: Any) -> Any:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody calls takes time to make
-class SecuritySettings(LoginSettings):
-    """TLS and SASL; part of ``ProducerSettings``."""
+class SecuritySettings:
+    """TLS, and SASL with its logins.
+
+    Used by itself by clients that send nothing; the options of producers are these and their own.
+    """
 
     security_protocol: str = option(
         "PLAINTEXT",
@@ -113,6 +144,58 @@ class SecuritySettings(LoginSettings):
         None,
         check=_provider_or_none,
         doc="For OAUTHBEARER: an object with token(), and maybe extensions(), or a callable",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = option(
+        None,
+        check=text_or_none,
+        parse=str,
+        doc="For OAUTHBEARER: where tokens are had for sasl_oauthbearer_client_id and its secret (OIDC)",
+    )
+    sasl_oauthbearer_client_id: str | None = option(
+        None, check=text_or_none, parse=str, doc="Who we are at the token endpoint"
+    )
+    sasl_oauthbearer_client_secret: str | None = option(
+        None,
+        is_secret=True,
+        convert=secret_or_none,
+        check=text_or_none,
+        parse=Secret,
+        doc="What proves at the token endpoint who we are",
+    )
+    sasl_oauthbearer_scope: str | None = option(
+        None, check=text_or_none, parse=str, doc="What the token should be for, if the endpoint wants to know"
+    )
+    sasl_oauthbearer_extensions: dict[str, str] = option(
+        {},
+        check=_extensions,
+        parse=parse_extensions,
+        doc="Told to the brokers beside the token (KIP-255); in properties name=value,name=value",
+    )
+    sasl_oauthbearer_cafile: str | None = option(
+        None,
+        convert=as_path,
+        check=text_or_none,
+        parse=str,
+        doc="CAs of the token endpoint, a path, or the PEM text itself; default: those of this machine",
+    )
+    sasl_oauthbearer_header_urlencode: bool = option(
+        False,
+        check=one_of(True, False),
+        doc="Whether id and secret are form-encoded in the header, as some token endpoints want (RFC 6749)",
+    )
+    sasl_kerberos_service_name: str = option(
+        "kafka", doc="For GSSAPI: the brokers' service, the first part of their principals"
+    )
+    sasl_kerberos_domain_name: str | None = option(
+        None,
+        check=text_or_none,
+        parse=str,
+        doc="For GSSAPI: the host in the brokers' principals; default: the broker's host as we know it",
+    )
+    sasl_kerberos_name: Any = option(
+        None,
+        parse=str,
+        doc="For GSSAPI: the brokers' principal as a whole, as text or gssapi.Name; default: service@host",
     )
 
     @property
