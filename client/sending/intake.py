@@ -36,7 +36,7 @@ from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import StraightPath, record_size_upper_bound
 from splashdam.record.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, PartitionLane, payload_size
-from splashdam.sender.metadata.metadata import Metadata
+from splashdam.sender.metadata import Metadata
 
 if TYPE_CHECKING:
     from splashdam.client.interceptors import InterceptorChain

@@ -274,12 +274,12 @@ def _prepared(call: PendingCall) -> PreparedTransaction:
 
 
 def _wait(transactions: Transactions, call: PendingCall, timeout: float | None = None) -> None:
-    wait_in_thread(call, transactions.timeout if timeout is None else timeout)
+    wait_in_thread(call.finished, transactions.timeout if timeout is None else timeout)
     transactions.finish(call)
 
 
 async def _wait_in_trio(transactions: Transactions, call: PendingCall, timeout: float | None = None) -> None:
     with trio.move_on_after(transactions.timeout if timeout is None else timeout):
-        await wait_in_trio(call)
+        await wait_in_trio(call.finished)
         await trio.lowlevel.checkpoint()
     transactions.finish(call)

@@ -21,8 +21,7 @@ from splashdam.model.log_fields import fields
 from splashdam.net.connection.pending import PendingResponse
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, available, compress
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.links import BrokerLink
+from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

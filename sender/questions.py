@@ -18,11 +18,9 @@ from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.pending import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.idempotence.idempotence import Idempotence
-from splashdam.sender.idempotence.partition_sequences import Identity
-from splashdam.sender.links import BrokerLink
-from splashdam.sender.metadata.metadata import MetadataWaiter, run_waiters
+from splashdam.sender.idempotence import Idempotence, Identity
+from splashdam.sender.links import BrokerLink, LinkDirectory
+from splashdam.sender.metadata import MetadataWaiter, run_waiters
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

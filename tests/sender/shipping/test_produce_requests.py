@@ -10,7 +10,7 @@ from splashdam.model.errors import KafkaConnectionError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
-from splashdam.sender.produce import answer_of_failure, build_request, new_leader
+from splashdam.sender.shipping import answer_of_failure, build_request, new_leader
 from splashdam.wire.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
