@@ -20,9 +20,9 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection.authentication import Authenticator, distrust, renewal_delay_ms
 from splashdam.net.connection.connection import Connection
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.net.connection.traffic import Traffic
-from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
+from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
 

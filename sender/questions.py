@@ -15,7 +15,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError
 from splashdam.model.log_fields import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence, Identity

@@ -28,7 +28,7 @@ from splashdam.model.errors import (
     message_of,
 )
 from splashdam.model.values import TopicPartition
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import Codec, Compression
 from splashdam.sender.completion import Completion
@@ -277,7 +277,8 @@ class Shipping:
     def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
         """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held.
 
-        The loop stands still for at most ``patience_ms`` to have them written; see ``net.writing.send_now``.
+        The loop stands still for at most ``patience_ms`` to have them written; see ``send_now`` of
+        ``net.connection.streams``.
         """
         context = self._context
         try:

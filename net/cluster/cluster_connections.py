@@ -29,8 +29,8 @@ from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection.authentication import Authenticator, renewal_delay_ms
 from splashdam.net.connection.connection import Connection
+from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.net.nursery import open_plain_nursery
-from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 T = TypeVar("T")

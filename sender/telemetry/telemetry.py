@@ -18,7 +18,7 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_fields import fields
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.compression import NO_COMPRESSION, Codec, Compression, available, compress
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink, LinkDirectory

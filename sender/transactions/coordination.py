@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from splashdam.model.errors import KafkaConnectionError, KafkaError
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink, LinkDirectory

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import trio
 
@@ -32,6 +33,9 @@ from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    import ssl
 
 PATIENCE_SECONDS = 2.0
 """How long the listener may take for its answer to such a question."""
@@ -52,6 +56,17 @@ _TLS_ANSWERS = (b"\x16\x03", b"\x15\x03")
 _SERVER_AT_FAULT = re.compile(rb"HTTP/[\d.]+ 5\d\d")
 _TEXT_BYTES = 4
 """So many printable characters, where a size or a record of TLS would stand, are text."""
+
+
+@runtime_checkable
+class Encrypts(Protocol):
+    """A `Connect` whose streams are inside TLS.
+
+    Attributes:
+        tls_context: the client's.
+    """
+
+    tls_context: ssl.SSLContext
 
 
 async def wrong_listener(
@@ -89,9 +104,7 @@ async def wrong_listener(
         )
     if not isinstance(error, NetworkExceptionError):
         return None
-    from splashdam.net.tls.tls import TlsConnect  # with `ssl`, which those without TLS do not need
-
-    has_tls = isinstance(connect, TlsConnect)
+    has_tls = isinstance(connect, Encrypts)
     if requests_sent <= 1:
         if has_tls or not await _speaks_tls(connect, host, port):
             return None
