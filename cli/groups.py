@@ -18,10 +18,15 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete_group, list_groups
-from splashdam.net.admin.members import GroupDescription, describe_group
-from splashdam.net.admin.offsets import list_offsets
-from splashdam.net.admin.topics import describe_topic
+from splashdam.net.admin.groups import (
+    GroupDescription,
+    commit_offsets,
+    committed_offsets,
+    delete_group,
+    describe_group,
+    list_groups,
+)
+from splashdam.net.admin.topics import describe_topic, list_offsets
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 
