@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 
+from splashdam.cli.clusters import CONNECTION, Cluster, served_cluster
 from splashdam.cli.failures import INTERRUPTED, failures_reported
 from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
@@ -28,9 +30,8 @@ from splashdam.cli.measuring.turns import (
     turns,
 )
 from splashdam.cli.once import OnceCommand
-from splashdam.cli.parameters import bootstrap_servers_option, timeout_option
-from splashdam.client.local import local_address
-from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.cli.parameters import cluster_options, settled_cluster
+from splashdam.client.settings.rules import options_from_properties
 
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
 CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
@@ -38,7 +39,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
 
 
 @click.command(cls=OnceCommand, short_help="Measure splashdam and the other clients on your cluster.")
-@bootstrap_servers_option
+@cluster_options()
 @click.option(
     "-s",
     "--scenario",
@@ -79,10 +80,11 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write every measurement to this file.",
 )
-@timeout_option
 def bench(
     *,
     bootstrap_servers: str,
+    config: Path | None,
+    properties: dict[str, str],
     names: Sequence[str],
     clients: Sequence[str],
     rounds: int,
@@ -97,16 +99,18 @@ def bench(
     A topic of its own is created and in the end deleted; everything is sent with acks=all and idempotence.
     Each measurement is a process of its own, clients take turns, and the topic's end offsets tell whether
     every record has arrived: a run in which one is missing fails. Ratios are taken round by round.
+
+    Of the settings those for TLS and SASL are given to every client, by its own names.
     """
     chosen = _chosen(names, clients)
     facts = machine_facts(CLIENTS)
     try:
         with (
             failures_reported(),
-            _reachable(bootstrap_servers) as bootstrap,
-            bench_topic(bootstrap, partitions, replication_factor or -1, timeout_seconds * 1000) as topic,
+            _served(config, properties, timeout_seconds) as (servers, cluster, security),
+            bench_topic(cluster, servers, partitions, replication_factor or -1) as topic,
         ):
-            results = _measured(chosen, topic, rounds, scale)
+            results = _measured(chosen, topic, security, rounds, scale)
     except MeasurementError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
@@ -127,31 +131,24 @@ def _chosen(names: Sequence[str], clients: Sequence[str]) -> list[Scenario]:
     return chosen
 
 
-def _reachable(bootstrap_servers: str) -> AbstractContextManager[str]:
-    """An address for other processes: the cluster's, or that of a broker which serves ``embedded:DIR``."""
-    local = local_address(bootstrap_servers)
-    if local is None:
-        return nullcontext(bootstrap_servers)
-    return _Served(EmbeddedBroker(local.directory, port=local.port or 0))
+@contextmanager
+def _served(
+    config: Path | None, properties: Mapping[str, str], timeout_seconds: float
+) -> Iterator[tuple[str, Cluster, dict[str, Any]]]:
+    """Where the cluster is for other processes, how this one asks it, and the options for TLS and SASL."""
+    address, settings = settled_cluster(config, properties)
+    connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
+    with served_cluster(address, settings, timeout_seconds) as (servers, cluster):
+        yield servers, cluster, options_from_properties(connection, what="client")
 
 
-@attrs.frozen
-class _Served(AbstractContextManager[str]):
-    broker: EmbeddedBroker
-
-    def __enter__(self) -> str:
-        self.broker.start()
-        return self.broker.bootstrap_servers
-
-    def __exit__(self, *_: object) -> None:
-        self.broker.stop()
-
-
-def _measured(chosen: Sequence[Scenario], topic: BenchTopic, rounds: int, scale: float) -> Results:
+def _measured(
+    chosen: Sequence[Scenario], topic: BenchTopic, security: Mapping[str, Any], rounds: int, scale: float
+) -> Results:
     def measure(turn: Turn) -> Run:
         if turn.scenario.kind == "cold start":
-            return measure_cold_start(turn, topic.opened)
-        return measure_client(turn, topic.opened, scale)
+            return measure_cold_start(turn, topic.opened, security)
+        return measure_client(turn, topic.opened, scale, security)
 
     present = [taking_part(scenario) for scenario in chosen]
     todo = turns([scenario for scenario in present if scenario.contenders], rounds)

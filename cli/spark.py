@@ -58,15 +58,13 @@ def kafka_options(
             timeout_seconds: float,
             **arguments: Any,
         ) -> None:
-            from splashdam.cli.clusters import named_cluster  # needs trio: `--help` does not
+            from splashdam.cli.clusters import served_cluster  # needs trio: `--help` does not
 
             arguments.pop("bootstrap_servers")
             with failures_reported(), ExitStack() as opened:
                 address, settings = settled_cluster(config, properties)
-                servers = opened.enter_context(_reachable(address))
-                asked = {name: value for name, value in settings.items() if name.startswith(_OF_CLUSTERS)}
-                with named_cluster(servers, asked, timeout_seconds) as cluster:
-                    cluster.check(_topics(reads), writes=_topics(writes))
+                servers, cluster = opened.enter_context(served_cluster(address, settings, timeout_seconds))
+                cluster.check(_topics(reads), writes=_topics(writes))
                 kafka = {f"kafka.{name}": value for name, value in settings.items()}
                 command(*args, kafka={**kafka, "kafka.bootstrap.servers": servers}, **arguments)
 
@@ -75,30 +73,11 @@ def kafka_options(
     return decorate
 
 
-_OF_CLUSTERS = ("security.", "ssl.", "sasl.", "allow.auto.create.topics")
-"""How the settings begin that decide what a cluster answers; others are the sources' and sinks'."""
-
-
 def _topics(parameters: Sequence[str]) -> list[str]:
     """The topics that parameters of the present command name; an option that was not given names none."""
     given = click.get_current_context().params
     texts = [given[parameter] or "" for parameter in parameters]
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
-
-
-@contextmanager
-def _reachable(bootstrap_servers: str) -> Iterator[str]:
-    from splashdam.client.local import Lease, local_address
-
-    local = local_address(bootstrap_servers)
-    if local is None:
-        yield bootstrap_servers
-        return
-    lease = Lease(local if local.port is not None else local._replace(port=0))
-    try:
-        yield lease.broker.bootstrap_servers
-    finally:
-        lease.release()
 
 
 def checkpoint_option(command: Command) -> Command:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
+from splashdam.cli.measuring.security import security_options, with_ssl_context
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,
@@ -137,7 +138,7 @@ async def _measure(task: Task) -> Measurement:
     from aiokafka import AIOKafkaProducer
 
     made_with = options(task)
-    producer = AIOKafkaProducer(**made_with)
+    producer = AIOKafkaProducer(**made_with, **with_ssl_context(security_options()))
     await producer.start()
     try:
         await producer.send_and_wait(task.topic, b"warm")

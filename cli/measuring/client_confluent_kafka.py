@@ -18,6 +18,7 @@ from splashdam.cli.measuring.clock import (
     due_times,
     latency_figures,
 )
+from splashdam.cli.measuring.security import security_options
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,
@@ -186,7 +187,7 @@ def measure(task: Task) -> Measurement:
     from confluent_kafka import Producer
 
     made_with = options(task)
-    producer = Producer(made_with)
+    producer = Producer({**made_with, **security_options()})
     producer.produce(task.topic, b"warm")
     _flush(producer)
     return {**CALLS[task.call](producer, task), "options": without_address(made_with)}

@@ -16,6 +16,7 @@ from splashdam.cli.measuring.clock import (
     latency_figures,
     sleep_until,
 )
+from splashdam.cli.measuring.security import security_options
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,
@@ -43,7 +44,7 @@ def options(task: Task) -> dict[str, Any]:
 def measure(kafka_producer: Any, work: Callable[[Any, Task], Measurement], task: Task) -> Measurement:
     """A new producer with one record acknowledged; what ``work`` measures with it."""
     made_with = options(task)
-    producer = kafka_producer(**made_with)
+    producer = kafka_producer(**made_with, **security_options())
     producer.send(task.topic, b"warm").get(timeout=DELIVERY_SECONDS)
     result = work(producer, task)
     producer.close()
