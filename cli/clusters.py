@@ -12,7 +12,7 @@ import attrs
 import click
 import trio
 
-from splashdam.cli.failures import failures_reported
+from splashdam.cli.endings import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.wiring import authenticator, secured

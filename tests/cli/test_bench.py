@@ -100,7 +100,7 @@ def test_a_run_that_cannot_be_trusted(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise MeasurementError("sent 2 records, 1 arrived")
 
-    monkeypatch.setattr("splashdam.cli.bench.measure_all", fail)
+    monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", fail)
     with EmbeddedBroker(tmp_path) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -114,7 +114,7 @@ def test_ctrl_c_deletes_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splashdam.cli.bench.measure_all", interrupt)
+    monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", interrupt)
     with EmbeddedBroker(tmp_path) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
