@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sinks import RunningSink, sink_command, temporary_build_dir
 
-from splashdam.cli.measuring import kafka_like
+from splashdam.cli.measuring.clients import kafka_like
 from splashdam.cli.measuring.task import Task, all_values
 from splashdam.client.producer import KafkaProducer
 

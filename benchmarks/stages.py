@@ -28,7 +28,8 @@ from rich.console import Console
 from rich.table import Table
 from sinks import RunningSink, sink_command, temporary_build_dir
 
-from splashdam.cli.measuring import client_confluent_kafka, kafka_like
+from splashdam.cli.measuring.clients import confluent_kafka as client_confluent_kafka
+from splashdam.cli.measuring.clients import kafka_like
 from splashdam.cli.measuring.machine import machine_facts
 from splashdam.cli.measuring.task import TUNED_BATCH_BYTES, Task, all_values, chunks, values
 from splashdam.client.producer import KafkaProducer

@@ -12,7 +12,7 @@ import attrs
 import click
 import trio
 
-from splashdam.cli.failures import failures_reported
+from splashdam.cli.endings import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.wiring import authenticator, secured
@@ -45,6 +45,7 @@ class Cluster(NamedTuple):
         authenticator: shows the brokers who we are; None where they do not ask.
         timeout_ms: how long an answer may take.
         may_create_topics: whether brokers may create topics that are missing when they are written to.
+        client_id: who we are to the brokers.
     """
 
     addresses: list[tuple[str, int]]
@@ -52,6 +53,7 @@ class Cluster(NamedTuple):
     authenticator: Authenticator | None
     timeout_ms: float
     may_create_topics: bool = True
+    client_id: str = "splashdam-admin"
 
     def ask(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """What a task makes of the cluster's answers."""
@@ -62,7 +64,7 @@ class Cluster(NamedTuple):
                 connect=self.connect,
                 clock=SystemClock(),
                 settings=ClusterClientSettings(
-                    client_id="splashdam-admin",
+                    client_id=self.client_id,
                     timeout_ms=self.timeout_ms,
                     request_timeout_ms=self.timeout_ms,
                 ),
@@ -108,6 +110,48 @@ class Cluster(NamedTuple):
             if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
                 return True
         return False
+
+
+CONNECTION = ("security.", "ssl.", "sasl.")
+"""How the settings begin that say how a cluster is reached."""
+
+
+@contextmanager
+def served_cluster(
+    bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
+) -> Iterator[tuple[str, Cluster]]:
+    """A cluster that other processes reach, too: its addresses, and how this one does.
+
+    For ``embedded:DIR`` a broker runs as long as the block, on a free port unless one is named.
+
+    Args:
+        bootstrap_servers: as the option says.
+        properties: more settings, by Kafka's names; those count that decide what a cluster answers.
+        timeout_seconds: how long an answer may take.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or wrong.
+    """
+    asked = {
+        name: value
+        for name, value in properties.items()
+        if name.startswith((*CONNECTION, "allow.auto.create.topics"))
+    }
+    with _served(bootstrap_servers) as servers, named_cluster(servers, asked, timeout_seconds) as cluster:
+        yield servers, cluster
+
+
+@contextmanager
+def _served(bootstrap_servers: str) -> Iterator[str]:
+    local = local_address(bootstrap_servers)
+    if local is None:
+        yield bootstrap_servers
+        return
+    lease = Lease(local if local.port is not None else local._replace(port=0))
+    try:
+        yield lease.broker.bootstrap_servers
+    finally:
+        lease.release()
 
 
 @contextmanager

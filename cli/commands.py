@@ -6,20 +6,20 @@ from importlib import import_module
 
 import click
 
-COMMANDS = (
-    "bench",
-    "broker",
-    "contract",
-    "dump-log",
-    "groups",
-    "pipeline",
-    "produce",
-    "tail",
-    "topics",
-    "users",
-    "verify-log",
-)
-"""Each is a module of this room with a command of the same name in it, with ``_`` for ``-``."""
+COMMANDS = {
+    "bench": "cluster.bench",
+    "broker": "broker.broker",
+    "contract": "cluster.contract",
+    "dump-log": "records.dump_log",
+    "groups": "cluster.groups",
+    "pipeline": "pipeline.command",
+    "produce": "records.produce",
+    "tail": "records.tail",
+    "topics": "cluster.topics",
+    "users": "broker.users",
+    "verify-log": "broker.verify_log",
+}
+"""By name: the module of this room with a command of this name in it, with ``_`` for ``-``."""
 
 
 class Commands(click.Group):
@@ -31,8 +31,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"splashdam.cli.{name}"), name)
+        module = import_module(f"splashdam.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
 

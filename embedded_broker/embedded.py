@@ -15,7 +15,7 @@ from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.embedded_broker.serving.ports import check_port
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
-from splashdam.net.clock import SystemClock
+from splashdam.net.clock import LoopClock, SystemClock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.pair import PairConnect, stream_of
 from splashdam.storage.files.disk import DiskFiles, Files
@@ -34,7 +34,7 @@ class _Open(NamedTuple):
     port: int | None
     settings: BrokerSettings
     token_validator: TokenValidator | None
-    clock: SystemClock
+    clock: LoopClock
     files: Files | None
 
 
@@ -64,7 +64,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
     """
 
     _WHAT = "broker"
-    _CLOCK: type[SystemClock] = SystemClock
+    _CLOCK: type[LoopClock] = SystemClock
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.net.clock import SystemClock
+from splashdam.net.clock import LoopClock, SystemClock
 from splashdam.storage.files.disk import DiskFiles
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
     """
 
     _WHAT = "cluster"
-    _CLOCK: type[SystemClock] = SystemClock
+    _CLOCK: type[LoopClock] = SystemClock
 
     def __init__(
         self,

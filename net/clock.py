@@ -28,7 +28,11 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock(trio.abc.Clock):
+class LoopClock(trio.abc.Clock, Clock):
+    """A `Clock` by which ``trio.run(..., clock=clock)`` runs a loop, too."""
+
+
+class SystemClock(LoopClock):
     """The machine's clocks, for ``trio.run(..., clock=clock)`` and for everything that takes a `Clock`."""
 
     def start_clock(self) -> None:

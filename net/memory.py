@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,9 @@ _DEFAULT_READ = 65_536
 class Pipe:
     """One direction: at most ``capacity_bytes`` wait in it, so that a reader who sleeps stops the writer.
 
-    Who simulates a network overrides ``_put`` and ``_arrive``.
+    Who simulates a line overrides what happens between writer and reader, and nothing else: ``_put``,
+    ``_arrive``, ``waiting_bytes`` and ``_is_over``. A part beside the pipe would cost one more call per piece
+    on a line that has no length.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -151,7 +153,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     def send_now(self, parts: Sequence[Buffer]) -> int:
-        """Takes what there is room for and answers how much that was; see ``net.writing.send_now``."""
+        """Takes what there is room for and answers how much that was; see ``net.connection.streams``."""
         return 0 if self._cut else self._outgoing.send_now(parts)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -207,6 +209,10 @@ def memory_stream_pair(capacity_bytes: int = 1024 * 1024) -> tuple[MemoryStream,
     return MemoryStream(one, other), MemoryStream(other, one)
 
 
+MakePair = Callable[[str, int], tuple[MemoryStream, MemoryStream]]
+"""Makes both ends of a new connection to a host and port."""
+
+
 class MemoryListener(trio.abc.Listener[MemoryStream]):
     """Accepts what `MemoryNetwork.connect` opens to its ``address``."""
 
@@ -234,10 +240,11 @@ class MemoryNetwork:
 
     Args:
         capacity_bytes: how much may be under way in each direction of a connection.
+        make_pair: makes both ends of a new connection to an address; None: as `memory_stream_pair` does.
     """
 
-    def __init__(self, capacity_bytes: int = 1024 * 1024) -> None:
-        self.capacity_bytes = capacity_bytes
+    def __init__(self, capacity_bytes: int = 1024 * 1024, make_pair: MakePair | None = None) -> None:
+        self._make_pair = make_pair or (lambda _host, _port: memory_stream_pair(capacity_bytes))
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._connections: dict[tuple[str, int], list[tuple[MemoryStream, MemoryStream]]] = {}
         self._refusing: set[tuple[str, int]] = set()
@@ -259,14 +266,10 @@ class MemoryNetwork:
         listener = self._listeners.get((host, port))
         if listener is None or (host, port) in self._refusing:
             raise CannotConnectError(f"cannot connect to {address_text(host, port)}: Connection refused")
-        ours, theirs = self.make_pair(host, port)
+        ours, theirs = self._make_pair(host, port)
         self._connections.setdefault((host, port), []).append((ours, theirs))
         listener.offer(theirs)
         return ours
-
-    def make_pair(self, host: str, port: int) -> tuple[MemoryStream, MemoryStream]:
-        """Both ends of a new connection to an address."""
-        return memory_stream_pair(self.capacity_bytes)
 
     def refuse(self, host: str, port: int, refusing: bool = True) -> None:
         """From now on refuses (or accepts again) new connections to an address."""

@@ -26,7 +26,7 @@ from splashdam.model.log_fields import fields
 from splashdam.model.quoting import naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
-from splashdam.sender.idempotence.idempotence import Idempotence
+from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
 from splashdam.wire.messages.produce import PartitionProduceResponse
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.net.clock import Clock
 from splashdam.net.guard import Guard
-from splashdam.sender.metadata.metadata import Metadata
+from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.statistics import Counters
 from splashdam.sender.wakeup import Wakeup

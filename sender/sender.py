@@ -19,7 +19,7 @@ import trio
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.results import OpenGate
+from splashdam.accumulator.results import DrainGate, OpenGate
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.tally import Windows
@@ -29,14 +29,12 @@ from splashdam.net.connection.authentication import Authenticator
 from splashdam.net.guard import Guard
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.draining import Draining, NodeBatches
-from splashdam.sender.idempotence.idempotence import Idempotence
-from splashdam.sender.links import BrokerLink, LinkState
-from splashdam.sender.metadata.metadata import Metadata, MetadataWaiter, run_waiters
-from splashdam.sender.metadata.questions import Questions
+from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
+from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
+from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.shipping import Shipping
+from splashdam.sender.shipping import Draining, NodeBatches, Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import Wakeup
@@ -111,9 +109,7 @@ class Sender:
         )
         metadata.obstacle = self._links.obstacle
         metadata.silent = self._links.silent
-        self._draining = Draining(
-            self._context, self._links, self._completion, self._idempotence or OpenGate()
-        )
+        self._draining = Draining(self._context, self._links, self._completion, self._gate)
         self._shipping = Shipping(self._context, self._completion, self.transactions)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._coordination = self._make_coordination()
@@ -123,6 +119,12 @@ class Sender:
         self._alarm_ms = math.inf
         self._closing = False
         self._forced: BaseException | None = None
+
+    @property
+    def _gate(self) -> DrainGate:
+        if self.transactions is not None:
+            return self.transactions.enrolment
+        return self._idempotence or OpenGate()
 
     def _make_coordination(self) -> Coordination | None:
         if self.transactions is None:

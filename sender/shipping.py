@@ -1,32 +1,252 @@
-"""One ProduceRequest from its batches to their answers. No task waits for them: they are called back."""
+"""Batches on their way: out of their queues, into one ProduceRequest per node, and back with its answers.
+
+`Draining` takes what may go now, with the guard held. `Shipping` makes the request and sends it; no task
+waits for its answer, which is called back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
+from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError
+from splashdam.accumulator.compressions import BatchCompressions
+from splashdam.accumulator.results import DrainGate, ReadyCheck
+from splashdam.model.broker_errors import MessageTooLargeError, UnsupportedCompressionTypeError
+from splashdam.model.cluster import Node
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import (
+    BrokerResponseError,
+    KafkaConnectionError,
+    KafkaError,
+    ProtocolError,
+    message_of,
+)
 from splashdam.model.values import TopicPartition
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
+from splashdam.record.batch import HEADER_BYTES, Codec
+from splashdam.record.compression import Compression
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink
-from splashdam.sender.loading import load
-from splashdam.sender.produce import (
-    LAST_WITH_NAMES,
-    LAST_WITHOUT_V2,
-    answer_of_failure,
-    answer_of_silence,
-    answers_by_partition,
-    build_request,
-    new_leader,
+from splashdam.sender.links import BrokerLink, LinkDirectory
+from splashdam.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
 )
-from splashdam.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from splashdam.sender.transactions.manager import TransactionManager
+
+
+NodeBatches = tuple[BrokerLink, list[ProducerBatch]]
+"""What goes to one node in one request."""
+
+
+class Draining:
+    """Takes batches from the accumulator for the nodes that can be sent to; connects to the others.
+
+    All methods are called with the guard held.
+
+    Args:
+        context: what all parts share.
+        links: the ways to nodes.
+        completion: told of batches that are under way from now on.
+        gate: which partitions may be drained, as idempotence sees it.
+    """
+
+    def __init__(
+        self, context: SenderContext, links: LinkDirectory, completion: Completion, gate: DrainGate
+    ) -> None:
+        self._context = context
+        self._links = links
+        self._completion = completion
+        self._gate = gate
+
+    def ready(self, now_ms: float) -> ReadyCheck:
+        """Which nodes have something to be sent; leaders that nobody knows are asked for."""
+        metadata = self._context.metadata
+        check = self._context.accumulator.ready(metadata.cluster, now_ms, self._gate)
+        if check.unknown_leader_topics:
+            metadata.request_missing(check.unknown_leader_topics, now_ms)
+        return check
+
+    def drain(
+        self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float
+    ) -> tuple[float, list[NodeBatches]]:
+        """Takes what can be written at once.
+
+        Returns:
+            how long until time alone makes another node usable, and the batches by node.
+        """
+        context = self._context
+        cluster = context.metadata.cluster
+        delay_ms = math.inf
+        sendable: dict[int, BrokerLink] = {}
+        for node_id in check.nodes:
+            link = self._links.link_to(cluster.nodes[node_id])
+            writable = link.sendable
+            if context.accumulator.availability.timeout_ms:
+                context.accumulator.availability.note(node_id, now_ms, writable=writable)
+            if writable:
+                sendable[node_id] = link
+            else:
+                link.want(nursery, now_ms)
+                delay_ms = min(delay_ms, link.delay_ms(now_ms))
+        if not sendable:
+            return delay_ms, []
+        drained = context.accumulator.drain(
+            cluster, sendable, context.settings.max_request_size, now_ms, self._gate
+        )
+        requests: list[NodeBatches] = []
+        for node_id, batches in drained.items():
+            self._completion.begin(batches)
+            context.metadata.touch([batch.topic_partition.topic for batch in batches], now_ms)
+            requests.append((sendable[node_id], batches))
+        return delay_ms, requests
+
+
+FIRST_WITH_ZSTD = 7
+
+LAST_WITH_NAMES = 12
+"""Newer versions of Produce name topics by their ids; with names, a topic that was created anew gets the
+records, too."""
+
+LAST_WITHOUT_V2 = 11
+"""In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
+
+
+def build_request(
+    batches: Iterable[ProducerBatch],
+    *,
+    acks: int,
+    timeout_ms: float,
+    compressions: BatchCompressions,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """Seals the batches and groups them by topic; records go into the request by reference."""
+    topics: dict[str, TopicProduceData] = {}
+    for batch in batches:
+        topic, partition = batch.topic_partition
+        data = topics.get(topic)
+        if data is None:
+            data = topics[topic] = TopicProduceData(name=topic)
+        records = batch.seal(compressions.of(topic))
+        data.partition_data.append(PartitionProduceData(index=partition, records=records))
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=int(timeout_ms),
+        topic_data=[*topics.values()],
+    )
+
+
+def check_codec(compression: Compression, version: int) -> None:
+    """Refuses what this version of Produce cannot carry.
+
+    Raises:
+        UnsupportedCompressionTypeError: zstd, below version 7 (brokers before 2.1).
+    """
+    if compression.codec is Codec.ZSTD and version < FIRST_WITH_ZSTD:
+        raise UnsupportedCompressionTypeError(
+            f"the broker speaks Produce v{version} at most; zstd needs v{FIRST_WITH_ZSTD} (Kafka 2.1)"
+        )
+
+
+def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+    """The answer for each partition that the response names."""
+    answers = {}
+    for topic in response.responses:
+        for each in topic.partition_responses:
+            answers[TopicPartition(topic.name, each.index)] = each
+    return answers
+
+
+def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:
+    """What ``acks=0`` is answered with: nothing is known but that it was written to the socket."""
+    return PartitionProduceResponse(index=batch.topic_partition.partition, base_offset=-1)
+
+
+def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProduceResponse:
+    """A failed request as if the broker had answered; a lost connection or illegal answer is code 13."""
+    code, text = int(ErrorCode.NETWORK_EXCEPTION), message_of(error)
+    if isinstance(error, BrokerResponseError):
+        code, text = error.code, error.message  # the class puts "[code name] " in front again
+    return PartitionProduceResponse(
+        index=batch.topic_partition.partition, error_code=code, base_offset=-1, error_message=text
+    )
+
+
+def new_leader(
+    answer: PartitionProduceResponse, response: ProduceResponse, known: Mapping[int, Node]
+) -> Node | None:
+    """The leader that the broker named instead of itself (KIP-951): with its address, or as ``known``."""
+    leader_id = answer.current_leader.leader_id
+    for endpoint in response.node_endpoints:
+        if endpoint.node_id == leader_id >= 0:
+            return Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+    return known.get(leader_id)
+
+
+def load(
+    context: SenderContext, completion: Completion, batches: Sequence[ProducerBatch], version: int
+) -> list[ProducerBatch]:
+    """Seals batches in flight, the first time with their topic's codec. The guard is not held.
+
+    How large they become was a guess until now. One that grew beyond ``batch_size`` because of it and is too
+    large for a request is divided as if the broker had refused it; one that does not fit beside the others
+    goes with the next request; one whose codec the broker does not know fails.
+
+    Returns:
+        those to be sent now; together at most ``max_request_size`` bytes, or a single one.
+    """
+    accumulator, now_ms = context.accumulator, context.clock.now_ms()
+    max_request_size = context.settings.max_request_size
+    loaded: list[ProducerBatch] = []
+    used_bytes = 0
+
+    def place(batch: ProducerBatch, size_bytes: int) -> bool:
+        if size_bytes > max_request_size and batch.attempts == 0 and accumulator.outgrew(batch):
+            refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
+            completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
+            return False
+        if loaded and used_bytes + size_bytes > max_request_size:
+            completion.put_back(batch, now_ms)
+            return False
+        accumulator.give_surplus_back(batch)
+        return True
+
+    for batch in batches:
+        try:
+            check_codec(accumulator.compressions.of(batch.topic_partition.topic), version)
+            _seal(accumulator, batch)
+        except KafkaError as error:
+            context.guard.run(completion.refuse_unsent, batch, error)
+            continue
+        size_bytes = batch.size_bytes
+        if context.guard.run(place, batch, size_bytes):
+            loaded.append(batch)
+            used_bytes += size_bytes
+    return loaded
+
+
+def _seal(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
+    compressions, topic = accumulator.compressions, batch.topic_partition.topic
+    compression, first = compressions.of(topic), batch.sealed is None
+    batch.seal(compression)
+    if first and compression.codec is not Codec.NONE:
+        plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
+        telling = 2 * plain_bytes >= accumulator.batch_bytes  # few records compress badly, whatever they hold
+        if telling or packed_bytes < compressions.ratio(topic) * plain_bytes:
+            compressions.observe(topic, plain_bytes, packed_bytes)
+
 
 Answers = dict[TopicPartition, PartitionProduceResponse]
 
@@ -57,7 +277,8 @@ class Shipping:
     def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
         """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held.
 
-        The loop stands still for at most ``patience_ms`` to have them written; see ``net.writing.send_now``.
+        The loop stands still for at most ``patience_ms`` to have them written; see ``send_now`` of
+        ``net.connection.streams``.
         """
         context = self._context
         try:

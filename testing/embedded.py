@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from splashdam.embedded_broker import embedded
-from splashdam.net.clock import SystemClock
+from splashdam.net.clock import LoopClock
 from splashdam.testing.steered_clock import SteeredClock
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class UnderTest:
     """What tests do with a broker or a cluster, from any thread, whether it runs or not."""
 
-    _CLOCK: type[SystemClock] = SteeredClock
-    _clock: SystemClock
+    _CLOCK: type[LoopClock] = SteeredClock
+    _clock: LoopClock
     _interception: Interception
 
     @cached_property

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import trio
 
-from splashdam.net.clock import SystemClock
+from splashdam.net.clock import LoopClock
 from splashdam.net.guard import Guard
 
 _NS_PER_MS = 1_000_000
 
 
-class SteeredClock(SystemClock):
+class SteeredClock(LoopClock):
     """The machine's clocks until somebody steers them, from any thread.
 
     ``advance`` lets time pass: the wall clock and every deadline of the broker, so that sessions expire,

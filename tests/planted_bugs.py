@@ -15,8 +15,7 @@ from splashdam.accumulator.queues import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import straight_produce
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.sender.idempotence.idempotence import Idempotence
-from splashdam.sender.idempotence.partition_sequences import PartitionSequences
+from splashdam.sender.idempotence import Idempotence, PartitionSequences
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.verdicts import VERDICTS, Row, Verdict
 from splashdam.sender.wakeup import Wakeup

@@ -8,9 +8,8 @@ from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
-from splashdam.sender.transactions.coordinator_codes import Asked
-from splashdam.sender.transactions.coordinator_requests import Question
 from splashdam.sender.transactions.manager import TransactionManager
+from splashdam.sender.transactions.questions import Asked, Question
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -122,7 +121,7 @@ class Talk:
     def send(self, batch: ProducerBatch | None = None) -> ProducerBatch:
         """A record of the open transaction, on the wire; its partition is added first."""
         batch = batch or new_batch()
-        gate = self.manager.sequences
+        gate = self.manager.enrolment
         while not gate.admits(batch):
             question = self.next(batches_left=True)
             assert question is not None
@@ -150,7 +149,7 @@ class Talk:
             return self.until(asked)
         if asked is Asked.ADD_PARTITIONS:
             self.ready().manager.begin()
-            assert not manager.sequences.admits(new_batch())
+            assert not manager.enrolment.admits(new_batch())
             return self.until(asked)
         self.begun()
         if asked is Asked.END:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import attrs
 import trio
 
+from splashdam.cli.clusters import Cluster
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.admin.topics import create_topic, delete_topic
-from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
-from splashdam.net.cluster.fetch_client import LATEST, FetchSettings, open_fetch_client
-from splashdam.net.connect import TcpConnect
+from splashdam.model.values import TopicPartition
+from splashdam.net.admin.topics import create_topic, delete_topic, list_offsets
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import LATEST
 
 _TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.1
@@ -27,6 +27,7 @@ _CLIENT_ID = "splashdam-bench"
 class BenchTopic:
     """A topic on a cluster, and how many records it had when the measurement began."""
 
+    cluster: Cluster
     bootstrap: str
     topic: str
     partitions: int
@@ -38,18 +39,21 @@ class BenchTopic:
 
     def end(self) -> int:
         """The end offsets of all partitions together."""
-        return trio.run(self._end)
+        return self.cluster.ask(self._end)
 
-    async def wait_until_known(self) -> None:
+    def wait_until_known(self) -> None:
         """Returns once the brokers' metadata have the new topic.
 
         Raises:
             KafkaTimeoutError: they have it not within half a minute.
         """
+        self.cluster.ask(self._known)
+
+    async def _known(self, client: ClusterClient) -> None:
         with trio.move_on_after(_TIMEOUT_MS / 1000):
             while True:
                 try:
-                    await self._end()
+                    await self._end(client)
                 except UnknownTopicOrPartitionError:
                     await trio.sleep(_PAUSE_SECONDS)
                 else:
@@ -58,14 +62,9 @@ class BenchTopic:
             f"topic {self.topic!r} was created, and {_TIMEOUT_MS} ms later nobody knows it"
         )
 
-    async def _end(self) -> int:
-        settings = FetchSettings(client_id=_CLIENT_ID, timeout_ms=_TIMEOUT_MS)
-        addresses = parse_bootstrap_servers(self.bootstrap)
-        async with open_fetch_client(
-            addresses, connect=TcpConnect(), clock=SystemClock(), settings=settings
-        ) as client:
-            ends = await client.offsets(self.topic, range(self.partitions), LATEST)
-        return sum(ends.values())
+    async def _end(self, client: ClusterClient) -> int:
+        partitions = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        return sum((await list_offsets(client, partitions, LATEST)).values())
 
     @contextmanager
     def opened(self) -> Iterator[BenchTopic]:
@@ -76,41 +75,27 @@ class BenchTopic:
 
 @contextmanager
 def bench_topic(
-    bootstrap: str, partitions: int, replication_factor: int, timeout_ms: float
+    cluster: Cluster, bootstrap: str, partitions: int, replication_factor: int
 ) -> Iterator[BenchTopic]:
     """A new topic with a name of its own, deleted at the end, also after Ctrl-C.
 
     Args:
-        bootstrap: addresses of the cluster.
+        cluster: how it is asked.
+        bootstrap: its addresses, for the processes that send.
         partitions: how many it gets.
         replication_factor: -1 leaves it to the cluster.
-        timeout_ms: how long the cluster may take to answer.
 
     Raises:
         KafkaError: the cluster cannot be reached, or refuses the topic.
     """
+    cluster = cluster._replace(client_id=_CLIENT_ID)
     topic = f"splashdam-bench-{secrets.token_hex(4)}"
-
-    async def create(client: ClusterClient) -> None:
-        await create_topic(client, topic, partitions=partitions, replication_factor=replication_factor)
-
-    async def delete(client: ClusterClient) -> None:
-        await delete_topic(client, topic)
-
-    trio.run(_administer, bootstrap, create, timeout_ms)
+    cluster.ask(
+        partial(create_topic, topic=topic, partitions=partitions, replication_factor=replication_factor)
+    )
     try:
-        made = BenchTopic(bootstrap, topic, partitions)
-        trio.run(made.wait_until_known)
+        made = BenchTopic(cluster._replace(timeout_ms=_TIMEOUT_MS), bootstrap, topic, partitions)
+        made.wait_until_known()
         yield made
     finally:
-        trio.run(_administer, bootstrap, delete, timeout_ms)
-
-
-async def _administer(
-    bootstrap: str, task: Callable[[ClusterClient], Awaitable[None]], timeout_ms: float
-) -> None:
-    settings = ClusterClientSettings(client_id=_CLIENT_ID, timeout_ms=timeout_ms)
-    async with open_cluster_client(
-        parse_bootstrap_servers(bootstrap), connect=TcpConnect(), clock=SystemClock(), settings=settings
-    ) as client:
-        await task(client)
+        cluster.ask(partial(delete_topic, topic=topic))

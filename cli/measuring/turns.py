@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,12 +16,15 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from splashdam.cli.measuring.clients.security import environment
 from splashdam.cli.measuring.scenarios import Contender, Scenario
 
 Run: TypeAlias = dict[str, Any]
 """One measurement: scenario, label, client, round, and its figures by name."""
 
 TIMEOUT_SECONDS = 180
+_PLAIN: Mapping[str, Any] = {}
+"""No TLS and no SASL."""
 _HERE = Path(__file__).resolve().parent
 
 
@@ -102,9 +105,18 @@ def measure_all(todo: Sequence[Turn], measure: Callable[[Turn], Run], console: C
 
 
 def measure_client(
-    turn: Turn, opened: Callable[[], AbstractContextManager[Destination]], scale: float
+    turn: Turn,
+    opened: Callable[[], AbstractContextManager[Destination]],
+    scale: float,
+    security: Mapping[str, Any] = _PLAIN,
 ) -> Run:
     """One client in a fresh process, and a count of what arrived.
+
+    Args:
+        turn: which measurement.
+        opened: where its records go.
+        scale: factor on their number.
+        security: options for TLS and SASL, see ``security.environment``.
 
     Raises:
         MeasurementError: the client failed, or another number of records arrived than it sent.
@@ -115,7 +127,7 @@ def measure_client(
             task, bootstrap=destination.bootstrap, topic=destination.topic, partitions=destination.partitions
         )
         command = [sys.executable, "-m", "splashdam.cli.measuring.worker", task.to_json()]
-        figures = run_process(command, turn)
+        figures = run_process(command, turn, security)
         counts = destination.counts()
     sent = task.count + 1  # and the one before the clock
     arrived = counts["records"]
@@ -138,7 +150,11 @@ def _rates(count: int, size: int, figures: Run) -> Run:
     }
 
 
-def measure_cold_start(turn: Turn, opened: Callable[[], AbstractContextManager[Destination]]) -> Run:
+def measure_cold_start(
+    turn: Turn,
+    opened: Callable[[], AbstractContextManager[Destination]],
+    security: Mapping[str, Any] = _PLAIN,
+) -> Run:
     """One client from nothing to its first acknowledged record, and a count of what arrived.
 
     In the first round it starts once more before that, so that bytecode and files are where they usually are.
@@ -147,11 +163,13 @@ def measure_cold_start(turn: Turn, opened: Callable[[], AbstractContextManager[D
         MeasurementError: as `measure_client`.
     """
     if turn.round == 0:
-        _start_cold(turn, opened)
-    return _start_cold(turn, opened)
+        _start_cold(turn, opened, security)
+    return _start_cold(turn, opened, security)
 
 
-def _start_cold(turn: Turn, opened: Callable[[], AbstractContextManager[Destination]]) -> Run:
+def _start_cold(
+    turn: Turn, opened: Callable[[], AbstractContextManager[Destination]], security: Mapping[str, Any]
+) -> Run:
     with opened() as destination:
         script = str(_HERE / "cold_start.py")
         command = [
@@ -162,25 +180,26 @@ def _start_cold(turn: Turn, opened: Callable[[], AbstractContextManager[Destinat
             destination.bootstrap,
             destination.topic,
         ]
-        figures = run_process(command, turn)
+        figures = run_process(command, turn, security)
         counts = destination.counts()
     if counts["records"] != turn.contender.records:
         raise MeasurementError(f"the first record of {turn.contender.label} did not arrive")
     return {**counts, **figures}
 
 
-def run_process(command: Sequence[str], turn: Turn) -> Run:
+def run_process(command: Sequence[str], turn: Turn, security: Mapping[str, Any] = _PLAIN) -> Run:
     """The figures that the command prints as JSON.
 
     Raises:
         MeasurementError: it failed; the text has the end of what it said.
     """
-    environment = {**os.environ, **({"SPLASHDAM_PURE": "1"} if turn.contender.pure else {})}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # who came without bytecode would compile at each start
+    pure = {"SPLASHDAM_PURE": "1"} if turn.contender.pure else {}
+    own = {**os.environ, **pure, **environment(turn.contender.client, security)}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)  # who came without bytecode would compile at each start
     what = f"{turn.contender.label} ({turn.scenario.title})"
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, env=environment
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, env=own
         )
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(f"{what} was not done within {TIMEOUT_SECONDS} s") from error

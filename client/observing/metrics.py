@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from splashdam.client.settings.producer_settings import ProducerSettings
     from splashdam.net.clock import Clock
     from splashdam.net.guard import Guard
-    from splashdam.sender.metadata.metadata import Metadata
+    from splashdam.sender.metadata import Metadata
     from splashdam.sender.sender import Sender
 
 Metrics: TypeAlias = dict[str, dict[str, float]]

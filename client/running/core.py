@@ -40,7 +40,7 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.sender.latch import Latch
-from splashdam.sender.metadata.metadata import run_waiters
+from splashdam.sender.metadata import run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.wakeup import Wakeup
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from splashdam.client.observing.metric_reporters import Reporters
     from splashdam.client.transactions.transactions import Transactions
     from splashdam.sender.context import SenderContext
-    from splashdam.sender.directory import LinkDirectory
+    from splashdam.sender.links import LinkDirectory
     from splashdam.sender.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger("splashdam.client")

@@ -41,7 +41,7 @@ from splashdam.record.kernel.building.lanes import (
     PartitionLane,
     payload_size,
 )
-from splashdam.sender.metadata.metadata import Metadata
+from splashdam.sender.metadata import Metadata
 
 if TYPE_CHECKING:
     from splashdam.client.interceptors import InterceptorChain

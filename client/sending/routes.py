@@ -11,7 +11,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import PartitionLane, StraightPath, TopicLanes
-from splashdam.sender.metadata.metadata import Metadata
+from splashdam.sender.metadata import Metadata
 
 BATCHES_PER_STAY = 2
 """Null keys leave a partition after so many full batches in any case."""

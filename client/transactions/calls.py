@@ -39,7 +39,7 @@ def prepared_by(call: PendingCall) -> PreparedTransaction:
 
 
 def wait_for_call(transactions: Transactions, call: PendingCall, timeout: float | None = None) -> None:
-    wait_in_thread(call, transactions.timeout if timeout is None else timeout)
+    wait_in_thread(call.finished, transactions.timeout if timeout is None else timeout)
     transactions.finish(call)
 
 
@@ -47,6 +47,6 @@ async def wait_for_call_in_trio(
     transactions: Transactions, call: PendingCall, timeout: float | None = None
 ) -> None:
     with trio.move_on_after(transactions.timeout if timeout is None else timeout):
-        await wait_in_trio(call)
+        await wait_in_trio(call.finished)
         await trio.lowlevel.checkpoint()
     transactions.finish(call)

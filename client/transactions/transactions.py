@@ -12,8 +12,7 @@ from splashdam.client.transactions.offsets import group_of, offsets_of
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.log_fields import fields
 from splashdam.sender.transactions.calls import Operation, PendingCall
-from splashdam.sender.transactions.manager import TransactionManager
-from splashdam.sender.transactions.states import TransactionState
+from splashdam.sender.transactions.manager import TransactionManager, TransactionState
 
 if TYPE_CHECKING:
     from splashdam.accumulator.accumulator import RecordAccumulator
@@ -116,7 +115,7 @@ class Transactions:
             KafkaTimeoutError: it has not ended; it may be made again, and goes on.
             KafkaError: it has failed.
         """
-        if not call.opened:
+        if not call.finished.opened:
             raise self._timed_out(call)
         self._core.guard.run(self._manager.acknowledge, call)
         call.result()

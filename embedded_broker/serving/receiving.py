@@ -18,7 +18,7 @@ from splashdam.embedded_broker.serving.request_memory import (
 )
 from splashdam.model.errors import ProtocolError
 from splashdam.model.options import MAX_LONG
-from splashdam.net.connection.reading import PATIENCE_US, Eagerness, read_soon
+from splashdam.net.connection.streams import PATIENCE_US, Eagerness, read_soon
 from splashdam.wire.framing import SIZE_BYTES, frame_size
 
 _FIRST_BYTES = 64 * 1024

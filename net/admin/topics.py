@@ -1,13 +1,14 @@
-"""Topics: to create, describe, enlarge and delete them, and to delete their oldest records."""
+"""Topics: to create, describe, enlarge and delete them, their offsets by time, and to delete old records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
 from splashdam.model.cluster import TopicInfo
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetching import offsets_request, read_offsets
 from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -168,3 +169,20 @@ async def delete_records(client: ClusterClient, topic_partition: TopicPartition,
 
     request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
     return await client.leader(topic_partition, request, low_watermark)
+
+
+async def list_offsets(
+    client: ClusterClient, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """For each partition the first offset at or after a time, -1 where there is none.
+
+    Args:
+        client: of the cluster.
+        partitions: which.
+        timestamp: milliseconds since the epoch, or `LATEST` or `EARLIEST`.
+
+    Raises:
+        BrokerResponseError: a partition does not exist or has no leader.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    return await client.leaders(partitions, lambda led: offsets_request(led, timestamp), read_offsets)

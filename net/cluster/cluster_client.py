@@ -10,24 +10,18 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import attrs
-import trio
 
 from splashdam.model.broker_errors import (
     KafkaStorageError,
-    LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import (
-    CannotConnectError,
-    RetriableError,
-)
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections
-from splashdam.net.cluster.metadata_reading import read_cluster
+from splashdam.net.cluster.metadata_reading import by_leader, leader_in, read_cluster
 from splashdam.net.connect import Connect
 from splashdam.net.connection.authentication import Authenticator
 from splashdam.net.connection.connection import Connection
@@ -89,7 +83,7 @@ async def open_cluster_client(
         request_timeout_ms=settings.request_timeout_ms,
         authenticator=authenticator,
     ) as connections:
-        yield ClusterClient(connections, clock, settings)
+        yield ClusterClient(connections, settings)
 
 
 class ClusterClient:
@@ -102,14 +96,8 @@ class ClusterClient:
     address, ``CannotConnectError`` is raised at once.
     """
 
-    def __init__(
-        self,
-        connections: ClusterConnections,
-        clock: Clock,
-        settings: ClusterClientSettings,
-    ) -> None:
+    def __init__(self, connections: ClusterConnections, settings: ClusterClientSettings) -> None:
         self._connections = connections
-        self._clock = clock
         self._settings = settings
 
     async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
@@ -150,11 +138,8 @@ class ClusterClient:
 
         async def ask() -> dict[TopicPartition, T]:
             cluster = await self._cluster_now(sorted({each.topic for each in asked}))
-            by_leader: dict[Node, list[TopicPartition]] = {}
-            for each in asked:
-                by_leader.setdefault(_leader(cluster, each), []).append(each)
             found: dict[TopicPartition, T] = {}
-            for node, led in by_leader.items():
+            for node, led in by_leader(cluster, asked).items():
                 connection = await self._connections.to(node)
                 found |= read(await connection.request(request(led)))
             return found
@@ -216,25 +201,21 @@ class ClusterClient:
         return await self._patiently(whom, ask)
 
     async def _patiently(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
-        last: RetriableError | None = None
-        with trio.move_on_after(self._settings.timeout_ms / 1000):
-            while True:
-                try:
-                    return await ask()
-                except UnknownTopicOrPartitionError:
-                    raise  # who administers wants to hear that at once
-                except RetriableError as error:
-                    if isinstance(error, CannotConnectError) and not self._connections.has_reached:
-                        raise  # there may never have been a broker
-                    last = error
-                await trio.sleep(self._settings.retry_backoff_ms / 1000)
-        raise self._connections.too_late(whom, self._settings.timeout_ms, last) from last
+        return await self._connections.patiently(
+            whom,
+            ask,
+            timeout_ms=self._settings.timeout_ms,
+            backoff_ms=self._settings.retry_backoff_ms,
+            is_final=lambda error: isinstance(
+                error, UnknownTopicOrPartitionError
+            ),  # who asks wants to hear it
+        )
 
     async def _reachable(self) -> Connection:
         async def itself(connection: Connection) -> Connection:
             return connection
 
-        return await self._connections.any(itself, is_patient=self._connections.has_reached)
+        return await self._connections.any(itself)
 
     async def _controller(self) -> Connection:
         cluster = await self._cluster_now([])
@@ -245,7 +226,7 @@ class ClusterClient:
 
     async def _leader(self, topic_partition: TopicPartition) -> Connection:
         cluster = await self._cluster_now([topic_partition.topic])
-        return await self._connections.to(_leader(cluster, topic_partition))
+        return await self._connections.to(leader_in(cluster, topic_partition))
 
     async def _cluster_now(self, topics: Sequence[str]) -> ClusterMetadata:
         asked = [MetadataRequestTopic(name=name) for name in topics]
@@ -283,19 +264,6 @@ def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
             raise _DiskRefusal(error) from error
 
     return checked
-
-
-def _leader(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
-    topic = cluster.topics.get(topic_partition.topic)
-    if topic is not None and topic.error_code:
-        raise error_for(topic.error_code, str(topic_partition))
-    info = cluster.partition(topic_partition)
-    if info is None:
-        raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
-    node = cluster.nodes.get(info.leader)
-    if node is None:
-        raise LeaderNotAvailableError(f"{topic_partition} has no leader")
-    return node
 
 
 Newest = int | Callable[[Connection], int | None] | None

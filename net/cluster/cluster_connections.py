@@ -22,6 +22,7 @@ from splashdam.model.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
+    RetriableError,
     message_of,
 )
 from splashdam.net.clock import Clock
@@ -29,8 +30,8 @@ from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection.authentication import Authenticator, renewal_delay_ms
 from splashdam.net.connection.connection import Connection
+from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.net.nursery import open_plain_nursery
-from splashdam.net.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ async def open_connections(
     client_id: str,
     request_timeout_ms: float,
     authenticator: Authenticator | None,
+    awaits_first_broker: bool = False,
 ) -> AsyncIterator[ClusterConnections]:
     """`ClusterConnections` for as long as the block lasts. Nothing is connected before it is needed."""
     async with open_plain_nursery() as nursery:
@@ -59,6 +61,7 @@ async def open_connections(
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             authenticator=authenticator,
+            awaits_first_broker=awaits_first_broker,
         )
         nursery.cancel_scope.cancel()
 
@@ -74,6 +77,7 @@ class ClusterConnections:
         client_id: sent with each request.
         request_timeout_ms: how long one answer may take.
         authenticator: proves to brokers who we are, where they want to know.
+        awaits_first_broker: whether it may pass, too, that nobody listens anywhere, before the first contact.
 
     Attributes:
         has_reached: whether any broker has said what it speaks.
@@ -90,6 +94,7 @@ class ClusterConnections:
         client_id: str,
         request_timeout_ms: float,
         authenticator: Authenticator | None = None,
+        awaits_first_broker: bool = False,
     ) -> None:
         self._nursery = nursery
         self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
@@ -98,15 +103,54 @@ class ClusterConnections:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._authenticator = authenticator
+        self._awaits_first_broker = awaits_first_broker
         self._open: dict[int, Connection] = {}
         self._renew_at_ms: dict[int, float] = {}
         self._patience_ms = min(_FIRST_PATIENCE_MS, request_timeout_ms / (len(self._seeds) + 1))
         self.has_reached = False
         self.waits_for = ""
 
-    async def any(
-        self, ask: Callable[[Connection], Awaitable[T]], known: Iterable[Node] = (), *, is_patient: bool
+    @property
+    def _is_patient(self) -> bool:
+        """Whether a broker where nobody listens may come back; else there may never have been one."""
+        return self.has_reached or self._awaits_first_broker
+
+    async def patiently(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        timeout_ms: float,
+        backoff_ms: float,
+        is_final: Callable[[RetriableError], bool],
     ) -> T:
+        """What comes of asking, again and again while that fails with errors that may pass.
+
+        Args:
+            what: is asked for, for messages.
+            ask: one attempt.
+            timeout_ms: for so long.
+            backoff_ms: pause between two attempts.
+            is_final: whether an error is raised at once that would be retriable elsewhere.
+
+        Raises:
+            KafkaTimeoutError: the time is up.
+            CannotConnectError: nobody listens anywhere, and no broker was reached so far.
+        """
+        last: RetriableError | None = None
+        with trio.move_on_after(timeout_ms / 1000):
+            while True:
+                try:
+                    return await ask()
+                except RetriableError as error:
+                    if is_final(error) or (isinstance(error, CannotConnectError) and not self._is_patient):
+                        raise
+                    last = error
+                await trio.sleep(backoff_ms / 1000)
+        why = f"waited for {self.waits_for}" if last is None else f"last: {last}"
+        raise KafkaTimeoutError(f"{what}: no success in {timeout_ms:g} ms; {why}") from last
+
+    async def any(self, ask: Callable[[Connection], Awaitable[T]], known: Iterable[Node] = ()) -> T:
         """What the first broker says that can be asked, those first to which there is a connection.
 
         Where there are several, one that is silent has a second to say what it speaks, then the next one is
@@ -115,7 +159,6 @@ class ClusterConnections:
         Args:
             ask: asks one.
             known: brokers to ask before the addresses to start from.
-            is_patient: see ``_unreachable``.
 
         Raises:
             KafkaError: no broker could be asked, see ``_unreachable``.
@@ -129,7 +172,7 @@ class ClusterConnections:
             except KafkaError as error:
                 failures.append(error)
         self._patience_ms *= 2
-        raise self._unreachable(failures, is_patient=is_patient)
+        raise self._unreachable(failures)
 
     def _is_connected(self, node: Node) -> bool:
         connection = self._open.get(node.node_id)
@@ -213,12 +256,11 @@ class ClusterConnections:
         delay_ms = renewal_delay_ms(lifetime_ms, random.random) if lifetime_ms else math.inf
         self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
 
-    def _unreachable(self, failures: Sequence[KafkaError], *, is_patient: bool) -> KafkaError:
+    def _unreachable(self, failures: Sequence[KafkaError]) -> KafkaError:
         """The error for a cluster none of whose brokers could be asked.
 
         Args:
             failures: why, for each that was tried.
-            is_patient: whether a broker where nobody listens may come back.
 
         Returns:
             KafkaConnectionError: it may pass; the text says why for each.
@@ -231,30 +273,16 @@ class ClusterConnections:
         if all(is_away):
             return CannotConnectError(text)
         lasting = [failure for failure in failures if not failure.retriable]
-        if len(lasting) + (0 if is_patient else sum(is_away)) < len(failures):
+        if len(lasting) + (0 if self._is_patient else sum(is_away)) < len(failures):
             return KafkaConnectionError(text)
         return lasting[0]
 
-    def too_late(self, what: str, timeout_ms: float, last: KafkaError | None) -> KafkaTimeoutError:
-        """The error for a call whose time is up.
-
-        Args:
-            what: was asked for.
-            timeout_ms: how long.
-            last: the last failure that might have passed.
-        """
-        why = f"waited for {self.waits_for}" if last is None else f"last: {last}"
-        return KafkaTimeoutError(f"{what}: no success in {timeout_ms:g} ms; {why}")
-
-    async def metadata(
-        self, topic: str, known: Iterable[Node] = (), *, is_patient: bool = True
-    ) -> ClusterMetadata:
+    async def metadata(self, topic: str, known: Iterable[Node] = ()) -> ClusterMetadata:
         """What the cluster says about a topic, asked of the first broker that answers; creates nothing.
 
         Args:
             topic: its name.
             known: brokers to ask before those to start from.
-            is_patient: see ``_unreachable``.
 
         Raises:
             KafkaError: no broker could be asked, see ``_unreachable``.
@@ -266,7 +294,7 @@ class ClusterConnections:
         async def ask(connection: Connection) -> ClusterMetadata:
             return read_cluster(await connection.request(request))
 
-        cluster = await self.any(ask, known, is_patient=is_patient)
+        cluster = await self.any(ask, known)
         _check_topic(cluster, topic)
         return cluster
 

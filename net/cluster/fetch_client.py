@@ -6,7 +6,7 @@ level read_committed, records of open transactions do not come yet and those of 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -15,12 +15,10 @@ import trio
 
 from splashdam.model.broker_errors import (
     CorruptMessageError,
-    LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
-    error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.errors import CannotConnectError, KafkaError, ProtocolError, RetriableError
+from splashdam.model.errors import KafkaError, ProtocolError, RetriableError
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections
@@ -28,17 +26,15 @@ from splashdam.net.cluster.fetching import (
     FetchedBatches,
     FetchedPartition,
     fetch_request,
+    offsets_request,
     read_fetch_response,
+    read_offsets,
     records_of,
 )
+from splashdam.net.cluster.metadata_reading import by_leader
 from splashdam.net.connect import Connect
 from splashdam.net.connection.authentication import Authenticator
 from splashdam.wire.messages.fetch import FetchRequest
-from splashdam.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 
 T = TypeVar("T")
 
@@ -104,8 +100,9 @@ async def open_fetch_client(
         client_id=settings.client_id,
         request_timeout_ms=settings.request_timeout_ms,
         authenticator=authenticator,
+        awaits_first_broker=settings.awaits_first_broker,
     ) as connections:
-        yield FetchClient(connections, clock, settings)
+        yield FetchClient(connections, settings)
 
 
 class FetchClient:
@@ -116,9 +113,8 @@ class FetchClient:
     ``UnknownTopicOrPartitionError`` at once.
     """
 
-    def __init__(self, connections: ClusterConnections, clock: Clock, settings: FetchSettings) -> None:
+    def __init__(self, connections: ClusterConnections, settings: FetchSettings) -> None:
         self._connections = connections
-        self._clock = clock
         self._settings = settings
         self._clusters: dict[str, ClusterMetadata] = {}
         self._nodes: list[Node] = []
@@ -142,7 +138,7 @@ class FetchClient:
 
         async def look_up(cluster: ClusterMetadata) -> dict[int, int]:
             found: dict[int, int] = {}
-            for node, numbers in self._by_leader(cluster, topic, partitions).items():
+            for node, numbers in _by_leader(cluster, topic, partitions).items():
                 found |= await self._offsets_at(node, topic, numbers, timestamp)
             return found
 
@@ -196,64 +192,37 @@ class FetchClient:
         return await self._persist(topic, f"batches of {topic!r}", read)
 
     async def _persist(self, topic: str, what: str, attempt: Callable[[ClusterMetadata], Awaitable[T]]) -> T:
-        last: RetriableError | None = None
-        with trio.move_on_after(self._settings.timeout_ms / 1000):
-            while True:
-                try:
-                    return await attempt(await self._cluster(topic))
-                except CorruptMessageError:
-                    raise  # asking again reads the same damage
-                except RetriableError as error:
-                    known = self._clusters.pop(topic, None)
-                    if known is None and isinstance(error, UnknownTopicOrPartitionError):
-                        raise  # the metadata itself says so
-                    if isinstance(error, CannotConnectError) and not self._is_patient:
-                        raise  # there may never have been a broker
-                    last = error
-                await trio.sleep(self._settings.retry_backoff_ms / 1000)
-        raise self._connections.too_late(what, self._settings.timeout_ms, last) from last
+        async def ask() -> T:
+            return await attempt(await self._cluster(topic))
 
-    @property
-    def _is_patient(self) -> bool:
-        return self._connections.has_reached or self._settings.awaits_first_broker
+        def is_final(error: RetriableError) -> bool:
+            if isinstance(error, CorruptMessageError):
+                return True  # asking again reads the same damage
+            known = self._clusters.pop(topic, None)
+            return known is None and isinstance(error, UnknownTopicOrPartitionError)  # the metadata says so
+
+        return await self._connections.patiently(
+            what,
+            ask,
+            timeout_ms=self._settings.timeout_ms,
+            backoff_ms=self._settings.retry_backoff_ms,
+            is_final=is_final,
+        )
 
     async def _cluster(self, topic: str) -> ClusterMetadata:
         if topic not in self._clusters:
-            cluster = await self._connections.metadata(topic, self._nodes, is_patient=self._is_patient)
+            cluster = await self._connections.metadata(topic, self._nodes)
             self._nodes = list(cluster.nodes.values())
             self._clusters[topic] = cluster
         return self._clusters[topic]
 
-    def _by_leader(
-        self, cluster: ClusterMetadata, topic: str, partitions: Sequence[int]
-    ) -> dict[Node, list[int]]:
-        groups: dict[Node, list[int]] = {}
-        for number in partitions:
-            where = TopicPartition(topic, number)
-            if cluster.partition(where) is None:
-                raise UnknownTopicOrPartitionError(f"{where} does not exist")
-            leader = cluster.nodes.get(cluster.leader_for(where))
-            if leader is None:
-                raise LeaderNotAvailableError(f"{where} has no leader")
-            groups.setdefault(leader, []).append(number)
-        return groups
-
     async def _offsets_at(
         self, node: Node, topic: str, partitions: Sequence[int], timestamp: int
     ) -> dict[int, int]:
-        asked = [ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in partitions]
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=self._settings.isolation_level,
-            topics=[ListOffsetsTopic(name=topic, partitions=asked)],
-        )
+        asked = [TopicPartition(topic, number) for number in partitions]
         connection = await self._connections.to(node)
-        response = await connection.request(request)
-        found: dict[int, int] = {}
-        for answer in (each for named in response.topics for each in named.partitions):
-            if answer.error_code:
-                raise error_for(answer.error_code, f"offsets of {topic}-{answer.partition_index}")
-            found[answer.partition_index] = answer.offset
+        response = await connection.request(offsets_request(asked, timestamp, self._settings.isolation_level))
+        found = {where.partition: offset for where, offset in read_offsets(response).items()}
         if found.keys() != set(partitions):
             raise ProtocolError(
                 f"ListOffsetsResponse: asked about partitions {sorted(partitions)} of {topic!r},"
@@ -281,7 +250,7 @@ class FetchClient:
                 failures.append(error)
 
         async with trio.open_nursery() as nursery:
-            for node, numbers in self._by_leader(cluster, topic, list(positions)).items():
+            for node, numbers in _by_leader(cluster, topic, positions).items():
                 nursery.start_soon(ask, node, numbers)
         for failure in failures:
             if not (fetched and isinstance(failure, RetriableError)):
@@ -307,6 +276,11 @@ class FetchClient:
 
 Read = Callable[[list[FetchedBatches], Mapping[int, int]], list[T]]
 """What is made of the batches of some partitions, fetched from the given positions on."""
+
+
+def _by_leader(cluster: ClusterMetadata, topic: str, partitions: Iterable[int]) -> dict[Node, list[int]]:
+    led = by_leader(cluster, [TopicPartition(topic, number) for number in partitions])
+    return {node: [each.partition for each in those] for node, those in led.items()}
 
 
 def _as_they_are(fetched: list[FetchedBatches], _positions: Mapping[int, int]) -> list[FetchedBatches]:

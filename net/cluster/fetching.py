@@ -1,8 +1,9 @@
-"""Fetch requests and what their answers hold: pure functions."""
+"""Fetch and ListOffsets requests and what their answers hold: pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Protocol
 
 import attrs
@@ -22,6 +23,12 @@ from splashdam.wire.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+)
+from splashdam.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -197,3 +204,37 @@ def records_of(fetched: FetchedBatches, position: int) -> FetchedPartition:
 def _check(batches: memoryview, start: int, header: BatchHeader, where: TopicPartition) -> None:
     if not stored_crc_ok(batches, start, header):
         raise CorruptMessageError(f"{where}: the batch at offset {header.base_offset} fails its checksum")
+
+
+def offsets_request(
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> ListOffsetsRequest:
+    """Asks a leader for the first offset at or after a time in each partition, those of a topic in a row."""
+    topics = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[
+                ListOffsetsPartition(partition_index=each.partition, timestamp=timestamp) for each in chosen
+            ],
+        )
+        for topic, chosen in groupby(partitions, lambda where: where.topic)
+    ]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
+
+
+def read_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
+    """The offsets found, -1 where there is none.
+
+    Raises:
+        BrokerResponseError: a partition has an error.
+    """
+    found = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            where = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                raise error_for(each.error_code, f"offsets of {where}")
+            found[where] = each.offset
+    return found

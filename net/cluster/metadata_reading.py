@@ -1,10 +1,16 @@
-"""From a Metadata response to a snapshot of the cluster; what is not one is refused whole."""
+"""From a Metadata response to a snapshot of the cluster, and whom that names as leaders.
+
+What is no such snapshot is refused whole.
+"""
 
 from __future__ import annotations
 
-from splashdam.model.broker_errors import error_for
+from collections.abc import Iterable
+
+from splashdam.model.broker_errors import LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import ProtocolError
+from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 
@@ -51,3 +57,31 @@ def _read_topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
         for each in partitions
     ]
     return TopicInfo(name, tuple(infos), topic.error_code, topic.topic_id)
+
+
+def leader_in(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
+    """Who leads the partition.
+
+    Raises:
+        BrokerResponseError: the topic has an error, the partition does not exist, or nobody leads it.
+    """
+    topic = cluster.topics.get(topic_partition.topic)
+    if topic is not None and topic.error_code:
+        raise error_for(topic.error_code, str(topic_partition))
+    info = cluster.partition(topic_partition)
+    if info is None:
+        raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+    node = cluster.nodes.get(info.leader)
+    if node is None:
+        raise LeaderNotAvailableError(f"{topic_partition} has no leader")
+    return node
+
+
+def by_leader(
+    cluster: ClusterMetadata, partitions: Iterable[TopicPartition]
+) -> dict[Node, list[TopicPartition]]:
+    """Partitions by who leads them, in order; raises as `leader_in`."""
+    led: dict[Node, list[TopicPartition]] = {}
+    for each in partitions:
+        led.setdefault(leader_in(cluster, each), []).append(each)
+    return led

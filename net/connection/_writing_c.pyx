@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Writing and reading, with a short wait, without the interpreter's lock. ``writing.py`` and
-``reading.py`` say what they do.
+"""Writing and reading, with a short wait, without the interpreter's lock. ``streams.py`` says
+what both do.
 
 The Python twin asks for the lock after each piece that the socket takes. Where a thread of the application runs
 hot, each such time can take 5 ms; here it is once.
@@ -45,7 +45,7 @@ cdef enum:
 
 
 def write_within(int descriptor, parts, double patience_ms):
-    """See ``writing.write_within``."""
+    """See ``streams.write_within``."""
     cdef Py_buffer[MOST_PARTS] views
     cdef iovec[MOST_PARTS] vectors
     cdef int count = 0
@@ -103,7 +103,7 @@ cdef double now_ms() noexcept nogil:
 
 
 def read_soon(int descriptor, into, double patience_us):
-    """See ``reading.read_soon_py``."""
+    """See ``streams.read_soon_py``."""
     cdef Py_buffer view
     cdef ssize_t count
     cdef int failure = 0

@@ -13,30 +13,59 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from enum import auto
 from typing import Any, TypeVar
 
 import trio
 
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
-from splashdam.model.errors import KafkaError, ProtocolError
-from splashdam.model.lifecycle import next_state
+from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
+from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
-from splashdam.net.connection.in_flight import InFlightRequests
-from splashdam.net.connection.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
-from splashdam.net.connection.negotiation import Negotiating
-from splashdam.net.connection.pending import AnyPending, Ask, OnDone, PendingResponse
-from splashdam.net.connection.reading import Lookout, receiver
+from splashdam.net.connection.in_flight import AnyPending, Ask, InFlightRequests, OnDone, PendingResponse
+from splashdam.net.connection.negotiation import (
+    ask_versions,
+    finalized_levels,
+    highest_common,
+    offered_versions,
+)
+from splashdam.net.connection.streams import Lookout, receiver, rest_of, send_now, send_parts
 from splashdam.net.connection.traffic import Traffic
-from splashdam.net.connection.writing import rest_of, send_now, send_parts
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Response
+from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
 
 
-class Connection(Negotiating):
+class ConnectionState(Stage):
+    """Where a connection is in its life."""
+
+    NEW = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class ConnectionEvent(Stage):
+    """What can happen to a connection."""
+
+    RUN = auto()
+    SUBMIT = auto()
+    CLOSE = auto()
+
+
+TRANSITIONS: dict[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
+    (ConnectionState.NEW, ConnectionEvent.RUN): ConnectionState.OPEN,
+    (ConnectionState.NEW, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.OPEN, ConnectionEvent.SUBMIT): ConnectionState.OPEN,
+    (ConnectionState.OPEN, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.CLOSED, ConnectionEvent.CLOSE): ConnectionState.CLOSED,
+}
+
+
+class Connection:
     """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop:
     start `run` in a nursery, then `negotiate`, then `submit` and `request`.
 
@@ -53,6 +82,8 @@ class Connection(Negotiating):
         traffic: counts requests, answers and bytes.
 
     Attributes:
+        api_versions: what the broker speaks by API key, after `negotiate`.
+        finalized_features: levels of the cluster's features, for example ``transaction.version``.
         is_writing: whether a task still writes what `submit_now` began.
         closed_by: why the connection closed, None while it is open or where `aclose` closed it.
     """
@@ -70,8 +101,12 @@ class Connection(Negotiating):
         on_progress: Callable[[], None] | None = None,
         traffic: Traffic | None = None,
     ) -> None:
-        super().__init__(peer)
+        self.api_versions: dict[int, Versions] = {}
+        self.finalized_features: dict[str, int] = {}
         self.closed_by: KafkaError | None = None
+        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}
+        self._peer = peer
+        self._name = f"the connection to {peer}"
         self._stream = stream
         self._clock = clock
         self._client_id = client_id
@@ -233,6 +268,37 @@ class Connection(Negotiating):
             deadline = self._loop_time(requests.throttled_until_ms) if throttled else float("inf")
             with trio.move_on_at(deadline):
                 await self._changed.park()
+
+    async def negotiate(self, software_name: str, software_version: str) -> None:
+        """Asks what the broker speaks and fills ``api_versions`` and ``finalized_features``.
+
+        Args:
+            software_name: letters, digits, ``-`` and ``.``, as KIP-511 wants them.
+            software_version: likewise.
+
+        Raises:
+            BrokerResponseError: the broker refuses; for example 42 for an illegal name.
+            RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
+        """
+        answer = await ask_versions(self.request, software_name, software_version, self._peer)
+        self.api_versions = offered_versions(answer)
+        self.finalized_features = finalized_levels(answer)
+        self._versions.clear()
+
+    def version_for(self, request_cls: type[Request[Any]], newest: int | None = None) -> int:
+        """The newest version of a request that both sides speak, and no newer one than ``newest``.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+            IllegalStateError: `negotiate` has not run.
+        """
+        version = self._versions.get((request_cls, newest))
+        if version is None:
+            if not self.api_versions:
+                raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
+            version = highest_common(request_cls, self.api_versions, self._peer, newest)
+            self._versions[request_cls, newest] = version
+        return version
 
     async def submit(
         self,

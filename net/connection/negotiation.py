@@ -8,13 +8,12 @@ whatever cannot be read is ignored.
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from splashdam.model.broker_errors import UnsupportedVersionError, error_for
 from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import IllegalStateError, ProtocolError
+from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request, Response
@@ -121,57 +120,3 @@ def highest_common(
 
 def _listed(offered: Iterable[int]) -> str:
     return "the API keys " + ", ".join(map(str, sorted(offered))) if offered else "nothing"
-
-
-class Negotiating(ABC):
-    """The part of a connection that knows what its broker speaks.
-
-    Args:
-        peer: the broker in messages.
-
-    Attributes:
-        api_versions: what the broker speaks by API key, after `negotiate`.
-        finalized_features: levels of the cluster's features, for example ``transaction.version``.
-    """
-
-    def __init__(self, peer: str) -> None:
-        self.api_versions: dict[int, Versions] = {}
-        self.finalized_features: dict[str, int] = {}
-        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}
-        self._peer = peer
-        self._name = f"the connection to {peer}"
-
-    @abstractmethod
-    async def request(self, request: Request[R], version: int | None = None) -> R:
-        """Sends a request and waits for its answer."""
-
-    async def negotiate(self, software_name: str, software_version: str) -> None:
-        """Asks what the broker speaks and fills ``api_versions`` and ``finalized_features``.
-
-        Args:
-            software_name: letters, digits, ``-`` and ``.``, as KIP-511 wants them.
-            software_version: likewise.
-
-        Raises:
-            BrokerResponseError: the broker refuses; for example 42 for an illegal name.
-            RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
-        """
-        answer = await ask_versions(self.request, software_name, software_version, self._peer)
-        self.api_versions = offered_versions(answer)
-        self.finalized_features = finalized_levels(answer)
-        self._versions.clear()
-
-    def version_for(self, request_cls: type[Request[Any]], newest: int | None = None) -> int:
-        """The newest version of a request that both sides speak, and no newer one than ``newest``.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-            IllegalStateError: `negotiate` has not run.
-        """
-        version = self._versions.get((request_cls, newest))
-        if version is None:
-            if not self.api_versions:
-                raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
-            version = highest_common(request_cls, self.api_versions, self._peer, newest)
-            self._versions[request_cls, newest] = version
-        return version

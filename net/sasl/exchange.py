@@ -12,7 +12,7 @@ from splashdam.model.broker_errors import UnsupportedVersionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import SaslError, WrongListenerError
 from splashdam.net.connection.connection import Connection
-from splashdam.net.connection.pending import Ask
+from splashdam.net.connection.in_flight import Ask
 from splashdam.net.sasl.mechanisms import MECHANISMS, ClientSide, Credentials
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest

@@ -119,7 +119,10 @@ class ScramClient:
         return f"{final},p={base64.b64encode(proof).decode()}".encode()
 
     def _fields(self, message: bytes) -> dict[str, str]:
-        fields = _fields(message)
+        try:
+            fields = _fields(message.decode())
+        except UnicodeDecodeError:
+            fields = None
         if fields is None:
             raise self._error("the broker's message is not one of SCRAM")
         return fields
@@ -155,7 +158,7 @@ class ScramServer:
     def _first(self, message: bytes) -> bytes:
         binding, _, rest = _text(message, "first").partition(",")
         acting_for, _, bare = rest.partition(",")
-        fields = _fields(bare.encode())
+        fields = _fields(bare)
         if binding not in ("n", "y") or not fields or not fields.get("r") or "n" not in fields:
             raise Refusal("Invalid SCRAM client first message format")
         if fields.get("tokenauth", "").lower() == "true":
@@ -174,7 +177,7 @@ class ScramServer:
 
     def _final(self, message: bytes, credential: ScramCredential) -> bytes:
         text, _, proof_text = _text(message, "final").rpartition(",p=")
-        fields, proof = _fields(text.encode()), decoded(proof_text)
+        fields, proof = _fields(text), decoded(proof_text)
         if fields is None or proof is None or fields.get("c") not in (_NO_BINDING, "eSws"):
             raise Refusal("Invalid SCRAM client final message format")
         if fields.get("r") != self._nonce or self.outcome is not None:
@@ -224,12 +227,9 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(left ^ right for left, right in zip(one, other, strict=True))
 
 
-def _fields(message: bytes) -> dict[str, str] | None:
+def _fields(text: str) -> dict[str, str] | None:
     """``a=…,b=…``; None if it is not that, or names something twice."""
-    try:
-        parts = [part.partition("=") for part in message.decode().split(",")]
-    except UnicodeDecodeError:
-        return None
+    parts = [part.partition("=") for part in text.split(",")]
     fields = {name: value for name, mark, value in parts if mark}
     return fields if len(fields) == len(parts) else None
 

@@ -18,12 +18,11 @@ from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_fields import fields
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import Codec
 from splashdam.record.compression import NO_COMPRESSION, Compression, available, compress
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.links import BrokerLink
+from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.links import BrokerLink, LinkState
+from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 
 if TYPE_CHECKING:
     from splashdam.sender.telemetry.telemetry import Telemetry

@@ -24,27 +24,28 @@ class Operation(Enum):
     OFFSETS = "send_offsets_to_transaction"
 
 
-class PendingCall(Latch):
+class PendingCall:
     """A call that may take a while; it can be waited for again after a timeout.
 
     Attributes:
         operation: which one.
-        decided: it has ended; it opens soon after, outside the guard.
+        decided: it has ended.
+        finished: opens soon after that, outside the guard.
         error: why it failed, None where it did not.
         detached: nobody comes back to ask how it ended.
         prepared: what was prepared, where that was asked for and has succeeded.
     """
 
     def __init__(self, operation: Operation) -> None:
-        super().__init__()
         self.operation = operation
         self.decided = False
+        self.finished = Latch()
         self.error: KafkaError | None = None
         self.detached = False
         self.prepared: PreparedTransaction | None = None
 
     def result(self) -> None:
-        """Once it is open: returns, or raises what went wrong."""
+        """Once it is finished: returns, or raises what went wrong."""
         if self.error is not None:
             raise fresh(self.error)
 

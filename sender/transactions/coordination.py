@@ -9,13 +9,12 @@ from typing import Any
 import trio
 
 from splashdam.model.errors import KafkaConnectionError, KafkaError
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.directory import LinkDirectory
-from splashdam.sender.links import BrokerLink
-from splashdam.sender.transactions.coordinator_requests import Question
+from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.sender.transactions.manager import TransactionManager
+from splashdam.sender.transactions.questions import Question
 from splashdam.wire.message import Request
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import attrs
 import trio
 
+from splashdam.net.listen import Listen
 from splashdam.net.memory import MemoryNetwork, MemoryStream, Pipe
 from splashdam.testing.simulator.report import RunRecord
 
@@ -123,7 +124,7 @@ class SimulatedConnection:
     to_client: SlowPipe
 
 
-class SimulatedNetwork(MemoryNetwork):
+class SimulatedNetwork:
     """Hosts, ports and the weather in front of each host.
 
     Args:
@@ -134,12 +135,26 @@ class SimulatedNetwork(MemoryNetwork):
     """
 
     def __init__(self, random: Random, record: RunRecord, *, capacity_bytes: int, distance_ms: float) -> None:
-        super().__init__(capacity_bytes)
+        self._memory = MemoryNetwork(make_pair=self.make_pair)
+        self._capacity_bytes = capacity_bytes
         self.distance_ms = distance_ms
         self.connections: list[tuple[str, SimulatedConnection]] = []
         self._weather: dict[str, Weather] = {}
         self._random = random
         self._record = record
+
+    async def connect(self, host: str, port: int) -> MemoryStream:
+        """Connects to who listens, through the weather."""
+        return await self._memory.connect(host, port)
+
+    @property
+    def listen(self) -> Listen:
+        """Listens in memory."""
+        return self._memory.listen
+
+    def refuse(self, host: str, port: int, refusing: bool = True) -> None:
+        """From now on refuses (or accepts again) new connections to an address."""
+        self._memory.refuse(host, port, refusing)
 
     def weather(self, host: str) -> Weather:
         """What it is like in front of a host; to be changed by whoever makes the weather."""
@@ -148,8 +163,8 @@ class SimulatedNetwork(MemoryNetwork):
     def make_pair(self, host: str, port: int) -> tuple[MemoryStream, MemoryStream]:
         """A connection under the host's weather."""
         weather = self.weather(host)
-        to_broker = SlowPipe(self.capacity_bytes, weather, self._random)
-        to_client = SlowPipe(self.capacity_bytes, weather, self._random)
+        to_broker = SlowPipe(self._capacity_bytes, weather, self._random)
+        to_client = SlowPipe(self._capacity_bytes, weather, self._random)
         client, broker = MemoryStream(to_client, to_broker), MemoryStream(to_broker, to_client)
         if weather.cut_after_bytes:
             doomed, writer = self._random.choice(((to_broker, client), (to_client, broker)))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from cli_processes import run
+from cli_processes import first_line, run, started
+from security_kit import PASSWORD, USER, Pki
 
 from splashdam.cli.measuring.turns import MeasurementError
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -43,6 +44,39 @@ def test_one_client_on_a_directory(tmp_path: Path) -> None:
     assert b"kafka-python send()" not in done.stdout
 
 
+def test_a_secured_cluster(tmp_path: Path) -> None:
+    """Every client gets in by the settings of one file, and the report holds no password."""
+    pki, data, result = Pki(tmp_path / "pki"), str(tmp_path / "data"), tmp_path / "result.json"
+    run("users", "add", USER, "--data", data, lines=PASSWORD.encode())
+    client = tmp_path / "client.properties"
+    client.write_text(
+        f"security.protocol=SASL_SSL\nssl.truststore.location={pki.cafile}\nlinger.ms=50\n"
+        f"sasl.mechanism=SCRAM-SHA-512\nsasl.plain.username={USER}\nsasl.plain.password={PASSWORD}\n"
+    )
+    keys = ("-X", f"ssl.keystore.location={pki.broker}")
+    with started("broker", "--data", data, "--listener", "SASL_SSL://localhost:0", *keys) as process:
+        servers = first_line(process).removeprefix("listening on ").split()[0]
+        where = ("-b", servers, "--config", str(client), "--json", str(result))
+        done = run("bench", *where, *SMALL, "-s", "send-100", "-s", "cold-start")
+        assert (done.returncode, done.stderr) == (0, b"")
+        refused = run("bench", *where, *SMALL, "-X", "sasl.plain.password=hunter9")
+    runs = json.loads(result.read_text())["runs"]
+    clients = {"splashdam", "confluent-kafka", "kafka-python", "aiokafka"}
+    for scenario in ("send-100", "cold-start"):
+        assert {each["client"] for each in runs if each["scenario"] == scenario} >= clients
+    assert PASSWORD not in result.read_text() + done.stdout.decode()
+    assert (refused.returncode, b"refused the SCRAM-SHA-512 credentials" in refused.stderr) == (1, True)
+
+
+def test_the_address_of_the_file(tmp_path: Path) -> None:
+    """It counts where no option names another."""
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers=embedded:{tmp_path / 'data'}\n")
+    done = run("bench", "--config", str(config), *SMALL, "-s", "send-100", "-c", "splashdam")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "data").is_dir()
+
+
 def test_nobody_listens() -> None:
     """The address is named, without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -66,7 +100,7 @@ def test_a_run_that_cannot_be_trusted(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise MeasurementError("sent 2 records, 1 arrived")
 
-    monkeypatch.setattr("splashdam.cli.bench.measure_all", fail)
+    monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", fail)
     with EmbeddedBroker(tmp_path) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -80,7 +114,7 @@ def test_ctrl_c_deletes_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splashdam.cli.bench.measure_all", interrupt)
+    monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", interrupt)
     with EmbeddedBroker(tmp_path) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -129,7 +129,7 @@ def test_a_long_full_collection_is_not_repeated() -> None:
     """With 5,000 topics each kept the loop for 40 ms; the dead of what it leaves out are found in the end."""
     script = """
         import gc, time, weakref
-        from splashdam.cli.broker import short_collections
+        from splashdam.cli.broker.broker import short_collections
 
         class Ring:
             def __init__(self):
@@ -171,7 +171,7 @@ def test_the_broker_keeps_collections_short(tmp_path: Path, monkeypatch: pytest.
     def entered() -> AbstractContextManager[None]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("splashdam.cli.broker.short_collections", entered)
+    monkeypatch.setattr("splashdam.cli.broker.broker.short_collections", entered)
     done = CliRunner().invoke(splashdam, ["broker", "--data", str(tmp_path), "--port", "0"])
     assert done.output == ""
     assert isinstance(done.exception, ZeroDivisionError)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_processes import COMMAND, run, started
 
-from splashdam.cli import produce
-from splashdam.cli.words import counted
+from splashdam.cli.output import counted
+from splashdam.cli.records import produce
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.cli.kafka_streams import TopicStream, one_place, table_or_topic, value_format
+from splashdam.cli.pipeline.topic_streams import TopicStream, one_place, table_or_topic, value_format
 from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 

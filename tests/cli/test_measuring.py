@@ -12,12 +12,14 @@ import attrs
 import pytest
 from rich.console import Console
 
+from splashdam.cli.clusters import Cluster
 from splashdam.cli.measuring import scenarios, turns
 from splashdam.cli.measuring.clock import Acks, latency_figures, percentile
 from splashdam.cli.measuring.cluster import BenchTopic
 from splashdam.cli.measuring.figures import P50, RATE, Results, Spread
 from splashdam.cli.measuring.tables import print_machine, print_settings, print_tables
 from splashdam.cli.measuring.task import BULK_RECORDS, Task, all_pairs, all_values, chunks, values
+from splashdam.net.connect import TcpConnect
 
 TASK = Task(client="splashdam", call="send", size=100, count=25_000, key_bytes=16)
 SEND = next(each for each in scenarios.SCENARIOS if each.name == "send-100")
@@ -125,7 +127,7 @@ def test_a_lost_record_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A count at the destination that is not the client's ends the comparison."""
     monkeypatch.setattr(turns, "run_process", lambda *_: {"seconds": 1.0, "cpu_seconds": 1.0})
     monkeypatch.setattr(BenchTopic, "counts", lambda _: {"records": 20})
-    topic = BenchTopic("nowhere", "t", 4)
+    topic = BenchTopic(Cluster([], TcpConnect(), None, 0), "nowhere", "t", 4)
     turn = turns.turns([SEND], 1)[0]
     with pytest.raises(turns.MeasurementError, match=r"splashdam send\(\).*sent 21 records, 20 arrived"):
         turns.measure_client(turn, lambda: nullcontext(topic), 20 / turn.contender.records + 1e-9)

@@ -16,8 +16,8 @@ from patches import perhaps
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 from audit_kit import audited
 
-from splashdam.cli import spark as on_spark
 from splashdam.cli.commands import splashdam
+from splashdam.cli.pipeline import spark as on_spark
 from splashdam.pipeline.audit import run as auditing
 
 

@@ -14,12 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from splashdam.cli import spark as spark_commands
 from splashdam.cli.commands import splashdam
-from splashdam.cli.pipeline import names, pipeline
-from splashdam.cli.query_progress import progress_line
-from splashdam.cli.signals import EndedBySignal
-from splashdam.cli.spark import checkpoint_option, kafka_options, on_spark
+from splashdam.cli.endings import EndedBySignal
+from splashdam.cli.pipeline import spark as spark_commands
+from splashdam.cli.pipeline.command import names, pipeline
+from splashdam.cli.pipeline.query_progress import progress_line
+from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.progress import BatchProgress
 
@@ -40,7 +40,7 @@ def counting(spark: object) -> None:
 
 
 def test_every_pipeline_is_listed() -> None:
-    """Each file of ``cli/pipelines`` is a command with a line of its own."""
+    """Each file of ``cli/pipeline/jobs`` is a command with a line of its own."""
     output = CliRunner().invoke(splashdam, ["pipeline", "--help"]).output
     assert {"audit", "ingest", "replay"} <= set(names())
     for name in names():
@@ -218,7 +218,8 @@ def test_progress_line() -> None:
 def test_the_group_is_light() -> None:
     """Its help answers without pyspark, pyarrow and trio."""
     code = (
-        "import sys; from splashdam.cli.pipeline import pipeline as p; p(['--help'], standalone_mode=False)\n"
+        "import sys; from splashdam.cli.pipeline.command import pipeline\n"
+        "pipeline(['--help'], standalone_mode=False)\n"
         "sys.exit(bool({'pyspark', 'pyarrow', 'trio'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

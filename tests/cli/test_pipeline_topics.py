@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from splashdam import EmbeddedBroker
-from splashdam.cli import spark as spark_commands
 from splashdam.cli.commands import splashdam
+from splashdam.cli.pipeline import spark as spark_commands
 
 
 class SessionBeginsError(click.ClickException):

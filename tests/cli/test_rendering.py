@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.cli.rendering import render_full, render_json, render_value
+from splashdam.cli.records.rendering import render_full, render_json, render_value
 from splashdam.model.values import TopicPartition
 from splashdam.record.reader import Record
 

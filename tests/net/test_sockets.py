@@ -17,8 +17,7 @@ from trio.testing import MockClock
 from splashdam.model.errors import CannotListenError, KafkaConnectionError
 from splashdam.net.connect import TcpConnect, address_text
 from splashdam.net.connection.pair import PairConnect, socket_pair, stream_of
-from splashdam.net.connection.reading import receiver
-from splashdam.net.connection.writing import rest_of, send_now, send_parts
+from splashdam.net.connection.streams import receiver, rest_of, send_now, send_parts
 from splashdam.net.listen import address_of, tcp_listen
 
 PARTS = [b"a" * 100, memoryview(bytearray(b"b" * 3_000_000)), b"", bytearray(b"c" * 70_000)]

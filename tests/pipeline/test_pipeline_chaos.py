@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tables_kit import new_table, rows, written
 
-from splashdam.cli.signals import EndedBySignal, signals_interrupt
+from splashdam.cli.endings import EndedBySignal, signals_interrupt
 from splashdam.pipeline.java import JavaMissingError, need_java
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")

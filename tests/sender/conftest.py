@@ -20,7 +20,7 @@ from splashdam.net.guard import Guard
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
-from splashdam.sender.metadata.metadata import Metadata
+from splashdam.sender.metadata import Metadata
 from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.wakeup import Wakeup

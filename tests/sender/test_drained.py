@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import trio
 
 from splashdam.model.values import Buffer
-from splashdam.net.connection import connection, writing
+from splashdam.net.connection import connection, streams
 
 
 async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, monkeypatch):
@@ -17,7 +17,7 @@ async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, m
 
     def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
         events.append("write")
-        return writing.send_now(stream, parts, patience_ms)
+        return streams.send_now(stream, parts, patience_ms)
 
     monkeypatch.setattr(connection, "send_now", send_now)
     rig = make_rig(on_drained=lambda: events.append(f"drained, {rig.accumulator.free_bytes}"))

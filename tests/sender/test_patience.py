@@ -9,7 +9,7 @@ import trio
 from patches import perhaps
 
 from splashdam.model.values import Buffer
-from splashdam.net.connection import connection, writing
+from splashdam.net.connection import connection, streams
 from splashdam.testing.scripted_broker import Trouble
 
 
@@ -20,7 +20,7 @@ def patience_ms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
         seen.append(patience_ms)
-        return writing.send_now(stream, parts, patience_ms)
+        return streams.send_now(stream, parts, patience_ms)
 
     monkeypatch.setattr(connection, "send_now", send_now)
     return seen

@@ -257,7 +257,7 @@ async def test_a_time_out_says_that_the_broker_throttles(make_rig, autojump_cloc
 
 async def test_forgotten_partition_is_not_taken_for_a_repeat(make_rig, autojump_clock, monkeypatch):
     """A topic out of use for long comes back at number 0 of a new epoch: its record is written."""
-    monkeypatch.setattr("splashdam.sender.idempotence.idempotence.MOST_IDLE", 0)
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     rig = make_rig(cluster={"topics": {"t": 1, "u": 1}})
     async with rig.running():
         assert await rig.send_and_wait(b"first") == 0

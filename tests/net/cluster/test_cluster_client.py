@@ -19,10 +19,15 @@ from splashdam.model.errors import BrokerResponseError, KafkaConnectionError, Ka
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.admin.groups import commit_offsets, committed_offsets, delete_offsets, list_groups
-from splashdam.net.admin.members import describe_group, read_assignment
-from splashdam.net.admin.offsets import list_offsets
-from splashdam.net.admin.topics import create_topic, delete_records, describe_topic, list_topics
+from splashdam.net.admin.groups import (
+    commit_offsets,
+    committed_offsets,
+    delete_offsets,
+    describe_group,
+    list_groups,
+    read_assignment,
+)
+from splashdam.net.admin.topics import create_topic, delete_records, describe_topic, list_offsets, list_topics
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import LATEST

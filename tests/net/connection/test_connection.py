@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
 from splashdam.model.errors import IllegalStateError, ProtocolError
 from splashdam.net.connection.connection import Connection
-from splashdam.net.connection.pending import PendingResponse
+from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.net.memory import memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

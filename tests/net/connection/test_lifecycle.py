@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.net.connection.lifecycle import TRANSITIONS, ConnectionEvent, ConnectionState
+from splashdam.net.connection.connection import TRANSITIONS, ConnectionEvent, ConnectionState
 
 
 def test_requests_pass_open_connections_alone() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from splashdam.net.connection import reading, writing
-from splashdam.net.connection.reading import Eagerness
+from splashdam.net.connection import streams
+from splashdam.net.connection.streams import Eagerness
 
 ReadSoon = Callable[[int, memoryview, float], int | None]
 LONG_US = 60_000_000.0
@@ -21,7 +21,7 @@ LONG_US = 60_000_000.0
 def read_soon(request: pytest.FixtureRequest) -> ReadSoon:
     """One twin after the other."""
     if request.param == "python":
-        return reading.read_soon_py
+        return streams.read_soon_py
     try:
         compiled: ReadSoon = importlib.import_module("splashdam.net.connection._writing_c").read_soon
     except ImportError:
@@ -87,5 +87,5 @@ def test_the_compiled_twin_was_there_and_not_used() -> None:
         or importlib.util.find_spec("splashdam.net.connection._writing_c") is None
     ):
         pytest.skip("the compiled twin is not used")
-    assert reading.read_soon is not reading.read_soon_py
-    assert writing.write_within is not writing.write_within_py
+    assert streams.read_soon is not streams.read_soon_py
+    assert streams.write_within is not streams.write_within_py

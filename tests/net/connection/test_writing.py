@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from splashdam.net.connection import writing
-from splashdam.net.connection.writing import MOST_PARTS, rest_of
+from splashdam.net.connection import streams
+from splashdam.net.connection.streams import MOST_PARTS, rest_of
 
 WriteWithin = Callable[[int, Sequence[Any], float], int]
 LONG_MS = 60_000.0
@@ -25,7 +25,7 @@ WHOLE = b"".join(PARTS)
 def write_within(request: pytest.FixtureRequest) -> WriteWithin:
     """One twin after the other."""
     if request.param == "python":
-        return writing.write_within_py
+        return streams.write_within_py
     try:
         compiled: WriteWithin = importlib.import_module("splashdam.net.connection._writing_c").write_within
     except ImportError:

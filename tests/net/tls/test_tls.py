@@ -21,7 +21,7 @@ from splashdam.model.errors import (
 )
 from splashdam.model.secrets import Secret
 from splashdam.net.connection.authentication import distrust
-from splashdam.net.connection.writing import send_parts
+from splashdam.net.connection.streams import send_parts
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.net.tls.context import TlsFiles, client_context, server_context
 from splashdam.net.tls.tls import TlsConnect, TlsStream, accept_tls

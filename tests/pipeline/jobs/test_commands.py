@@ -16,8 +16,8 @@ from pipeline_job_kit import SMALL_BROKER, table_rows
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.cli import spark as spark_commands
 from splashdam.cli.commands import splashdam
+from splashdam.cli.pipeline import spark as spark_commands
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

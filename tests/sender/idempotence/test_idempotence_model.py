@@ -15,8 +15,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
 from splashdam.record.reader import read_records
-from splashdam.sender.idempotence.idempotence import Idempotence
-from splashdam.sender.idempotence.partition_sequences import MOST_IN_FLIGHT
+from splashdam.sender.idempotence import MOST_IN_FLIGHT, Idempotence
 from splashdam.testing.scripted_log import ScriptedLog
 
 TP = TopicPartition("t", 0)

@@ -11,8 +11,7 @@ from splashdam.accumulator.sequences import SEQUENCE_COUNT, is_earlier, sequence
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
-from splashdam.sender.idempotence.idempotence import LAST_EPOCH, TRANSITIONS, Idempotence, IdEvent, IdState
-from splashdam.sender.idempotence.partition_sequences import Identity
+from splashdam.sender.idempotence import LAST_EPOCH, TRANSITIONS, Idempotence, Identity, IdEvent, IdState
 
 TP = TopicPartition("t", 0)
 
@@ -292,7 +291,7 @@ def test_late_trouble_takes_the_present_identity(idempotence):
 
 def test_partitions_out_of_use_are_forgotten_under_a_new_epoch(idempotence, monkeypatch):
     """Their number 0 would be taken for a repeat; what is in use, in flight or in trouble stays."""
-    monkeypatch.setattr("splashdam.sender.idempotence.idempotence.MOST_IDLE", 0)
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     flying, used = new_batch(1, TopicPartition("flying", 0)), new_batch(1, TopicPartition("used", 0))
     send(idempotence, flying)
     send(idempotence, used)
@@ -319,7 +318,7 @@ def test_few_partitions_out_of_use_are_remembered(idempotence):
 
 def test_partitions_in_trouble_are_not_forgotten(idempotence, monkeypatch):
     """Until it is settled whether their last batch was written."""
-    monkeypatch.setattr("splashdam.sender.idempotence.idempotence.MOST_IDLE", 0)
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     (batch,) = fly(idempotence, 1)
     idempotence.lost(batch)
     idempotence.doubt(())
@@ -331,7 +330,7 @@ def test_partitions_in_trouble_are_not_forgotten(idempotence, monkeypatch):
 
 def test_forgetting_at_the_last_epoch_waits_for_a_new_id(idempotence, monkeypatch):
     """Without a new identity the old numbers are still needed; then they are not."""
-    monkeypatch.setattr("splashdam.sender.idempotence.idempotence.MOST_IDLE", 0)
+    monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     idempotence.identity = idempotence._partitions[TP].identity = Identity(1, LAST_EPOCH)
     idempotence.doubt(())
     assert idempotence.wants_id

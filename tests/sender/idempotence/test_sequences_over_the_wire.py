@@ -10,7 +10,7 @@ from splashdam.accumulator.sequences import SEQUENCE_COUNT
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
-from splashdam.sender.idempotence.idempotence import LAST_EPOCH
+from splashdam.sender.idempotence import LAST_EPOCH
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.produce import ProduceRequest

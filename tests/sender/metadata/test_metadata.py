@@ -9,7 +9,7 @@ import pytest
 from splashdam.model.cluster import Node
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.metadata_reading import read_cluster
-from splashdam.sender.metadata.metadata import Metadata, run_waiters
+from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

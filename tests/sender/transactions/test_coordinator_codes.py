@@ -9,8 +9,8 @@ from splashdam.model.broker_errors import ProducerFencedError, error_class
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata
-from splashdam.sender.transactions.coordinator_codes import Asked, Ruling, gravest, ruling_on
-from splashdam.sender.transactions.states import TransactionState
+from splashdam.sender.transactions.manager import TransactionState
+from splashdam.sender.transactions.questions import Asked, Ruling, gravest, ruling_on
 from splashdam.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from splashdam.wire.messages.init_producer_id import InitProducerIdResponse
 
@@ -107,7 +107,7 @@ def test_the_first_addition_waits_20_ms() -> None:
     assert talk.manager.due_in_ms(talk.now_ms) == 20
     talk.now_ms += 20
     talk.reply(talk.until(Asked.ADD_PARTITIONS))
-    talk.manager.sequences.wanted.add(new_batch().topic_partition._replace(partition=1))
+    talk.manager.enrolment.wanted.add(new_batch().topic_partition._replace(partition=1))
     talk.reply(talk.until(Asked.ADD_PARTITIONS), 51)
     assert talk.manager.due_in_ms(talk.now_ms) == 100
 

@@ -6,8 +6,8 @@ import pytest
 from transaction_kit import Talk
 
 from splashdam.model.errors import IllegalStateError, TransactionFailedError
-from splashdam.sender.transactions.coordinator_codes import Asked
-from splashdam.sender.transactions.states import TransactionState as S
+from splashdam.sender.transactions.manager import TransactionState as S
+from splashdam.sender.transactions.questions import Asked
 
 
 def prepared(talk: Talk) -> Talk:
@@ -16,7 +16,7 @@ def prepared(talk: Talk) -> Talk:
     assert talk.calm() == []
     talk.manager.run_ended()
     talk.manager.acknowledge(call)
-    assert call.opened
+    assert call.finished.opened
     assert talk.manager.state is S.PREPARED
     return talk
 

@@ -24,9 +24,8 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.calls import Operation, PendingCall
-from splashdam.sender.transactions.coordinator_codes import Asked
-from splashdam.sender.transactions.manager import TransactionManager
-from splashdam.sender.transactions.states import TransactionState
+from splashdam.sender.transactions.manager import TransactionManager, TransactionState
+from splashdam.sender.transactions.questions import Asked
 from splashdam.testing.scripted_broker import USUAL, ScriptedCluster, Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 
@@ -46,7 +45,8 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.cluster = ScriptedCluster(MemoryNetwork(), topics={"t": len(PARTITIONS)})
         self.manager = TransactionManager("x", 60_000, Backoff(0, 0, lambda: 0.5))
-        self.gate = self.manager.sequences
+        self.gate = self.manager.enrolment
+        self.sequences = self.manager.sequences
         self.level = 1
         self.count = self.transaction = 0
         self.sent: dict[int, dict[TopicPartition, list[bytes]]] = {}
@@ -129,7 +129,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def ask(self, fault: Any) -> None:
         """One turn of the coordination."""
-        self.gate.settle()
+        self.sequences.settle()
         self.doom()
         question = self.manager.next_question(batches_left=self.batches_left)
         self.hear()
@@ -164,7 +164,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         for queue in self.queues.values():
             for batch in list(queue):
-                if not batch.sequenced or self.gate.hopeless(batch):
+                if not batch.sequenced or self.sequences.hopeless(batch):
                     queue.remove(batch)
                     self.fail(batch, TransactionAbortedError())
 
@@ -217,7 +217,7 @@ class TransactionMachine(RuleBasedStateMachine):
             code = self.cluster.coordinator.allows("x", where, data, v2=self.manager.v2)
             assert code == 0, f"the coordinator does not expect {batch}: {code}"
             code, _ = log.append(data)
-        out_of_order = code == 45 and not self.gate.is_lowest(batch)
+        out_of_order = code == 45 and not self.sequences.is_lowest(batch)
         if out_of_order or fate in ("answer lost", "lost"):
             batch.maybe_written |= not out_of_order
             batch.advance(BatchEvent.RETRY)
@@ -228,12 +228,12 @@ class TransactionMachine(RuleBasedStateMachine):
             self.fail(batch, error_for(code))
         else:
             batch.advance(BatchEvent.SUCCEED)
-            self.gate.delivered(batch)
+            self.sequences.delivered(batch)
 
     def fail(self, batch: ProducerBatch, error: KafkaError) -> None:
         batch.advance(BatchEvent.FAIL)
         if batch.sequenced:
-            (self.gate.lost if batch.maybe_written else self.gate.refused)(batch)
+            (self.sequences.lost if batch.maybe_written else self.sequences.refused)(batch)
         self.manager.batch_failed(error)
 
     # What always holds.

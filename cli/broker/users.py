@@ -1,0 +1,100 @@
+"""``splashdam users``: who may come in by the broker's listeners that ask."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from splashdam.cli.endings import file_failures_reported
+from splashdam.cli.once import OnceGroup
+from splashdam.cli.output import is_terminal, standard_input
+from splashdam.cli.parameters import DirectoryPath
+from splashdam.embedded_broker.security.users import UserStore
+from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
+from splashdam.storage.files.disk import DiskFiles
+
+data_option = click.option(
+    "--data",
+    type=DirectoryPath(),
+    default="./data",
+    show_default=True,
+    help="The broker's directory; it may be running.",
+)
+
+
+@click.group(cls=OnceGroup, short_help="Add, delete and list the users of a broker.")
+def users() -> None:
+    """Users of a broker, in its data directory.
+
+    A change counts at once, whether the broker runs or not: for new connections, and for those that have to
+    prove anew who they are (connections.max.reauth.ms). No password is kept, only what proves it.
+    """
+
+
+@users.command()
+@click.argument("name")
+@data_option
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    type=click.Choice(tuple(HASHES)),
+    multiple=True,
+    help="For this mechanism only; the other one stays as it is. Repeatable. PLAIN needs one. Default: both.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
+    default=MIN_ITERATIONS,
+    show_default=True,
+    help="How slow guessing is made.",
+)
+def add(name: str, data: Path, mechanisms: tuple[str, ...], iterations: int) -> None:
+    """Add the user NAME, or give one that exists a new password.
+
+    The password is asked for, or is the first line of standard input where that is no terminal. It is no
+    option, since other users of the machine see those.
+    """
+    password = _password()
+    with file_failures_reported():
+        store = _store(data)
+        is_new = name not in store.names()
+        store.add(name, password, mechanisms=mechanisms or tuple(HASHES), iterations=iterations)
+    click.echo(f"{'added' if is_new else 'changed'} {name}")
+
+
+@users.command()
+@click.argument("name")
+@data_option
+def delete(name: str, data: Path) -> None:
+    """Delete the user NAME."""
+    with file_failures_reported():
+        if not _store(data).delete(name):
+            raise click.ClickException(f"there is no user {name!r} in {data}")
+    click.echo(f"deleted {name}")
+
+
+@users.command(name="list")
+@data_option
+def list_users(data: Path) -> None:
+    """List the users, a line for each: name, a tab, mechanisms."""
+    with file_failures_reported():
+        store = _store(data)
+        for name in store.names():
+            click.echo(f"{name}\t{','.join(store.mechanisms_of(name))}")
+
+
+def _password() -> str:
+    lines = standard_input()
+    if is_terminal(sys.stdin):
+        found: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return found
+    try:
+        return lines.readline().rstrip(b"\r\n").decode()
+    except UnicodeDecodeError:
+        raise click.ClickException("the password is not UTF-8") from None
+
+
+def _store(data: Path) -> UserStore:
+    return UserStore(DiskFiles(), str(data.absolute()))

@@ -1,0 +1,60 @@
+"""``splashdam verify-log``: whether a data directory, or one partition of it, is sound."""
+
+from __future__ import annotations
+
+import click
+
+from splashdam.cli.endings import file_failures_reported
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.output import bytes_read, counted
+from splashdam.storage.inspect.findings import Finding, Level
+from splashdam.storage.inspect.verify import (
+    Totals,
+    cleaning_notes,
+    log_bytes,
+    partition_directories,
+    verify_partition,
+    verify_root,
+)
+
+
+@click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")
+@click.argument("directory", metavar="DIR", type=click.Path())
+@click.option("--contiguous", is_flag=True, help="A gap between offsets is an error; compaction leaves such.")
+@click.option("--quiet", is_flag=True, help="Errors alone, no notes.")
+def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
+    """Check a data directory, or the directory of one partition: every batch and record, checksums, indexes,
+    snapshots, checkpoints, and files that do not belong.
+
+    Nothing is changed. The status is 0 where all is sound, 1 where there is damage. Preallocated zeros, empty
+    segments and gaps between offsets are notes; so is how far a partition was compacted, and what came since.
+    """
+    errors = notes = 0
+    totals = Totals()
+    with file_failures_reported():
+        partitions = partition_directories(directory)
+        with bytes_read(log_bytes(partitions)) as on_bytes:
+            found = [verify_root(directory)] if partitions != [directory] else []
+            found += [
+                verify_partition(partition, totals, contiguous=contiguous, on_bytes=on_bytes)
+                for partition in partitions
+            ]
+            found.append(cleaning_notes(partitions))
+            for findings in found:
+                for finding in findings:
+                    errors += finding.level is Level.ERROR
+                    notes += finding.level is Level.NOTE
+                    if finding.level is Level.ERROR or not quiet:
+                        click.echo(_line(finding))
+    click.echo(
+        f"{counted(errors, 'error')}, {counted(notes, 'note')} in {counted(totals.partitions, 'partition')}: "
+        f"{counted(totals.segments, 'segment')}, {totals.batches:,} "
+        f"{'batch' if totals.batches == 1 else 'batches'}, {counted(totals.records, 'record')}"
+    )
+    if errors:
+        raise click.exceptions.Exit(1)
+
+
+def _line(finding: Finding) -> str:
+    where = finding.path if finding.position is None else f"{finding.path}, byte {finding.position}"
+    return f"{finding.level.value}: {where}: {finding.text}"

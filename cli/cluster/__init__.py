@@ -1,0 +1,4 @@
+"""What is asked of a cluster: its topics, its groups, whether it keeps Kafka's promises, and how fast.
+
+May import: what ``cli`` may.
+"""

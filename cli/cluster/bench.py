@@ -1,0 +1,155 @@
+"""``splashdam bench``: splashdam beside the other installed clients, against a cluster of one's own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from splashdam.cli.clusters import CONNECTION, Cluster, served_cluster
+from splashdam.cli.endings import INTERRUPTED, failures_reported
+from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
+from splashdam.cli.measuring.figures import Results
+from splashdam.cli.measuring.machine import machine_facts
+from splashdam.cli.measuring.scenarios import SCENARIOS, Scenario
+from splashdam.cli.measuring.tables import print_report, wide_console
+from splashdam.cli.measuring.turns import (
+    MeasurementError,
+    Run,
+    Turn,
+    measure_all,
+    measure_client,
+    measure_cold_start,
+    taking_part,
+    turns,
+)
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.parameters import cluster_options, settled_cluster
+from splashdam.client.settings.rules import options_from_properties
+
+NAMES = tuple(scenario.name for scenario in SCENARIOS)
+CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
+DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0")
+
+
+@click.command(cls=OnceCommand, short_help="Measure splashdam and the other clients on your cluster.")
+@cluster_options()
+@click.option(
+    "-s",
+    "--scenario",
+    "names",
+    type=click.Choice([*NAMES, "all"]),
+    multiple=True,
+    default=DEFAULT_SCENARIOS,
+    show_default=True,
+    help="What to compare; repeatable.",
+)
+@click.option(
+    "-c",
+    "--client",
+    "clients",
+    type=click.Choice(CLIENTS),
+    multiple=True,
+    help="Measure this client only; repeatable. By default all that are installed.",
+)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Turns for everybody.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=0.1,
+    show_default=True,
+    help="Factor on the number of records; 1 sends for about a second each on a fast machine.",
+)
+@click.option(
+    "--partitions", type=click.IntRange(1), default=4, show_default=True, help="Partitions of the topic."
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32_767),
+    help="Replicas of the topic; by default the cluster decides.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write every measurement to this file.",
+)
+def bench(
+    *,
+    bootstrap_servers: str,
+    config: Path | None,
+    properties: dict[str, str],
+    names: Sequence[str],
+    clients: Sequence[str],
+    rounds: int,
+    scale: float,
+    partitions: int,
+    replication_factor: int | None,
+    json_path: Path | None,
+    timeout_seconds: float,
+) -> None:
+    """Measure splashdam, and every other client that is installed, on your cluster.
+
+    A topic of its own is created and in the end deleted; everything is sent with acks=all and idempotence.
+    Each measurement is a process of its own, clients take turns, and the topic's end offsets tell whether
+    every record has arrived: a run in which one is missing fails. Ratios are taken round by round.
+
+    Of the settings those for TLS and SASL are given to every client, by its own names.
+    """
+    chosen = _chosen(names, clients)
+    facts = machine_facts(CLIENTS)
+    try:
+        with (
+            failures_reported(),
+            _served(config, properties, timeout_seconds) as (servers, cluster, security),
+            bench_topic(cluster, servers, partitions, replication_factor or -1) as topic,
+        ):
+            results = _measured(chosen, topic, security, rounds, scale)
+    except MeasurementError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    print_report(facts, chosen, results, wide_console())
+    if json_path is not None:
+        json_path.write_text(json.dumps({"machine": facts, "runs": list(results.runs)}, indent=1) + "\n")
+
+
+def _chosen(names: Sequence[str], clients: Sequence[str]) -> list[Scenario]:
+    """The scenarios asked for, with the contenders of the clients asked for."""
+    chosen = []
+    for scenario in SCENARIOS:
+        if scenario.name in names or "all" in names:
+            contenders = [each for each in scenario.contenders if not clients or each.client in clients]
+            if contenders:
+                chosen.append(attrs.evolve(scenario, contenders=tuple(contenders)))
+    return chosen
+
+
+@contextmanager
+def _served(
+    config: Path | None, properties: Mapping[str, str], timeout_seconds: float
+) -> Iterator[tuple[str, Cluster, dict[str, Any]]]:
+    """Where the cluster is for other processes, how this one asks it, and the options for TLS and SASL."""
+    address, settings = settled_cluster(config, properties)
+    connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
+    with served_cluster(address, settings, timeout_seconds) as (servers, cluster):
+        yield servers, cluster, options_from_properties(connection, what="client")
+
+
+def _measured(
+    chosen: Sequence[Scenario], topic: BenchTopic, security: Mapping[str, Any], rounds: int, scale: float
+) -> Results:
+    def measure(turn: Turn) -> Run:
+        if turn.scenario.kind == "cold start":
+            return measure_cold_start(turn, topic.opened, security)
+        return measure_client(turn, topic.opened, scale, security)
+
+    present = [taking_part(scenario) for scenario in chosen]
+    todo = turns([scenario for scenario in present if scenario.contenders], rounds)
+    return Results(measure_all(todo, measure, wide_console()))

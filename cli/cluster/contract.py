@@ -1,0 +1,190 @@
+"""``splashdam contract``: holds a cluster against what Kafka promises, through several clients."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.clusters import named_cluster
+from splashdam.cli.endings import failures_reported
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.output import is_terminal, standard_output
+from splashdam.cli.parameters import exclusive, timeout_option
+
+if TYPE_CHECKING:
+    from splashdam.testing.contract.behaviour import Behaviour
+    from splashdam.testing.contract.running import Result
+
+_WIDTH = 240
+"""Of lines that nobody sees on a screen: room for every client."""
+
+
+@click.command(cls=OnceCommand, short_help="Hold a cluster against what Kafka promises.")
+@click.option(
+    "-b",
+    "--bootstrap",
+    metavar="HOST:PORT[,…]",
+    help="The cluster. Without it: an embedded broker in a directory of its own.",
+)
+@click.option(
+    "--client",
+    "wanted",
+    metavar="NAME",
+    multiple=True,
+    help="Through this client; repeatable. By default the Python clients that are installed.",
+)
+@click.option(
+    "--all-clients", is_flag=True, help="Those of other languages, too, which are fetched and built at first."
+)
+@click.option("--area", "areas", metavar="NAME", multiple=True, help="This area only; repeatable.")
+@click.option(
+    "--jars",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    help="A folder with Kafka's jars, for the client `java FOLDER`; repeatable.",
+)
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here, too."
+)
+@click.option("--list", "is_list", is_flag=True, help="Say what is promised, and touch no cluster.")
+@timeout_option
+@exclusive("wanted", "all_clients")
+@exclusive("is_list", "bootstrap")
+@exclusive("is_list", "markdown")
+def contract(
+    *,
+    bootstrap: str | None,
+    wanted: tuple[str, ...],
+    all_clients: bool,
+    areas: tuple[str, ...],
+    jars: tuple[Path, ...],
+    markdown: Path | None,
+    is_list: bool,
+    timeout_seconds: float,
+) -> None:
+    """Hold a cluster against what clients may rely on, behaviour by behaviour, through several clients.
+
+    Everything happens in topics and groups whose names begin with "splashdam-contract-", and they are deleted
+    afterwards. The cluster has to answer without TLS and SASL, and without creating topics by itself.
+
+    The status is 0 where every behaviour holds, or differs for a known reason of the client's own; 1 where
+    one does not.
+    """
+    from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
+    from splashdam.testing.contract.line_up import available, lined_up
+    from splashdam.testing.contract.report import markdown as markdown_of
+    from splashdam.testing.contract.running import Verdict, hold_all
+
+    behaviours = _chosen(areas)
+    if is_list:
+        _list(behaviours)
+        return
+    makers = available(
+        _names(wanted, all_clients, jars),
+        jars,
+        lambda name, why: click.echo(f"without {name}: {why}", err=True),
+    )
+    if not makers:
+        raise click.ClickException("none of these clients is to be had here")
+    with failures_reported(), _cluster(bootstrap) as address:
+        with named_cluster(address, {}, timeout_seconds) as cluster:
+            cluster.check()  # so that a cluster that is not there is one message, not one for each behaviour
+        helper = SplashdamClient(address)
+        with lined_up(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
+            results = hold_all(behaviours, clients, helper, address, tell)
+    _show(results)
+    if markdown is not None:
+        text = markdown_of(bootstrap or "The embedded broker", results)
+        markdown.write_text(text, encoding="utf-8")
+    if any(each.verdict is Verdict.BROKEN for each in results):
+        raise click.exceptions.Exit(1)
+
+
+def _chosen(areas: Sequence[str]) -> list[Behaviour]:
+    from splashdam.testing.contract.behaviours import AREAS, all_behaviours
+
+    for area in areas:
+        if area not in AREAS:
+            raise click.UsageError(f"no area {area!r}; there are {', '.join(AREAS)}")
+    return [each for each in all_behaviours() if not areas or each.area in areas]
+
+
+def _names(wanted: Sequence[str], all_clients: bool, jars: Sequence[Path]) -> Sequence[str]:
+    from splashdam.testing.contract.line_up import PYTHON_CLIENTS
+    from splashdam.testing.contract.toolchains import all_drivers
+
+    known = (*PYTHON_CLIENTS, *all_drivers(jars))
+    for name in wanted:
+        if name not in known:
+            raise click.UsageError(f"no client {name!r}; there are {', '.join(known)}")
+    return wanted or (known if all_clients else tuple(PYTHON_CLIENTS))
+
+
+def _list(behaviours: Sequence[Behaviour]) -> None:
+    for each in behaviours:
+        click.echo(f"{each.area}: {each.title}\n    {' '.join(each.text.split())}")
+
+
+@contextmanager
+def _cluster(bootstrap: str | None) -> Iterator[str]:
+    """Its address: the one that was given, or that of an embedded broker."""
+    if bootstrap is not None:
+        from splashdam.net.addresses import parse_bootstrap_servers
+
+        parse_bootstrap_servers(bootstrap)
+        yield bootstrap
+        return
+    from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
+    from splashdam.testing.embedded import EmbeddedBroker
+
+    with (
+        TemporaryDirectory(prefix="splashdam-contract-") as directory,
+        EmbeddedBroker(directory, config=EMBEDDED_CONFIG, fsync=False) as broker,
+    ):
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Result], None]]:
+    """A bar on standard error, where somebody sits before it, with what is looked at."""
+    if not is_terminal(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def tell(result: Result) -> None:
+            progress.update(task, advance=1, description=f"{result.client}: {result.behaviour.title}")
+
+        yield tell
+
+
+def _show(results: Sequence[Result]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from splashdam.testing.contract.report import LEGEND, SIGNS, by_area, counts, grid, remarks
+
+    standard_output()
+    console = Console(width=None if is_terminal(sys.stdout) else _WIDTH, highlight=False)
+    for area, of_area in by_area(results):
+        clients, rows = grid(of_area)
+        table = Table(area, *clients, box=None)
+        for behaviour, row in rows:
+            table.add_row(behaviour.title, *(SIGNS[each.verdict] for each in row))
+        console.print(table)
+    for each in remarks(results):
+        console.print(
+            f"{SIGNS[each.verdict]} {each.behaviour.title}, {each.client}: {each.why}", markup=False
+        )
+    console.print(f"{counts(results)}\n{LEGEND}", markup=False)

@@ -1,0 +1,220 @@
+"""``splashdam groups``: list, describe, reset and delete the consumer groups of any cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import click
+
+from splashdam.cli.clusters import Cluster, on_cluster
+from splashdam.cli.once import OnceGroup
+from splashdam.cli.output import counted, print_table
+from splashdam.cli.parameters import exclusive
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.admin.groups import (
+    GroupDescription,
+    commit_offsets,
+    committed_offsets,
+    delete_group,
+    describe_group,
+    list_groups,
+)
+from splashdam.net.admin.topics import describe_topic, list_offsets
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@click.group(cls=OnceGroup, short_help="List, describe, reset and delete consumer groups.")
+def groups() -> None:
+    """Consumer groups of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
+
+
+@groups.command(name="list")
+@on_cluster
+def list_(cluster: Cluster) -> None:
+    """List all groups, with their state and protocol."""
+    found = cluster.ask(list_groups)
+    print_table(("group", "state", "type"), [(each.group_id, each.state, each.group_type) for each in found])
+
+
+class Progress(NamedTuple):
+    """How far a group has read, and how far it could."""
+
+    group: GroupDescription
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ends: Offsets
+
+
+@groups.command()
+@click.argument("group")
+@on_cluster
+def describe(cluster: Cluster, *, group: str) -> None:
+    """Show the members of GROUP, what each reads, and how far behind the group is."""
+
+    async def run(client: ClusterClient) -> Progress:
+        found = await describe_group(client, group)
+        if found is None:
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}")
+        committed = await committed_offsets(client, group)
+        assigned = {each for member in found.members for each in member.assignment}
+        return Progress(found, committed, await list_offsets(client, assigned | committed.keys(), LATEST))
+
+    found, committed, ends = cluster.ask(run)
+    click.echo(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
+    readers = {each: member for member in found.members for each in member.assignment}
+    print_table(
+        ("topic", "partition", "committed", "end", "lag", "member", "host"),
+        [
+            (
+                where.topic,
+                where.partition,
+                committed[where].offset if where in committed else "-",
+                ends[where],
+                ends[where] - committed[where].offset if where in committed else "-",
+                readers[where].member_id if where in readers else "-",
+                readers[where].host if where in readers else "-",
+            )
+            for where in sorted(ends)
+        ],
+    )
+
+
+@groups.command()
+@click.argument("group")
+@click.option(
+    "--topic", "wanted", metavar="TOPIC[:N,…]", multiple=True, help="Repeatable. Default: all it has."
+)
+@click.option("--to-earliest", is_flag=True, help="To the oldest records.")
+@click.option("--to-latest", is_flag=True, help="To the end: only what is new.")
+@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
+@click.option(
+    "--to-datetime", type=click.DateTime(), help="To the first record that is not older; local time."
+)
+@click.option("--shift-by", type=int, help="By so many records, backwards where negative.")
+@click.option("--dry-run", is_flag=True, help="Show what would be, change nothing.")
+@exclusive("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
+@on_cluster
+def reset(
+    cluster: Cluster,
+    *,
+    group: str,
+    wanted: Sequence[str],
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: datetime | None,
+    shift_by: int | None,
+    dry_run: bool,
+) -> None:
+    """Set how far GROUP has read. Its members have to be stopped first."""
+    to = "earliest" if to_earliest else "latest" if to_latest else None
+    if to is None and to_offset is None and to_datetime is None and shift_by is None:
+        raise click.UsageError(
+            "say where to, once: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by"
+        )
+    target = Target(to, to_offset, to_datetime, shift_by)
+
+    async def run(client: ClusterClient) -> tuple[Offsets, Offsets]:
+        await _check_empty(client, group)
+        before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
+        partitions = await _chosen(client, wanted) if wanted else list(before)
+        if not partitions:
+            raise IllegalArgumentError(f"group {group!r} has committed nothing; say which topics, by --topic")
+        after = await target.offsets(client, partitions, before)
+        if after and not dry_run:
+            await commit_offsets(client, group, {key: OffsetAndMetadata(each) for key, each in after.items()})
+        return before, after
+
+    before, after = cluster.ask(run)
+    print_table(
+        ("topic", "partition", "before", "after"),
+        [(where.topic, where.partition, before.get(where, "-"), after[where]) for where in sorted(after)],
+    )
+    if dry_run:
+        click.echo("nothing was changed: this was a dry run", err=True)
+
+
+class Target(NamedTuple):
+    """Where a group is set to; one of them is given."""
+
+    to: str | None
+    to_offset: int | None
+    to_datetime: datetime | None
+    shift_by: int | None
+
+    async def offsets(
+        self, client: ClusterClient, partitions: Iterable[TopicPartition], before: Offsets
+    ) -> Offsets:
+        """The offset of each partition; never before the oldest record, nor behind the newest."""
+        asked = list(partitions)
+        first, last = await list_offsets(client, asked, EARLIEST), await list_offsets(client, asked, LATEST)
+        return {
+            where: min(max(offset, first[where]), last[where])
+            for where, offset in (await self._aimed(client, asked, before, first, last)).items()
+        }
+
+    async def _aimed(
+        self,
+        client: ClusterClient,
+        partitions: Sequence[TopicPartition],
+        before: Offsets,
+        first: Offsets,
+        last: Offsets,
+    ) -> Offsets:
+        if self.to is not None:
+            return first if self.to == "earliest" else last
+        if self.to_offset is not None:
+            return dict.fromkeys(partitions, self.to_offset)
+        if self.shift_by is not None:
+            return {where: before.get(where, first[where]) + self.shift_by for where in partitions}
+        assert self.to_datetime is not None
+        found = await list_offsets(client, partitions, int(self.to_datetime.timestamp() * 1000))
+        return {where: offset if offset >= 0 else last[where] for where, offset in found.items()}
+
+
+async def _check_empty(client: ClusterClient, group: str) -> None:
+    """A group that does not exist has no members either: the reset makes it."""
+    found = await describe_group(client, group)
+    if found is not None and found.members:
+        raise IllegalArgumentError(
+            f"group {group!r} has {counted(len(found.members), 'member')}; stop them, then reset it"
+        )
+
+
+async def _chosen(client: ClusterClient, wanted: Iterable[str]) -> list[TopicPartition]:
+    chosen = []
+    for text in wanted:
+        topic, colon, numbers = text.partition(":")
+        existing = [each.partition for each in (await describe_topic(client, topic)).partitions]
+        try:
+            asked = [int(each) for each in numbers.split(",")] if colon else existing
+        except ValueError:
+            raise IllegalArgumentError(f"{text!r} is not TOPIC or TOPIC:NUMBER,…") from None
+        if missing := set(asked) - set(existing):
+            raise IllegalArgumentError(f"{topic} has no partition {min(missing)}; it has {len(existing)}")
+        chosen += [TopicPartition(topic, each) for each in asked]
+    return chosen
+
+
+@groups.command()
+@click.argument("group")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@on_cluster
+def delete(cluster: Cluster, *, group: str, yes: bool) -> None:
+    """Delete GROUP with all that it has committed. Its members have to be stopped first."""
+    if not yes:
+        click.confirm(f"Delete {group} and all that it has committed?", abort=True, err=True)
+
+    async def run(client: ClusterClient) -> None:
+        await delete_group(client, group)
+
+    cluster.ask(run)
+    click.echo(f"deleted {group}")

@@ -1,0 +1,125 @@
+"""How a command ends: a failure is one message that says what to do, with a status that scripts can use.
+
+SIGTERM and SIGHUP end a command as Ctrl-C does: it finishes what it has begun, and says which it was.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError, KafkaError
+
+INTERRUPTED = 130
+"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
+
+
+def explained(error: BaseException) -> str:
+    """The error's text, which says what to do; its kind, where it says nothing."""
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def failures_reported() -> Iterator[None]:
+    """Turns what Kafka and the operating system refuse into a message and status 1, without a traceback.
+
+    A setting that is wrong by itself is wrong usage, status 2, as if the option's own check had
+    found it. A broken pipe passes, since it says that the reader of our output has seen enough. A group with
+    one error in it, as trio's nurseries raise, is reported as that error.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (KafkaError, OSError) as error:
+        raise _reported(error) from error
+    except BaseExceptionGroup as group:
+        only = _only_error(group)
+        if isinstance(only, BrokenPipeError) or not isinstance(only, KafkaError | OSError):
+            raise only from None
+        raise _reported(only) from group
+
+
+@contextmanager
+def file_failures_reported() -> Iterator[None]:
+    """As ``failures_reported``, for commands that open a log themselves: no other one knows more."""
+    try:
+        with failures_reported():
+            yield
+    except click.ClickException as failure:
+        if isinstance(failure.__cause__, BrokerResponseError):
+            raise click.ClickException(failure.__cause__.message) from failure
+        raise
+
+
+def _reported(error: BaseException) -> click.ClickException:
+    if isinstance(error, KafkaConfigurationError):
+        return click.UsageError(explained(error), click.get_current_context(silent=True))
+    return click.ClickException(explained(error))
+
+
+def _only_error(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Sent by service managers and by terminals that close."""
+
+
+class EndedBySignal(KeyboardInterrupt):
+    """Raised in the main thread where Python raises KeyboardInterrupt for Ctrl-C.
+
+    Attributes:
+        number: the signal's.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def exit_status(interrupt: KeyboardInterrupt) -> int:
+    """What a shell reports for a process ended by the signal: 128 and its number, 130 for Ctrl-C."""
+    return 128 + (interrupt.number if isinstance(interrupt, EndedBySignal) else signal.SIGINT)
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `EndedBySignal` inside; one that is ignored, as under nohup, stays ignored."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for number in caught:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C and the other endings take effect behind the block: the step in it is not left half done."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
+    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for number in caught:
+            signal.signal(number, lambda number, _frame: came.append(number))
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+    if came:
+        raise KeyboardInterrupt if came[0] == signal.SIGINT else EndedBySignal(came[0])
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise EndedBySignal(number)

@@ -1,0 +1,85 @@
+"""What a command shows, and where: standard streams, tables, bars and words that depend on numbers.
+
+For people there is rich; a pipe gets plain columns. A shell can close standard streams (``<&-``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO, TextIO
+
+import click
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes.
+
+    Raises:
+        click.ClickException: it is closed.
+    """
+    return _open(sys.stdin, "standard input").buffer
+
+
+def standard_output() -> BinaryIO:
+    """Standard output as bytes.
+
+    Raises:
+        click.ClickException: it is closed.
+    """
+    return _open(sys.stdout, "standard output").buffer
+
+
+def _open(stream: TextIO | None, name: str) -> TextIO:
+    if stream is None:  # Python's sign for a descriptor that was closed when it started
+        raise click.ClickException(f"{name} is closed")
+    return stream
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits before it; not if it is closed."""
+    return stream is not None and stream.isatty()
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows under their headings; in a pipe with tabs between the columns, so that scripts can cut them."""
+    if not is_terminal(sys.stdout):
+        for row in (head, *rows):
+            click.echo("\t".join(map(str, row)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+_WORTH_A_BAR_BYTES = 64 * 1024 * 1024
+
+
+@contextmanager
+def bytes_read(total: int, *, is_wanted: bool = True) -> Iterator[Callable[[int], None]]:
+    """Shows how much of ``total`` bytes was read, unless that is too little to wait for.
+
+    Args:
+        total: bytes in all.
+        is_wanted: False where the bar would stand between lines of output.
+    """
+    if not is_wanted or total < _WORTH_A_BAR_BYTES or not is_terminal(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 record``, ``2,000 records``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

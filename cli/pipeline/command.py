@@ -1,0 +1,37 @@
+"""``splashdam pipeline``: topics and logs through Spark. Each pipeline is a file in ``jobs/``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+import click
+
+from splashdam.cli.pipeline import jobs
+
+
+def names() -> list[str]:
+    """Of all pipelines: the modules of ``cli.pipeline.jobs``, each with a command of its name in it."""
+    return sorted(module.name.replace("_", "-") for module in iter_modules(jobs.__path__))
+
+
+class Pipelines(click.Group):
+    """Finds each pipeline in a module of its own, which is imported when it is asked for or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return names()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in names():
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{jobs.__name__}.{name}"), name)
+        return command
+
+
+@click.group(cls=Pipelines, short_help="Topics and logs through Spark: tables, windows, audits.")
+def pipeline() -> None:
+    """Run a pipeline on Spark, on this machine or, with --master, on a cluster.
+
+    Needs pip install 'splashdam[cli,spark]' and Java 17 or later.
+    """

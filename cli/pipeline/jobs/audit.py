@@ -1,0 +1,124 @@
+"""``splashdam pipeline audit``: whether a whole log directory is sound, by many workers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.output import counted
+from splashdam.cli.parameters import pairs
+from splashdam.cli.pipeline.query_progress import print_summary, task_progress
+from splashdam.cli.pipeline.spark import on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from splashdam.pipeline.audit.report import AuditReport
+
+
+def _there(_context: click.Context, _parameter: click.Parameter, directory: str) -> str:
+    if "://" not in directory and not Path(directory).is_dir():
+        raise click.BadParameter(f"{directory} is no directory")
+    return directory
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{path.parent} is no directory")
+    return path
+
+
+@click.command(cls=OnceCommand, short_help="Check a log directory of any size, with a report page.")
+@click.argument("directory", metavar="DIR", callback=_there)
+@click.option(
+    "--report",
+    "page_path",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=_writable,
+    help="Write a page with pictures here: one HTML file.",
+)
+@click.option(
+    "--compacted",
+    metavar="TOPIC",
+    multiple=True,
+    help="Gaps in this topic are what compaction left. Repeatable. Default: as the directory's "
+    "cleaner-offset-checkpoint says.",
+)
+@click.option(
+    "--headers-only",
+    is_flag=True,
+    help="Leave out the records within batches, indexes and other files, most of the work.",
+)
+@click.option(
+    "--storage",
+    "storage",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=pairs,
+    help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
+)
+@click.option("--quiet", is_flag=True, help="Errors alone, no notes.")
+@on_spark
+def audit(
+    spark: SparkSession,
+    *,
+    directory: str,
+    page_path: Path | None,
+    compacted: Sequence[str],
+    headers_only: bool,
+    storage: dict[str, str],
+    quiet: bool,
+) -> None:
+    """Audit DIR, a data directory or that of one partition, on a disk or in object storage (s3://…).
+
+    Finds gaps and duplicates of offsets, wrong checksums, producers whose sequence numbers or epochs do not
+    rise, transactions that are open, and, on a disk, what verify-log finds in records, indexes and other
+    files. Holes that compaction explains and the markers of transactions are no findings. Nothing is changed.
+    The status is 0 where all is sound, 1 where there are errors.
+    """
+    from splashdam.pipeline.audit.run import audit as run
+
+    with task_progress(spark):
+        report = run(spark, directory, compacted=compacted, with_files=not headers_only, storage=storage)
+    for finding in report.findings:
+        if finding.is_error or not quiet:
+            click.echo(str(finding))
+    if page_path is not None:
+        from splashdam.pipeline.audit.page import page
+
+        page_path.write_text(page(report), encoding="utf-8")
+    _summarize(report, page_path)
+    if not report.is_sound:
+        raise click.exceptions.Exit(1)
+
+
+def _summarize(report: AuditReport, page_path: Path | None) -> None:
+    from splashdam.pipeline.audit.pictures import size
+
+    transactions = [partition.transactions for partition in report.partitions]
+    rows: list[tuple[str, object]] = [
+        ("partitions", len(report.partitions)),
+        ("batches", report.batches),
+        ("bytes", size(report.size_bytes)),
+        ("producers", sum(len(partition.sequences.last) for partition in report.partitions)),
+        (
+            "transactions",
+            f"{sum(each.committed for each in transactions):,} committed, "
+            f"{sum(each.aborted for each in transactions):,} aborted, "
+            f"{sum(len(each.open) for each in transactions):,} open",
+        ),
+        ("compacted away", sum(partition.offsets.compacted_offsets for partition in report.partitions)),
+        ("seconds", f"{report.seconds:.1f}"),
+    ]
+    rows += [("skipped", text) for text in report.skipped]
+    if page_path is not None:
+        rows.append(("report", page_path))
+    print_summary(rows)
+    click.echo(
+        f"{counted(report.errors, 'error')}: {counted(report.records, 'record')}, "
+        f"{counted(report.gaps, 'gap')}, {counted(report.duplicates, 'duplicate')}"
+    )

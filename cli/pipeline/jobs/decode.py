@@ -1,0 +1,80 @@
+"""``splashdam pipeline decode``: values by schema, with a place for those that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.pipeline.query_progress import print_summary, query_progress
+from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.topic_streams import (
+    TopicStream,
+    one_place,
+    table_or_topic,
+    topic_stream,
+    value_format,
+    value_options,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command(
+    cls=OnceCommand, short_help="Values by a JSON or Avro schema; bad ones to a dead-letter topic."
+)
+@topic_stream
+@one_place("table", "to_topic", "--table and --topic")
+@one_place("dead_letter_table", "dead_letter_topic", "--dead-letter-topic and --dead-letter-table")
+@value_options(is_required=True)
+@kafka_options(reads=["topics"], writes=["to_topic", "dead_letter_topic"])
+@on_spark
+@click.option("--table", metavar="TABLE", help="Good rows go into this table, value as a struct.")
+@click.option("--topic", "to_topic", metavar="TOPIC", help="Good records go to this topic, as they are.")
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Bad records go to this topic; headers say why.")
+@click.option("--dead-letter-table", metavar="TABLE", help="Bad rows go into this table; reason says why.")
+@table_options
+def decode(
+    spark: SparkSession,
+    *,
+    stream: TopicStream,
+    kafka: Mapping[str, str],
+    schema: Path,
+    schema_ids: Mapping[int, Path],
+    framing: str,
+    refuse_unknown: bool,
+    table: str | None,
+    to_topic: str | None,
+    dead_letter_topic: str | None,
+    dead_letter_table: str | None,
+    table_format: str,
+    storage: Mapping[str, str],
+) -> None:
+    """Decode the values of topics.
+
+    Each record goes to one of two places, once, wherever the command is killed: start it again with the same
+    checkpoint. Bad is what the schema does not allow: a missing field that is required, another type, a
+    number too large, anything behind the value.
+    """
+    from splashdam.pipeline.jobs.decode import decode as run
+
+    form = value_format(schema, schema_ids, framing, refuse_unknown)
+    tables = {"table_format": table_format, "options": storage}
+    good = table_or_topic(table, to_topic, tables, kafka)
+    bad = table_or_topic(dead_letter_table, dead_letter_topic, tables, kafka)
+    with query_progress() as on_progress:
+        report = run(stream.load(spark, kafka), form, good, bad, stream.running(on_progress))
+    rejected = [(f"  {reason}", count) for reason, count in sorted(report.rejected.items())]
+    print_summary(
+        [
+            ("micro-batches", report.batches),
+            ("records", report.records),
+            ("decoded", report.decoded),
+            ("rejected", sum(report.rejected.values())),
+            *rejected,
+        ]
+    )

@@ -1,0 +1,122 @@
+"""``splashdam pipeline ingest``: topics into a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.pipeline.query_progress import print_summary, query_progress
+from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark, table_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command(cls=OnceCommand, short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
+@click.argument("topics", metavar="TOPIC[,…]")
+@click.argument("table", metavar="TABLE")
+@kafka_options(reads=["topics"])
+@on_spark
+@table_options
+@checkpoint_option
+@click.option(
+    "--partition-by",
+    metavar="COLUMN[,…]",
+    default="",
+    help="Columns whose values become folders; date is the day of the timestamp, in UTC.",
+)
+@click.option("--headers", is_flag=True, help="A column with the headers of the records.")
+@click.option(
+    "--follow",
+    "trigger_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Go on for ever, with so much time between two looks. Default: take what is there, and end.",
+)
+@click.option(
+    "--max-records",
+    type=click.IntRange(min=1),
+    help="Most records of one micro-batch, about. Default: all that are there.",
+)
+@click.option(
+    "--starting-offsets",
+    default="earliest",
+    show_default=True,
+    help="Where a new query begins: earliest, latest, or JSON by topic and partition.",
+)
+@click.option(
+    "--remove-orphans",
+    "orphans_hours",
+    type=click.FloatRange(min=0),
+    metavar="HOURS",
+    help="Before the start, delete files of attempts that failed, if they are older than this.",
+)
+def ingest(
+    spark: SparkSession,
+    *,
+    topics: str,
+    table: str,
+    kafka: Mapping[str, str],
+    table_format: str,
+    storage: Mapping[str, str],
+    checkpoint: str,
+    partition_by: str,
+    headers: bool,
+    trigger_seconds: float | None,
+    max_records: int | None,
+    starting_offsets: str,
+    orphans_hours: float | None,
+) -> None:
+    """Bring the records of topics into TABLE, a folder or an address such as s3://bucket/flights.
+
+    Each record comes in once, wherever the command is killed: start it again with the same checkpoint.
+    """
+    from splashdam.pipeline.jobs.ingest import Target
+    from splashdam.pipeline.jobs.ingest import ingest as run
+
+    columns = [name.strip() for name in partition_by.split(",") if name.strip()]
+    target = Target(table_format=table_format, place=table, partition_by=columns, options=storage)
+    if orphans_hours is not None:
+        _remove_orphans(target, orphans_hours)
+    source: dict[str, Any] = {
+        **kafka,
+        "subscribe": topics,
+        "startingOffsets": starting_offsets,
+        "includeHeaders": str(headers).lower(),
+    }
+    if max_records is not None:
+        source["maxOffsetsPerTrigger"] = str(max_records)
+    with query_progress() as on_progress:
+        report = run(
+            spark,
+            source,
+            target,
+            checkpoint=checkpoint,
+            trigger_seconds=trigger_seconds,
+            on_progress=on_progress,
+        )
+    print_summary(
+        [
+            ("records", report.records),
+            ("files", report.files),
+            ("micro-batches", report.batches),
+            ("found in the table", report.batches_found),
+        ]
+    )
+
+
+def _remove_orphans(target: Any, hours: float) -> None:
+    from splashdam.pipeline.tables import existing_table
+    from splashdam.pipeline.tables.table import TableMissingError
+
+    try:
+        table = existing_table(target.table_format, target.place, target.options)
+    except TableMissingError:
+        return
+    found = table.remove_orphans(int((time.time() - hours * 3600) * 1000))
+    table.close()
+    print_summary([("orphans removed", len(found)), ("bytes", sum(file.size_bytes for file in found))])

@@ -1,0 +1,44 @@
+"""``splashdam pipeline latest``: the newest value of each key in a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.pipeline.query_progress import print_summary, query_progress
+from splashdam.cli.pipeline.spark import kafka_options, on_spark
+from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command(
+    cls=OnceCommand, short_help="The newest value of each key in a Delta table, as compaction leaves it."
+)
+@topic_stream
+@click.argument("table", metavar="TABLE")
+@kafka_options(reads=["topics"])
+@on_spark
+def latest(spark: SparkSession, *, stream: TopicStream, kafka: Mapping[str, str], table: str) -> None:
+    """Keep TABLE at the newest value of each key of topics; a null value deletes its key.
+
+    TABLE is the folder of a Delta table: pip install 'splashdam[delta]'. Each micro-batch is one commit
+    of it, wherever the command is killed: start it again with the same checkpoint.
+    """
+    from splashdam.pipeline.jobs.latest import latest_into_delta
+
+    with query_progress() as on_progress:
+        report = latest_into_delta(stream.load(spark, kafka), table, stream.running(on_progress))
+    print_summary(
+        [
+            ("micro-batches", report.batches),
+            ("records", report.records),
+            ("without key", report.without_key),
+            ("newest values", report.keys),
+            ("tombstones", report.tombstones),
+        ]
+    )

@@ -1,0 +1,61 @@
+"""``splashdam pipeline replay``: a table back into topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.pipeline.query_progress import print_summary, query_progress
+from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark, table_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command(cls=OnceCommand, short_help="A table back into topics, with the original partitions.")
+@click.argument("table", metavar="TABLE")
+@kafka_options(writes=["topic"])
+@on_spark
+@table_options
+@checkpoint_option
+@click.option("--topic", help="Where all records go. Default: the topics that they came from.")
+@click.option(
+    "--delivery",
+    type=click.Choice(["at_least_once", "dedup", "exactly_once"]),
+    default="exactly_once",
+    show_default=True,
+    help="What happens to records of a step that is repeated after a crash.",
+)
+def replay(
+    spark: SparkSession,
+    *,
+    table: str,
+    kafka: Mapping[str, str],
+    table_format: str,
+    storage: Mapping[str, str],
+    checkpoint: str,
+    topic: str | None,
+    delivery: str,
+) -> None:
+    """Send the records of TABLE to the partitions that they came from, each partition in its order.
+
+    Keys, values, timestamps and headers are the original ones. The topics have to be there. Started again
+    with the same checkpoint, it goes on where it was.
+    """
+    from splashdam.pipeline.jobs.replay import replay as run
+
+    sink = {**kafka, "delivery": delivery, **({} if topic is None else {"topic": topic})}
+    with query_progress() as on_progress:
+        report = run(
+            spark,
+            table_format,
+            table,
+            sink,
+            checkpoint=checkpoint,
+            table_options=storage,
+            on_progress=on_progress,
+        )
+    print_summary([("records", report.records), ("steps", report.batches), ("steps in all", report.steps)])

@@ -1,0 +1,177 @@
+"""``splashdam pipeline window``: aggregates over event time, with a table for rows that come late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from splashdam.cli.endings import failures_reported
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.pipeline.query_progress import print_summary, query_progress
+from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream, value_format, value_options
+from splashdam.model.errors import KafkaConfigurationError, message_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from splashdam.pipeline.jobs.aggregates import Aggregate, Key
+    from splashdam.pipeline.jobs.window import WindowReport
+    from splashdam.pipeline.jobs.window_rows import WindowQuery
+
+
+def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """The callback of an option that is read before Spark is started, as ``parse_KIND`` reads it."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
+        from splashdam.pipeline.jobs import aggregates
+
+        of_text = getattr(aggregates, f"parse_{kind}")
+        try:
+            return tuple(map(of_text, given)) if isinstance(given, tuple) else given and of_text(given)
+        except KafkaConfigurationError as error:
+            raise click.BadParameter(message_of(error)) from error
+
+    return parse
+
+
+def _window_query(command: Callable[..., None]) -> Callable[..., None]:
+    """Puts the query together, and refuses what it cannot be, before Spark is started."""
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        size_ms: int,
+        slide_ms: int | None,
+        delay_ms: int,
+        time: str,
+        keys: tuple[Key, ...],
+        aggregates: tuple[Aggregate, ...],
+        stream: TopicStream,
+        close_all: bool,
+        **arguments: Any,
+    ) -> None:
+        from splashdam.pipeline.jobs.window_rows import WindowQuery
+
+        if close_all and stream.trigger_seconds is not None:
+            raise click.UsageError(
+                "--close-all closes windows when the run ends, and with --follow it does not"
+            )
+        with failures_reported():
+            query = WindowQuery(time, size_ms, delay_ms, aggregates, keys, slide_ms)
+        command(*args, query=query, stream=stream, close_all=close_all, **arguments)
+
+    return run
+
+
+@click.command(
+    cls=OnceCommand, short_help="Event-time windows with a watermark; late rows to a table of their own."
+)
+@topic_stream
+@_window_query
+@value_options(is_required=False)
+@kafka_options(reads=["topics"])
+@on_spark
+@click.option(
+    "--size",
+    "size_ms",
+    metavar="DURATION",
+    callback=_parsed("duration_ms"),
+    required=True,
+    help="How long a window is: 90s, 5m, 1h, 1d.",
+)
+@click.option(
+    "--slide",
+    "slide_ms",
+    metavar="DURATION",
+    callback=_parsed("duration_ms"),
+    help="How far apart windows begin. Default: --size.",
+)
+@click.option(
+    "--delay",
+    "delay_ms",
+    metavar="DURATION",
+    callback=_parsed("duration_ms"),
+    default="0s",
+    show_default=True,
+    help="How far a row may lie behind the youngest one of the batches before.",
+)
+@click.option(
+    "--time", "time", metavar="EXPRESSION", default="timestamp", show_default=True, help="The event time."
+)
+@click.option(
+    "--by",
+    "keys",
+    metavar="[NAME=]EXPRESSION",
+    callback=_parsed("key"),
+    multiple=True,
+    help="What to group by. Repeatable.",
+)
+@click.option(
+    "--compute",
+    "aggregates",
+    metavar="[NAME=]FUNCTION(EXPRESSION)",
+    callback=_parsed("aggregate"),
+    multiple=True,
+    default=["count"],
+    help="count, sum, avg, min or max. Repeatable. Default: count.",
+)
+@click.option("--table", metavar="TABLE", required=True, help="Where closed windows go.")
+@click.option("--late-table", metavar="TABLE", required=True, help="Where late rows go.")
+@click.option(
+    "--close-all", is_flag=True, help="At the end, close the windows that are open: no younger row will."
+)
+@table_options
+def window(
+    spark: SparkSession,
+    *,
+    stream: TopicStream,
+    kafka: Mapping[str, str],
+    query: WindowQuery,
+    table: str,
+    late_table: str,
+    close_all: bool,
+    schema: Path | None,
+    schema_ids: Mapping[int, Path],
+    framing: str,
+    refuse_unknown: bool,
+    table_format: str,
+    storage: Mapping[str, str],
+) -> None:
+    """Aggregate the records of topics by windows of their event time.
+
+    With --schema, the fields of values are decoded.FIELD in expressions; a row whose value is bad has none of
+    them. Each row counts once, wherever the command is killed: in its window, or in the table of late rows.
+    """
+    from splashdam.pipeline.jobs.decode import with_verdicts
+    from splashdam.pipeline.jobs.outputs import TableOutput
+    from splashdam.pipeline.jobs.window import window as run
+
+    source = stream.load(spark, kafka)
+    if schema is not None:
+        form = value_format(schema, schema_ids, framing, refuse_unknown)
+        source = with_verdicts(source, form).drop("detail").withColumnRenamed("reason", "rejected")
+    output, side = (TableOutput(table_format, place, options=storage) for place in (table, late_table))
+    with query_progress() as on_progress:
+        report = run(source, query, output, side, stream.running(on_progress), close_all=close_all)
+    _summarize(report)
+
+
+def _summarize(report: WindowReport) -> None:
+    behind = report.watermark_us
+    watermark = "none yet" if behind is None else datetime.fromtimestamp(behind // 1_000_000, UTC).isoformat()
+    print_summary(
+        [
+            ("micro-batches", report.batches),
+            ("records", report.records),
+            ("late", report.late),
+            ("without time", report.without_time),
+            ("windows", report.windows),
+            ("watermark", watermark),
+        ]
+    )

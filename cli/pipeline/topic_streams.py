@@ -1,0 +1,227 @@
+"""What the pipelines that read topics as streams share: which records, how often, and where rows go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from splashdam.cli.parameters import flag_of, is_given
+from splashdam.cli.pipeline.spark import checkpoint_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from splashdam.pipeline.jobs.batches import Running
+    from splashdam.pipeline.jobs.outputs import Output
+    from splashdam.pipeline.jobs.progress import OnProgress
+    from splashdam.pipeline.values.verdicts import ValueFormat
+
+_OPTIONS = (
+    click.argument("topics", metavar="TOPIC[,…]"),
+    checkpoint_option,
+    click.option(
+        "--follow",
+        "trigger_seconds",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Go on for ever, with so much time between two looks. Default: take what is there, and end.",
+    ),
+    click.option(
+        "--max-records",
+        type=click.IntRange(min=1),
+        help="Most records of one micro-batch, about. Default: all that are there.",
+    ),
+    click.option(
+        "--starting-offsets",
+        default="earliest",
+        show_default=True,
+        help="Where a new query begins: earliest, latest, or JSON by topic and partition.",
+    ),
+)
+
+
+@attrs.frozen
+class TopicStream:
+    """Which records a pipeline reads, and how it runs; as the options are named."""
+
+    topics: str
+    checkpoint: str
+    trigger_seconds: float | None
+    max_records: int | None
+    starting_offsets: str
+
+    def load(self, spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
+        """The records as a stream, with their headers, of committed transactions alone."""
+        options: dict[str, Any] = {
+            "kafka.isolation.level": "read_committed",
+            **kafka,
+            "subscribe": self.topics,
+            "startingOffsets": self.starting_offsets,
+            "includeHeaders": "true",
+        }
+        if self.max_records is not None:
+            options["maxOffsetsPerTrigger"] = str(self.max_records)
+        return spark.readStream.format("kafka-local").options(**options).load()
+
+    def running(self, on_progress: OnProgress) -> Running:
+        """Checkpoint and trigger."""
+        from splashdam.pipeline.jobs.batches import Running
+
+        seconds = self.trigger_seconds
+        interval_ms = None if seconds is None else int(seconds * 1000)
+        return Running(self.checkpoint, interval_ms=interval_ms, on_progress=on_progress)
+
+
+def topic_stream(command: Callable[..., None]) -> Callable[..., None]:
+    """Topics, checkpoint, and how much at a time and how often: the command gets ``stream``."""
+
+    @wraps(command)
+    def run(*args: Any, **arguments: Any) -> None:
+        names = [field.name for field in attrs.fields(TopicStream)]
+        stream = TopicStream(**{name: arguments.pop(name) for name in names})
+        command(*args, stream=stream, **arguments)
+
+    made: Any = run
+    for option in reversed(_OPTIONS):
+        made = option(made)
+    return made  # type: ignore[no-any-return]  # click's options give back what they were given
+
+
+def one_place(table: str, topic: str, names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Refuses two options together, and neither of them, before anything is started.
+
+    Args:
+        table: the first one's parameter.
+        topic: the second one's.
+        names: of both, for the message.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*args: Any, **arguments: Any) -> None:
+            if (arguments[table] is None) == (arguments[topic] is None):
+                raise click.UsageError(f"say where to, by one of {names}")
+            command(*args, **arguments)
+
+        return run
+
+    return decorate
+
+
+def table_or_topic(
+    table: str | None, topic: str | None, tables: Mapping[str, Any], kafka: Mapping[str, str]
+) -> Output:
+    """The one place that was given; see ``one_place``.
+
+    Args:
+        table: a folder or an address.
+        topic: a name.
+        tables: more of what `TableOutput` takes.
+        kafka: options of the sink.
+    """
+    from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
+
+    if table is not None:
+        return TableOutput(place=table, **tables)
+    return TopicOutput(topic or "", {name: text for name, text in kafka.items() if name != _READERS})
+
+
+_READERS = "kafka.isolation.level"
+"""Of those that only a reader has."""
+
+
+def _schema_files(
+    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+) -> dict[int, Path]:
+    files: dict[int, Path] = {}
+    for text in texts:
+        number, equals, file = (part.strip() for part in text.partition("="))
+        if not number.isdecimal() or not equals or not file:
+            raise click.BadParameter(f"{text!r} is not ID=FILE")
+        if files.setdefault(int(number), Path(file)) != Path(file):
+            raise click.BadParameter(f"{text!r} contradicts --schema-id {number}={files[int(number)]}")
+    return files
+
+
+_VALUES = (
+    click.option(
+        "--schema-id",
+        "schema_ids",
+        metavar="ID=FILE",
+        multiple=True,
+        callback=_schema_files,
+        help="Avro: the schema that has this id in the registry. Repeatable.",
+    ),
+    click.option(
+        "--framing",
+        type=click.Choice(["confluent", "single-object", "bare"]),
+        default="confluent",
+        show_default=True,
+        help="Avro: what stands before each record.",
+    ),
+    click.option(
+        "--refuse-unknown", is_flag=True, help="JSON: a field that the schema does not have is an error."
+    ),
+)
+
+
+def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``--schema`` and its company, for ``value_format``.
+
+    What belongs to no schema, or to one of another kind, is refused; above ``on_spark``, before a session.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*args: Any, **arguments: Any) -> None:
+            _refuse_strays(click.get_current_context())
+            command(*args, **arguments)
+
+        made: Callable[..., None] = run
+        for option in reversed(_VALUES):
+            made = option(made)
+        return click.option(
+            "--schema",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            required=is_required,
+            metavar="FILE",
+            help="What values are: Avro (.avsc), or JSON by a JSON Schema (.json) or a DDL of Spark's.",
+        )(made)
+
+    return decorate
+
+
+def _refuse_strays(context: click.Context) -> None:
+    schema: Path | None = context.params["schema"]
+    is_avro = schema is not None and schema.suffix == ".avsc"
+    strays = ["refuse_unknown"] if is_avro else ["schema_ids", "framing"]
+    if schema is None:
+        strays.append("refuse_unknown")
+    for parameter in strays:
+        if is_given(context, parameter):
+            flag = flag_of(context, parameter)
+            if schema is None:
+                raise click.UsageError(f"{flag} says how --schema is meant, which is missing", context)
+            kind, other = ("Avro", "JSON") if is_avro else ("JSON", "Avro")
+            raise click.UsageError(
+                f"{flag} is for values in {other}, and --schema {schema} is for {kind}", context
+            )
+
+
+def value_format(
+    schema: Path, schema_ids: Mapping[int, Path], framing: str, refuse_unknown: bool
+) -> ValueFormat:
+    """What the options say.
+
+    Raises:
+        KafkaConfigurationError: a file is not what it should be.
+    """
+    from splashdam.pipeline.values.avro_values import Framing
+    from splashdam.pipeline.values.schema_files import read_format
+
+    return read_format(schema, framing=Framing(framing), writers=schema_ids, refuses_unknown=refuse_unknown)

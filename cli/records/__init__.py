@@ -1,0 +1,4 @@
+"""Records in and out: of topics, and of the files of a log.
+
+May import: what ``cli`` may.
+"""

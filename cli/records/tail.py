@@ -1,0 +1,205 @@
+"""``splashdam tail``: every record of a topic becomes a line of output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+import click
+import trio
+
+from splashdam.cli.clusters import Cluster, named_cluster
+from splashdam.cli.endings import INTERRUPTED, failures_reported
+from splashdam.cli.once import OnceCommand
+from splashdam.cli.output import standard_output
+from splashdam.cli.parameters import (
+    cluster_options,
+    settled_cluster,
+    topic_argument,
+)
+from splashdam.cli.records.rendering import FORMATS, Render
+from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.values import IsolationLevel
+from splashdam.net.clock import SystemClock
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
+from splashdam.net.cluster.fetching import FetchedPartition
+
+
+@click.command(cls=OnceCommand, short_help="Write the records of a topic to standard output.")
+@topic_argument
+@click.option(
+    "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."
+)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read this partition only; repeatable. By default all are read, in no order between them.",
+)
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the reading began.")
+@click.option(
+    "--isolation",
+    type=click.Choice([level.name.lower() for level in IsolationLevel]),
+    default=IsolationLevel.READ_UNCOMMITTED.name.lower(),
+    show_default=True,
+    help="read_committed leaves out what transactions have not committed.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    default="value",
+    show_default=True,
+    help="value: the value as it is; full: with place, time and key; json: everything, an object for each.",
+)
+@cluster_options()
+def tail(
+    *,
+    topic: str,
+    from_beginning: bool,
+    partitions: Sequence[int],
+    max_messages: int | None,
+    exit_at_end: bool,
+    isolation: str,
+    format_name: str,
+    config: Path | None,
+    properties: dict[str, str],
+    timeout_seconds: float,
+    **_options: str,
+) -> None:
+    """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
+
+    Of the settings, those of TLS and SASL are used: security.protocol, ssl.… and sasl.….
+    """
+    reading = Reading(
+        topic=topic,
+        partitions=partitions,
+        start=EARLIEST if from_beginning else LATEST,
+        exit_at_end=exit_at_end,
+        lines_left=max_messages,
+        render=FORMATS[format_name],
+        output=standard_output(),
+    )
+    try:
+        with failures_reported():
+            servers, settings = settled_cluster(config, properties)
+            with named_cluster(servers, settings, timeout_seconds) as cluster:
+                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
+    except BrokenPipeError:
+        _forget_output()
+    except OutputFailure:
+        _forget_output()
+        raise
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+class OutputFailure(click.ClickException):
+    """Standard output takes no more, for another reason than that its reader has gone."""
+
+
+def _forget_output() -> None:
+    """Nothing is left to flush at exit: our reader has seen enough, as ``head`` has, or the disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+async def _read(reading: Reading, cluster: Cluster, isolation_level: IsolationLevel) -> None:
+    settings = FetchSettings(
+        client_id="splashdam-tail",
+        timeout_ms=cluster.timeout_ms,
+        request_timeout_ms=cluster.timeout_ms,
+        awaits_first_broker=False,
+        isolation_level=isolation_level,
+    )
+    async with open_fetch_client(
+        cluster.addresses,
+        connect=cluster.connect,
+        clock=SystemClock(),
+        settings=settings,
+        authenticator=cluster.authenticator,
+    ) as client:
+        await reading.run(client)
+
+
+@contextmanager
+def _output_failures() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailure(f"writing to standard output: {error.strerror or error}") from error
+
+
+@attrs.define(kw_only=True)
+class Reading:
+    """One run of the command.
+
+    Attributes:
+        topic: what to read.
+        partitions: which of its partitions; none means all.
+        start: `EARLIEST` or `LATEST`.
+        exit_at_end: whether to stop where the topic ends at the beginning.
+        lines_left: how many records are still wanted, None for all.
+        render: makes a line of a record.
+        output: where the lines go.
+    """
+
+    topic: str
+    partitions: Sequence[int]
+    start: int
+    exit_at_end: bool
+    lines_left: int | None
+    render: Render
+    output: BinaryIO
+
+    async def run(self, client: FetchClient) -> None:
+        """Reads until there is enough.
+
+        Raises:
+            KafkaError: the topic or a partition does not exist, or the cluster cannot be read.
+            BrokenPipeError: nobody reads the output any more.
+            OutputFailure: the output cannot be written.
+        """
+        partitions = await self._chosen(client)
+        positions = await client.offsets(self.topic, partitions, self.start)
+        ends = await client.offsets(self.topic, partitions, LATEST) if self.exit_at_end else {}
+        if self.start == LATEST and not self.exit_at_end:
+            click.echo(f"following {self.topic} from its end", err=True)
+        while self.lines_left != 0:
+            positions = {
+                number: offset
+                for number, offset in positions.items()
+                if offset < ends.get(number, offset + 1)
+            }
+            if not positions:
+                return
+            for news in await client.fetch(self.topic, positions):
+                with _output_failures():
+                    self._write(news, ends.get(news.topic_partition.partition))
+                positions[news.topic_partition.partition] = news.next_offset
+
+    async def _chosen(self, client: FetchClient) -> list[int]:
+        existing = await client.partitions(self.topic)
+        missing = set(self.partitions) - set(existing)
+        if missing:
+            raise IllegalArgumentError(
+                f"{self.topic} has no partition {min(missing)}; it has {len(existing)}, numbered from 0"
+            )
+        return sorted(set(self.partitions)) or existing
+
+    def _write(self, news: FetchedPartition, end: int | None) -> None:
+        for record in news.records:
+            if self.lines_left == 0 or (end is not None and record.offset >= end):
+                break
+            self.output.write(self.render(news.topic_partition, record) + b"\n")
+            if self.lines_left is not None:
+                self.lines_left -= 1
+        self.output.flush()

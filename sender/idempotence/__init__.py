@@ -1,4 +1,0 @@
-"""Producer ids, epochs and the sequence numbers of each partition.
-
-May import: accumulator.
-"""

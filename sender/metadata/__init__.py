@@ -1,4 +1,0 @@
-"""What a sender knows of the cluster, and how it asks.
-
-May import: wire, model.
-"""
