@@ -16,8 +16,8 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from splashdam.cli.measuring.scenarios import Contender, Scenario
 from splashdam.cli.measuring.clients.security import environment
+from splashdam.cli.measuring.scenarios import Contender, Scenario
 
 Run: TypeAlias = dict[str, Any]
 """One measurement: scenario, label, client, round, and its figures by name."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.clients.security import security_options, with_ssl_context
+from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,

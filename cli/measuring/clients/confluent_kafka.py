@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.clock import (
     DELIVERY_SECONDS,
     Acks,
@@ -18,7 +19,6 @@ from splashdam.cli.measuring.clock import (
     due_times,
     latency_figures,
 )
-from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.clock import (
     DELIVERY_SECONDS,
     Acks,
@@ -16,7 +17,6 @@ from splashdam.cli.measuring.clock import (
     latency_figures,
     sleep_until,
 )
-from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
     Task,
