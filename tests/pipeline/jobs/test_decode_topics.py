@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pipeline_job_kit import SMALL_BROKER, DiedError, Mortal
+from support.pipeline.pipeline_job_kit import SMALL_BROKER, DiedError, Mortal
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
