@@ -73,7 +73,7 @@ coverage: setup  ## what `make test` runs of the lines and branches that `make t
 	@rm -rf $(COVERED) && mkdir -p $(COVERED)
 	COVERAGE_FILE=$(COVERED)/test $(PYTEST) --dist worksteal -m "$(EVERYBODYS)" --cov --cov-report=
 	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))" -o timeout=900 --cov --cov-report=
-	$(BIN)/python tests/coverage_share.py $(COVERED)/test $(COVERED)/rest
+	PYTHONPATH=tests $(BIN)/python -m support.running.coverage_share $(COVERED)/test $(COVERED)/rest
 
 pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
 	$(BIN)/python examples/flights/flights_pipeline.py
@@ -112,7 +112,7 @@ storm: setup  ## MINUTES of sending to three brokers that are killed, moved and 
 	PYTHONPATH=tools $(BIN)/python -m storm --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: setup  ## MINUTES of hostile requests of every API against brokers in memory
-	$(BIN)/python tests/fuzz_broker.py --minutes $(MINUTES)
+	PYTHONPATH=tests $(BIN)/python -m support.fuzzing.fuzz_broker --minutes $(MINUTES)
 
 pipeline-chaos: setup  ## KILLS of workers and drivers while topics are ingested into tables; then every record is counted
 	PYTHONPATH=tools $(BIN)/python -m pipeline_chaos --kills $(KILLS) --seed $(SEED)

@@ -67,7 +67,7 @@ def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
 def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
     """Apache Kafka, one node; its directory is formatted before it is started."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from kafka_jars import KafkaBroker
+    from support.kafka.kafka_jars import KafkaBroker
 
     broker = KafkaBroker(version, home)
     broker.format()

@@ -7,7 +7,6 @@ The only room that imports pyspark.
 May import: client, net, record, wire, model, and of the broker ``storage`` alone.
 """
 
-from splashdam.pipeline.registering import register
-from splashdam.pipeline.session import spark_session
+from splashdam.pipeline.session import register, spark_session
 
 __all__ = ["register", "spark_session"]

@@ -19,10 +19,9 @@ from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_cli
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, open_fetch_client
 from splashdam.net.cluster.fetching import FetchedBatches
 from splashdam.net.guard import Guard
-from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.read_ahead import ReadAhead
-from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.fields import NO_UUID
 

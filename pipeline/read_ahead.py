@@ -14,8 +14,7 @@ from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.fetch_client import FetchClient, FetchSettings
 from splashdam.net.cluster.fetching import FetchedBatches
-from splashdam.pipeline.client_pool import ClientPool
-from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 from splashdam.wire.fields import NO_UUID
 
 AHEAD = 2

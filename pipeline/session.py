@@ -1,4 +1,4 @@
-"""A Spark session for this machine, with the settings that Python data sources need."""
+"""A Spark session for this machine, with the settings that Python data sources need, and ours in it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
+
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default in Spark, which then refuses sources that could use it."""
@@ -52,7 +54,6 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     from splashdam.pipeline.java import need_java
-    from splashdam.pipeline.registering import register
 
     if not is_submitted(os.environ):
         need_java()
@@ -84,3 +85,24 @@ def settings_of_master(master: str | None, memory: str, environment: Mapping[str
         master = "local[*,4]"  # Spark gives up at once without a second attempt, and workers may start late
     local = _LOCAL if master.startswith("local") else {}
     return {"spark.master": master, "spark.driver.memory": memory, **local}
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``kafka-local`` and ``kafka-log`` known to a session, which any program may have made.
+
+    Turns filter pushdown into Python sources on, without which Spark refuses sources that can use it.
+
+    Args:
+        spark: the session.
+    """
+    spark.conf.set(FILTER_PUSHDOWN, "true")
+    for source in data_sources():
+        spark.dataSource.register(source)
+
+
+def data_sources() -> list[type[DataSource]]:
+    """All that this room adds to Spark."""
+    from splashdam.pipeline.local_source.data_source import KafkaLocalDataSource
+    from splashdam.pipeline.log_source.data_source import KafkaLogDataSource
+
+    return [KafkaLocalDataSource, KafkaLogDataSource]

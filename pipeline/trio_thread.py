@@ -1,14 +1,15 @@
-"""A thread that runs trio for callers that block."""
+"""A thread that runs trio for callers that block, and clients that live in it from one call to the next."""
 
 from __future__ import annotations
 
 import os
 import queue
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Generic, TypeVar
 
+import attrs
 import trio
 
 from splashdam.model.errors import IllegalStateError
@@ -118,3 +119,45 @@ async def _main(started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.N
     async with trio.open_nursery() as nursery:
         started.put((trio.lowlevel.current_trio_token(), nursery))
         await trio.sleep_forever()
+
+
+C = TypeVar("C")
+
+
+@attrs.frozen(eq=False)
+class _Kept(Generic[C]):
+    client: C
+    scope: trio.CancelScope
+
+
+class ClientPool(Generic[C]):
+    """Clients that serve one task at a time: as many as there are tasks, kept for the next.
+
+    Args:
+        nursery: where they live.
+        open_client: makes one.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, open_client: Callable[[], AbstractAsyncContextManager[C]]
+    ) -> None:
+        self._nursery = nursery
+        self._open_client = open_client
+        self._idle: list[_Kept[C]] = []
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[C]:
+        """A client for as long as the block lasts. One that was interrupted, or has failed, is not kept."""
+        kept: _Kept[C] = self._idle.pop() if self._idle else await self._nursery.start(self._keep)
+        try:
+            yield kept.client
+        except BaseException:
+            kept.scope.cancel()
+            raise
+        self._idle.append(kept)
+
+    async def _keep(self, *, task_status: trio.TaskStatus[_Kept[C]]) -> None:
+        with trio.CancelScope() as scope:
+            async with self._open_client() as client:
+                task_status.started(_Kept(client, scope))
+                await trio.sleep_forever()

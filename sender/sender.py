@@ -34,7 +34,7 @@ from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
 from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.shipping import Draining, NodeBatches, Shipping
+from splashdam.sender.shipping import NodeBatches, Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
 from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import Wakeup
@@ -109,8 +109,7 @@ class Sender:
         )
         metadata.obstacle = self._links.obstacle
         metadata.silent = self._links.silent
-        self._draining = Draining(self._context, self._links, self._completion, self._gate)
-        self._shipping = Shipping(self._context, self._completion, self.transactions)
+        self._shipping = Shipping(self._context, self._links, self._completion, self._gate, self.transactions)
         self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
         self._coordination = self._make_coordination()
         self.telemetry = TelemetrySender(self._context, self._links)
@@ -253,13 +252,13 @@ class Sender:
             self._completion.abort(self._completion.fatal)
         if self._idempotence is not None:
             self._idempotence.settle()
-        check = self._draining.ready(now_ms)
+        check = self._shipping.ready(now_ms)
         ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
         if self._coordination is not None:
             ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
         if self.telemetry.pushing is not None or self.telemetry.wants_link:
             ask_ms = min(ask_ms, self.telemetry.act(nursery, now_ms, closing=self._closing))
-        link_ms, requests = self._draining.drain(check, nursery, now_ms)
+        link_ms, requests = self._shipping.drain(check, nursery, now_ms)
         delay_ms = min(
             check.next_check_ms,
             ask_ms,

@@ -1,4 +1,4 @@
-"""Makes the helpers beside the tests importable, says how all tests run, has patches checked."""
+"""Makes the helpers in ``support`` importable, says how all tests run, has patches checked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from patches import Patches
-from spark_fixture import spark
+from support.pipeline.spark_fixture import spark
+from support.running.patches import Patches
 
 __all__ = ["spark"]
 
-pytest_plugins = ["worker_groups", "running_order", "skip_reasons", "leftovers"]
+pytest_plugins = [
+    "support.running.worker_groups",
+    "support.running.running_order",
+    "support.running.skip_reasons",
+    "support.running.leftovers",
+]
 
 # An example may take long on a busy machine, or under the sanitizers, and be right.
 settings.register_profile("no deadline", deadline=None)

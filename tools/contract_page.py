@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from kafka_jars import kafka_broker  # noqa: E402  # it stands among the tests
+from support.kafka.kafka_jars import kafka_broker  # noqa: E402  # it stands among the tests
 
 from splashdam.net.addresses import parse_bootstrap_servers  # noqa: E402
 from splashdam.testing.contract.behaviours import all_behaviours  # noqa: E402

@@ -17,7 +17,7 @@ has_tools() { # DIRECTORY; kafka-tools-api alone is none of them
     [ -n "$(find "$1" -name 'kafka-tools-[0-9]*.jar')" ]
 }
 
-tests_with_tools() { # the files whose tests ask tests/kafka_jars.py for a command line tool
+tests_with_tools() { # the files whose tests ask tests/support/kafka/kafka_jars.py for a command line tool
     cd "$here/.." && grep -lE '\b(need_tools|newest_with_tools|dump_log)\(' tests/real_kafka/*/test_*.py | sed 's/^/    /'
 }
 

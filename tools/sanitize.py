@@ -39,7 +39,7 @@ def main() -> None:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
         "PYTHONMALLOC": "malloc",  # else the sanitizer sees arenas, not objects
-        "PYTHONPATH": str(ROOT / "tools/sanitized"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "tools/sanitized"), str(ROOT / "tests"))),
         "SPLASHDAM_SANITIZED": os.pathsep.join(f"{module}={_built(module)}" for module in SOURCES),
     }
     environment.pop("SPLASHDAM_PURE", None)
@@ -48,7 +48,7 @@ def main() -> None:
         _run([sys.executable, "-c", used], environment)
     for chosen in [sys.argv[1:]] if sys.argv[1:] else [[*TESTS, "-k", THREADS], [WRITING_TESTS]]:
         _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *chosen], environment)
-    _run([sys.executable, "tests/fuzz_records.py", "--seconds", FUZZ_SECONDS], environment)
+    _run([sys.executable, "-m", "support.fuzzing.fuzz_records", "--seconds", FUZZ_SECONDS], environment)
 
 
 def _library(name: str) -> str:

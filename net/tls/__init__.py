@@ -1,4 +1,4 @@
-"""TLS on both sides: contexts, errors in words, and listeners that speak something else.
+"""TLS on both sides: contexts from files, streams, and errors in words.
 
-May import: model.
+May import: ``connect`` and ``connection`` of net, model.
 """

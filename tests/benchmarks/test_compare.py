@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house_tree import ROOT
 from rich.console import Console
+from support.running.house_tree import ROOT
 
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 from splashdam.cli.measuring.turns import MeasurementError

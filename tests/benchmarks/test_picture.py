@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 

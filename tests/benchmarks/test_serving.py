@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam.record.batch import HEADER_BYTES, parse_header
 from splashdam.record.compression import decompress

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.record.sealing import build_batch

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 needs_thread_times = pytest.mark.skipif(
     not hasattr(resource, "RUSAGE_THREAD"), reason="this system does not tell threads apart"

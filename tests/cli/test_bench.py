@@ -8,8 +8,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from cli_processes import first_line, run, started
-from security_kit import PASSWORD, USER, Pki
+from support.running.cli_processes import first_line, run, started
+from support.security.security_kit import PASSWORD, USER, Pki
 
 from splashdam.cli.measuring.turns import MeasurementError
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from cli_processes import first_line, run, started
 from click.testing import CliRunner
-from process_kit import run_script
+from support.running.cli_processes import first_line, run, started
+from support.running.process_kit import run_script
 
 from splashdam import KafkaProducer
 from splashdam.cli.commands import splashdam

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_processes import run
+from support.running.cli_processes import run
 
 from splashdam import EmbeddedBroker
 from splashdam.net.cluster.cluster_client import ClusterClientSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_processes import run
 from click.testing import CliRunner
+from support.running.cli_processes import run
 
 from splashdam.cli.commands import splashdam
 from splashdam.embedded_broker.embedded import EmbeddedBroker

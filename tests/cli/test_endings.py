@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_processes import COMMAND, run, started
+from support.running.cli_processes import COMMAND, run, started
 
 from splashdam.cli.output import counted
 from splashdam.cli.records import produce

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_processes import COMMAND, run
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
+from support.running.cli_processes import COMMAND, run
 
 NEW, OLD = GOLDEN / "kafka-4.3.1", GOLDEN / "kafka-3.9.2"
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from make_golden import GOLDEN
-from patches import perhaps
+from support.kafka.make_golden import GOLDEN
+from support.running.patches import perhaps
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
-from audit_kit import audited
+from support.pipeline.audit_kit import audited
 
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as on_spark

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import patches
 import pytest
 from click.testing import CliRunner, Result
+from support.running import patches
 
 from splashdam import EmbeddedBroker
 from splashdam.cli.commands import splashdam

@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from cli_processes import first_line, run, started
-from security_kit import PASSWORD, USER, Pki
+from support.running.cli_processes import first_line, run, started
+from support.security.security_kit import PASSWORD, USER, Pki
 
 
 def test_users(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

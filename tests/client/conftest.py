@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import trio
-from holding import holding
-from local_cluster import TOPICS, LocalCluster
+from support.clients.holding import holding
+from support.clients.local_cluster import TOPICS, LocalCluster
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer

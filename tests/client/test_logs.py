@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from house_tree import ROOMS, files
+from support.running.house_tree import ROOMS, files
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.logs import KeyValueFormatter

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kafka_jars import VERSIONS, classpath, kafka_broker
+from support.kafka.kafka_jars import VERSIONS, classpath, kafka_broker
 
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.behaviours import all_behaviours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.conversation import Conversation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from broker_talk import Talk
-from memory_cluster_kit import Kit
+from support.broker.broker_talk import Talk
+from support.broker.memory_cluster_kit import Kit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.serving.registry import registered_apis

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import trio
-from alone import alone, descriptor_count
-from broker_talk import Talk, batch, fetch_request, fetched, produce
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce
+from support.running.alone import alone, descriptor_count
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster

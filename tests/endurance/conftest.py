@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 
 @pytest.fixture(autouse=True)

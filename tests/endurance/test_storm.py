@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 EXAMPLES = ROOT / "examples"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 EXAMPLES = ROOT / "examples/flights"
 

@@ -10,7 +10,7 @@ import types
 from pathlib import Path
 
 import pytest
-from alone import alone, descriptor_count, files_open_below, traced
+from support.running.alone import alone, descriptor_count, files_open_below, traced
 
 
 def megabyte() -> int:

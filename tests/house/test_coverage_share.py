@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from coverage_share import covered, main
+from support.running.coverage_share import covered, main
 
 SOURCE = "import sys\nif len(sys.argv) > 1:\n    print(1)\n    print(2)\n"
 

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import kafka_jars
 import pytest
+from support.kafka import kafka_jars
 
 ROOT = Path(__file__).parents[2]
 NEEDS_TOOLS, NEEDS_NONE = "tests/real_kafka/java/test_tools.py", "tests/real_kafka/clients/test_talking.py"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_tree import PYPROJECT, ROOMS, ROOT, files
+from support.running.house_tree import PYPROJECT, ROOMS, ROOT, files
 
 HEAVY = {"trio", "pyspark", "pyarrow", "lz4", "zstandard", "cramjam", "click", "rich", "asyncio", "kafka"}
 """What `import splashdam` must not pull in: importing trio alone costs as much as all of kafka-python."""

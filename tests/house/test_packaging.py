@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from house_tree import PACKAGE_DIR, PYPROJECT, ROOMS, ROOT, files
+from support.running.house_tree import PACKAGE_DIR, PYPROJECT, ROOMS, ROOT, files
 
 
 def packages_on_disk() -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from patches import Patches, UnhitPatchError, guard, perhaps
+from support.running.patches import Patches, UnhitPatchError, guard, perhaps
 
 pytest_plugins = ["pytester"]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 README = (ROOT / "README.md").read_text()
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)

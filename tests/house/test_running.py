@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -22,7 +22,8 @@ def run(pytester: pytest.Pytester) -> Run:
     )
     pytester.makeconftest(
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
-        "pytest_plugins = ['worker_groups', 'running_order', 'skip_reasons', 'leftovers']"
+        "pytest_plugins = ['support.running.worker_groups', 'support.running.running_order',"
+        " 'support.running.skip_reasons', 'support.running.leftovers']"
     )
     return pytester.runpytest_inprocess
 
@@ -120,7 +121,7 @@ LEAVES = {
 @pytest.fixture
 def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of what is left there lasts long, so it need not be waited for."""
-    import leftovers
+    from support.running import leftovers
 
     monkeypatch.setattr(leftovers, "_ENDING_SECONDS", 0.5)
 

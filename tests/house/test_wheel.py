@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house_tree import PACKAGE_DIR, ROOT, files
+from support.running.house_tree import PACKAGE_DIR, ROOT, files
 
 HOOK = """
 import sys

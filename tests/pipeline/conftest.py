@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-import leftovers
 import pytest
-from spark_fixture import nothing_is_kept_for_later
+from support.pipeline.spark_fixture import nothing_is_kept_for_later
+from support.running import leftovers
 
 __all__ = ["nothing_is_kept_for_later"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_kit import WHERE, PartitionLog, Row, rows_of
+from support.pipeline.pipeline_kit import WHERE, PartitionLog, Row, rows_of
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker, KafkaProducer
 

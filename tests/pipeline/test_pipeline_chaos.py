@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables_kit import new_table, rows, written
+from support.pipeline.tables_kit import new_table, rows, written
 
 from splashdam.cli.endings import EndedBySignal, signals_interrupt
 from splashdam.pipeline.java import JavaMissingError, need_java

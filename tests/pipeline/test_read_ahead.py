@@ -14,9 +14,8 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.fetch_client import FetchSettings
 from splashdam.net.cluster.fetching import FetchedBatches
-from splashdam.pipeline.client_pool import ClientPool
 from splashdam.pipeline.read_ahead import AHEAD, ReadAhead
-from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 
 WHERE = TopicPartition("flights", 0)
 SIZE = 100_000

@@ -11,8 +11,7 @@ import trio
 import trio.testing
 
 from splashdam.model.errors import IllegalStateError
-from splashdam.pipeline.client_pool import ClientPool
-from splashdam.pipeline.trio_thread import TrioThread
+from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_jars import VERSIONS, KafkaBroker, classpath
-from spark_fixture import nothing_is_kept_for_later
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker, classpath
+from support.pipeline.spark_fixture import nothing_is_kept_for_later
 
 __all__ = ["broker", "nothing_is_kept_for_later", "version"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from connector_kit import LOCAL, Stream, batch, rows, written
-from connector_queries import BATCH, EITHER, Query
-from connector_topics import PARTITIONS, TRIMMED_BELOW, Books, create, filled
-from kafka_jars import VERSIONS, KafkaBroker, kafka_broker
-from kafka_reading import served
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker, kafka_broker
+from support.kafka.kafka_reading import served
+from support.pipeline.connector_kit import LOCAL, Stream, batch, rows, written
+from support.pipeline.connector_queries import BATCH, EITHER, Query
+from support.pipeline.connector_topics import PARTITIONS, TRIMMED_BELOW, Books, create, filled
 
 from splashdam import KafkaProducer
 

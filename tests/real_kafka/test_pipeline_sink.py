@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from connector_topics import create
-from kafka_jars import VERSIONS, KafkaBroker, kafka_broker
-from kafka_reading import served
-from pipeline_sink_kit import Tasks, options, rows, schema
-from pipeline_sink_streams import add_file, deadly, forget_commits, send_files
-from prepared_scenarios import ask
+from support.clients.prepared_scenarios import ask
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker, kafka_broker
+from support.kafka.kafka_reading import served
+from support.pipeline.connector_topics import create
+from support.pipeline.pipeline_sink_kit import Tasks, options, rows, schema
+from support.pipeline.pipeline_sink_streams import add_file, deadly, forget_commits, send_files
 
 from splashdam.model.errors import KafkaError
 from splashdam.net.admin.transactions import open_transactions

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from kafka.record.memory_records import MemoryRecords
-from oracles import shared
-from patches import perhaps
+from support.running.oracles import shared
+from support.running.patches import perhaps
 
 from splashdam.record import columns as columns_module
 from splashdam.record import reader

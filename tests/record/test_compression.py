@@ -16,9 +16,9 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
+from support.running.alone import traced
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from oracles import shared
+from support.running.oracles import shared
 
 from splashdam.record.batch import BatchHeader, Codec, crc_ok, iter_headers
 from splashdam.record.reader import Record, read_records

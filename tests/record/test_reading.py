@@ -8,11 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
-from patches import Patches, perhaps
-from record_kit import DAMAGED, raw_batch, raw_record
+from support.record.record_kit import DAMAGED, raw_batch, raw_record
+from support.running.alone import traced
+from support.running.patches import Patches, perhaps
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError

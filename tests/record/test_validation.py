@@ -10,12 +10,12 @@ from typing import Any
 import cramjam
 import kafka.codec
 import pytest
-from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
-from patches import Patches, perhaps
-from record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
+from support.record.record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
+from support.running.alone import traced
+from support.running.patches import Patches, perhaps
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.model.errors import UnsupportedCodecError

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from holding import holding
+from support.clients.holding import holding
 from trio.testing import MockClock
 
 from splashdam.accumulator.accumulator import RecordAccumulator

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from patches import perhaps
+from support.running.patches import perhaps
 
 from splashdam.model.values import Buffer
 from splashdam.net.connection import connection, streams

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import trio
-from holding import holding
+from support.clients.holding import holding
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from holding import holding
-from librdkafka_mock import LibrdkafkaMock, librdkafka_mock
+from support.clients.holding import holding
+from support.clients.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.results import Appended

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 import pytest
-from planted_bugs import MOST_SEEDS, PLANTS, Plant, acknowledged_before_append
-from planted_replication_bugs import REPLICATION_PLANTS, high_watermark_runs_ahead_of_the_isr
+from support.fuzzing.planted_bugs import MOST_SEEDS, PLANTS, Plant, acknowledged_before_append
+from support.fuzzing.planted_replication_bugs import REPLICATION_PLANTS, high_watermark_runs_ahead_of_the_isr
 
 from splashdam.testing.simulator.simulation import simulate
 

@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from multiprocessing import forkserver
 
-import leftovers
 import pytest
+from support.running import leftovers
 
 from splashdam.testing.simulator import __main__ as runner
 from splashdam.testing.simulator.scenario import FAULTS, scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 PAGE = (ROOT / "docs/testing.md").read_text()
 PROGRAMS = re.findall(r"```python\n(import tempfile\n.*?)```", PAGE, flags=re.DOTALL)

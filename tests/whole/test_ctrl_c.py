@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from process_kit import run_script
+from support.running.process_kit import run_script
 
 STRUCK = """
 import signal, sys, threading

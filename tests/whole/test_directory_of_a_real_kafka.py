@@ -9,8 +9,8 @@ from pathlib import Path
 import confluent_kafka
 import kafka
 import pytest
-from foreign_clients import Sent, kafka_python_produce
-from oracles import shared
+from support.clients.foreign_clients import Sent, kafka_python_produce
+from support.running.oracles import shared
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from broker_process import BrokerProcess
+from support.broker.broker_process import BrokerProcess
 
 from splashdam import KafkaProducer
 from splashdam.model.values import RecordMetadata

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles import shared
-from wire_values import MESSAGES, kafkas_name
+from support.record.wire_values import MESSAGES, kafkas_name
+from support.running.oracles import shared
 
 from splashdam.wire.fields import NO_UUID, ArrayType, Field, StructType, WireType
 from splashdam.wire.message import Message, Struct

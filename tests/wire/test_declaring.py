@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_values import structs
+from support.record.wire_values import structs
 
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
+from support.running.alone import traced
 
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.framing import FrameDecoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from wire_values import CASE_IDS, CASES, full_example
+from support.record.wire_values import CASE_IDS, CASES, full_example
 
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.header import (

@@ -6,11 +6,11 @@ import contextlib
 import re
 
 import pytest
-from alone import traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patches import Patches
-from wire_values import CASE_IDS, CASES, MESSAGES, full_example
+from support.record.wire_values import CASE_IDS, CASES, MESSAGES, full_example
+from support.running.alone import traced
+from support.running.patches import Patches
 
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire import codec, primitives

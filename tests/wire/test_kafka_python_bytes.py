@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer, sasl
-from wire_values import CASES, MESSAGES, full_example, kafkas_name, structs
+from support.record.wire_values import CASES, MESSAGES, full_example, kafkas_name, structs
 
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.fields import UUID, ArrayType, Field, StructType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire_values import CASE_IDS, CASES, full_example, structs
+from support.record.wire_values import CASE_IDS, CASES, full_example, structs
 
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.message import Message

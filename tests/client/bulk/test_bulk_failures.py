@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from alone import alone
-from local_cluster import LocalCluster
+from support.clients.local_cluster import LocalCluster
+from support.running.alone import alone
 from trio.testing import MockClock
 
 from splashdam.client.bulk import sending as bulk_sending

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import foreign_clients
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support.clients import foreign_clients
 
 from splashdam.client.bulk.rows import row_parts
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner

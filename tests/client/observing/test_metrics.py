@@ -10,8 +10,8 @@ from typing import Any
 import kafka
 import pytest
 import trio
-from house_tree import ROOT
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
+from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC

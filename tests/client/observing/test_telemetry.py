@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import trio
-from alone import alone
-from local_cluster import LocalCluster
+from support.clients.local_cluster import LocalCluster
+from support.running.alone import alone
 from trio.testing import MockClock
 
 from splashdam import AsyncKafkaProducer, KafkaProducer

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from librdkafka_mock import librdkafka_mock
+from support.clients.librdkafka_mock import librdkafka_mock
 
 from splashdam.client.partitioning.hash_partitioners import BY_NAME, crc32_hash, fnv1a_hash, murmur2_hash
 from splashdam.client.partitioning.partitioners import (

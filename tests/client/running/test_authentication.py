@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from security_kit import PASSWORD, USER, MemoryCluster
+from support.security.security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError

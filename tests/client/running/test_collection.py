@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import trio
-from alone import alone, descriptor_count
-from local_cluster import LocalCluster
+from support.clients.local_cluster import LocalCluster
+from support.running.alone import alone, descriptor_count
 from trio.testing import MockClock
 
 from splashdam.client.producer import KafkaProducer

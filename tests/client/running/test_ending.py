@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from holding import holding
+from support.clients.holding import holding
 from trio.testing import MockClock
 
 from splashdam.client import local

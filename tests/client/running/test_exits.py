@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from process_kit import run_script, silent_produce
+from support.running.process_kit import run_script, silent_produce
 
 HEAD = """
 import atexit, os, signal, sys, threading, time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from process_kit import run_script, silent_produce
+from support.running.process_kit import run_script, silent_produce
 
 
 def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:

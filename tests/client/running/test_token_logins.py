@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from security_kit import secure_broker
-from token_server import CLIENT, CLIENT_SECRET, TokenServer, answer
+from support.security.security_kit import secure_broker
+from support.security.token_server import CLIENT, CLIENT_SECRET, TokenServer, answer
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.client.settings.rules import options_from_properties, producer_settings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_kit import run_script
+from support.running.process_kit import run_script
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

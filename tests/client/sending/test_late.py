@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from holding import holding
+from support.clients.holding import holding
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from holding import holding
+from support.clients.holding import holding
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.error_codes import ErrorCode

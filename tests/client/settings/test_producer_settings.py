@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner
 from splashdam.client.serializers import DefaultSerializer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from security_kit import Pki
+from support.security.security_kit import Pki
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.producer import KafkaProducer

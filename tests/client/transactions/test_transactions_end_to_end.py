@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prepared_scenarios import PREPARED_SCENARIOS
-from transaction_scenarios import SCENARIOS, Producers, Scenario
+from support.clients.prepared_scenarios import PREPARED_SCENARIOS
+from support.clients.transaction_scenarios import SCENARIOS, Producers, Scenario
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import trio
-from admin_talk import (
+from support.broker.admin_talk import (
     APPEND,
     BROKER,
     CLIENT_METRICS,
@@ -21,7 +21,7 @@ from admin_talk import (
     replace,
     value_of,
 )
-from broker_talk import Talk, batch, produce
+from support.broker.broker_talk import Talk, batch, produce
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings

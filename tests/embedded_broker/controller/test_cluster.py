@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from broker_talk import at_once, batch, produce
-from memory_cluster_kit import Kit, talk_to
+from support.broker.broker_talk import at_once, batch, produce
+from support.broker.memory_cluster_kit import Kit, talk_to
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER

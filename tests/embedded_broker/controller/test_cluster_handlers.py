@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from broker_talk import batch, produce
-from memory_cluster_kit import Kit, talk_to
+from support.broker.broker_talk import batch, produce
+from support.broker.memory_cluster_kit import Kit, talk_to
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.controller.journal import Journal

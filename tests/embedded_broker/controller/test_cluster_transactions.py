@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from memory_cluster_kit import Kit
+from support.broker.memory_cluster_kit import Kit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster import Cluster

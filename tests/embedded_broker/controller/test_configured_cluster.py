@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from admin_talk import BROKER, GROUP, SET, TOPIC, alter, describe, grow
-from broker_talk import create_request
-from cluster_kit import T0, open_cluster
+from support.broker.admin_talk import BROKER, GROUP, SET, TOPIC, alter, describe, grow
+from support.broker.broker_talk import create_request
+from support.broker.cluster_kit import T0, open_cluster
 from trio.testing import MockClock
 
 from splashdam.model.values import TopicPartition

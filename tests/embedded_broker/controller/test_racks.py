@@ -13,11 +13,11 @@ import confluent_kafka
 import kafka
 import pytest
 import trio
-from broker_talk import Talk, fetch_request, records_of
-from cluster_kit import T0, Cluster, open_cluster
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_cluster_kit import Kit, talk_to
+from support.broker.broker_talk import Talk, fetch_request, records_of
+from support.broker.cluster_kit import T0, Cluster, open_cluster
+from support.broker.memory_cluster_kit import Kit, talk_to
 from trio.testing import MockClock
 
 from splashdam import KafkaProducer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, produce_request
-from hostile_batches import MIB, bomb
-from memory_cluster_kit import Kit, talk_to
-from transaction_talk import RawProducer
+from support.broker.broker_talk import Talk, batch, produce_request
+from support.broker.memory_cluster_kit import Kit, talk_to
+from support.broker.transaction_talk import RawProducer
+from support.fuzzing.hostile_batches import MIB, bomb
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE

@@ -6,7 +6,15 @@ import errno
 
 import pytest
 import trio
-from broker_talk import Talk, batch, create_request, fetch_request, fetched, produce, records_of
+from support.broker.broker_talk import (
+    Talk,
+    batch,
+    create_request,
+    fetch_request,
+    fetched,
+    produce,
+    records_of,
+)
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from broker_talk import MIB, Talk, batch, fetch_request, produce, records_of
+from support.broker.broker_talk import MIB, Talk, batch, fetch_request, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

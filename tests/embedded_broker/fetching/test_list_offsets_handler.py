@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from broker_talk import Talk, batch, produce
+from support.broker.broker_talk import Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.error_codes import ErrorCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_talk import Talk, batch
+from support.broker.broker_talk import Talk, batch
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.values import TopicPartition

@@ -8,10 +8,10 @@ from itertools import count
 
 import pytest
 import trio
-from broker_talk import MIB, Talk, batch, produce, records_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

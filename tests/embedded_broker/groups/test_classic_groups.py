@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 import trio
-from broker_talk import Talk
-from group_talk import RawMember, leave, members_of, settle
-from offset_talk import commit, fetch
+from support.broker.broker_talk import Talk
+from support.broker.group_talk import RawMember, leave, members_of, settle
+from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

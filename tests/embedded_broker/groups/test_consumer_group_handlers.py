@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from consumer_group_talk import WireMember, describe, settle
-from offset_talk import commit, fetch
+from support.broker.broker_talk import Talk
+from support.broker.consumer_group_talk import WireMember, describe, settle
+from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

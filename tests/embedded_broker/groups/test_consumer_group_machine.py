@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from consumer_group_kit import FakeMember, FakeTopics, GroupInMemory, all_partitions, topic_id
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.broker.consumer_group_kit import FakeMember, FakeTopics, GroupInMemory, all_partitions, topic_id
 
 from splashdam.embedded_broker.groups.consumer.changes import TopicShape
 from splashdam.embedded_broker.groups.consumer.member import MemberState

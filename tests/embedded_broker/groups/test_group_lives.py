@@ -6,9 +6,9 @@ import attrs
 import pytest
 import trio
 import trio.lowlevel
-from broker_talk import Talk
-from group_talk import RawMember, members_of, settle
-from offset_talk import commit, fetch
+from support.broker.broker_talk import Talk
+from support.broker.group_talk import RawMember, members_of, settle
+from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

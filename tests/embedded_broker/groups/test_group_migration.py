@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import trio
-from broker_talk import Talk
-from consumer_group_talk import WireMember, describe
-from offset_talk import commit
+from support.broker.broker_talk import Talk
+from support.broker.consumer_group_talk import WireMember, describe
+from support.broker.offset_talk import commit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import pytest
 import trio
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.committing import has_partition, is_too_large

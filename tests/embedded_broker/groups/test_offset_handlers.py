@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from broker_talk import Talk
-from offset_talk import commit, fetch
+from support.broker.broker_talk import Talk
+from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

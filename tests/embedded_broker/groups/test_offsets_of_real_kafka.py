@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kafka_offsets import MEMBERS, MOVED, PLAIN
-from make_golden import GOLDEN
+from support.kafka.kafka_offsets import MEMBERS, MOVED, PLAIN
+from support.kafka.make_golden import GOLDEN
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership

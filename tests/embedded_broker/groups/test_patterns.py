@@ -7,9 +7,9 @@ from contextlib import suppress
 from string import ascii_letters, digits
 
 import pytest
-from alone import traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.alone import traced
 
 from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
 from splashdam.embedded_broker.groups.patterns import _MOST_INSTRUCTIONS, _MOST_STEPS, Pattern

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_talk import Talk
-from group_talk import RawMember, leave, members_of, settle
+from support.broker.broker_talk import Talk
+from support.broker.group_talk import RawMember, leave, members_of, settle
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

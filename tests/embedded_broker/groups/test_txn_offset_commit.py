@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from offset_talk import commit, commit_in_transaction, fetch
-from transaction_talk import RawProducer, committed_values
+from support.broker.broker_talk import Talk
+from support.broker.offset_talk import commit, commit_in_transaction, fetch
+from support.broker.transaction_talk import RawProducer, committed_values
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce_request
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce_request
 from trio.testing import wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker

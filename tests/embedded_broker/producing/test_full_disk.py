@@ -7,8 +7,8 @@ import logging
 
 import pytest
 import trio
-from broker_talk import Talk, batch, produce, produce_request
-from cluster_kit import open_cluster
+from support.broker.broker_talk import Talk, batch, produce, produce_request
+from support.broker.cluster_kit import open_cluster
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request, records_of
+from support.broker.broker_talk import (
+    Talk,
+    batch,
+    fetch_request,
+    fetched,
+    produce,
+    produce_request,
+    records_of,
+)
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.values import TopicPartition

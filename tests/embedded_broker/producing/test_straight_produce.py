@@ -6,9 +6,9 @@ import struct
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce_request
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.producing import straight_produce

@@ -6,8 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from broker_talk import Talk, batch, create_request, fetch_request, fetched, produce, produce_request
-from quota_talk import alter
+from support.broker.broker_talk import (
+    Talk,
+    batch,
+    create_request,
+    fetch_request,
+    fetched,
+    produce,
+    produce_request,
+)
+from support.broker.quota_talk import alter
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

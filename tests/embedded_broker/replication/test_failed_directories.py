@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from cluster_kit import T0, open_cluster
-from failing_directory import FailingDirectory
+from support.broker.cluster_kit import T0, open_cluster
+from support.storage.failing_directory import FailingDirectory
 from trio.testing import MockClock
 
 from splashdam.model.error_codes import ErrorCode

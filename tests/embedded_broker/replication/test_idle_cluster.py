@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import MIB, Talk, batch, produce, records_of
-from cluster_kit import T0, Cluster, open_cluster
+from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
+from support.broker.cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved

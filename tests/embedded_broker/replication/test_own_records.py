@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import offset_talk
 import pytest
-from broker_talk import batch
-from cluster_kit import Cluster, open_cluster
+from support.broker import offset_talk
+from support.broker.broker_talk import batch
+from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
-import quota_talk
 import trio
-from broker_talk import Talk, batch, fetch_request, produce, records_of
-from cluster_kit import T0, Cluster, open_cluster
+from support.broker import quota_talk
+from support.broker.broker_talk import Talk, batch, fetch_request, produce, records_of
+from support.broker.cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.replication.partition import Partition

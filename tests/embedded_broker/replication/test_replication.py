@@ -6,8 +6,8 @@ import errno
 
 import pytest
 import trio
-from broker_talk import batch, produce, produce_request
-from cluster_kit import NODES, T0, open_cluster
+from support.broker.broker_talk import batch, produce, produce_request
+from support.broker.cluster_kit import NODES, T0, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 import trio
-from broker_talk import batch, produce
-from cluster_kit import NODES, T0, Cluster, open_cluster
+from support.broker.broker_talk import batch, produce
+from support.broker.cluster_kit import NODES, T0, Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved

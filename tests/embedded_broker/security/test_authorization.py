@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, at_once, batch, create_request, fetch_request, fetched, produce, produce_request
+from support.broker.broker_talk import (
+    Talk,
+    at_once,
+    batch,
+    create_request,
+    fetch_request,
+    fetched,
+    produce,
+    produce_request,
+)
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from broker_talk import at_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.broker.broker_talk import at_once
 
 from splashdam.embedded_broker.security.acl_store import AclStore
 from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission, check_acl

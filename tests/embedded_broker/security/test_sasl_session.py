@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
 from hypothesis import given
 from hypothesis import strategies as st
-from sasl_kit import Users
-from security_kit import PASSWORD, USER, MemoryCluster
+from support.broker.broker_talk import Talk
+from support.security.sasl_kit import Users
+from support.security.security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.security.session import TRANSITIONS, SaslSession, SessionState

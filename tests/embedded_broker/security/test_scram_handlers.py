@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.net.sasl.scram import proves

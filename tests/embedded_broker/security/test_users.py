@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from house_tree import ROOT
+from support.running.house_tree import ROOT
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.security.authority import BrokerAuthority

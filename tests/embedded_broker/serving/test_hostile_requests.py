@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import fuzz_broker
 import pytest
-from fuzz_broker import KINDS, FindingError, hunt, run
-from hostile_requests import RequestMaker
+from support.fuzzing import fuzz_broker
+from support.fuzzing.fuzz_broker import KINDS, FindingError, hunt, run
+from support.fuzzing.hostile_requests import RequestMaker
 
 from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

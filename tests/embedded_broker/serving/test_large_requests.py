@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, at_once, batch, fetch_request, produce_request
+from support.broker.broker_talk import Talk, at_once, batch, fetch_request, produce_request
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

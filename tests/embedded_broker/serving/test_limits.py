@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import MIB, Talk, batch, produce, produce_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quota_talk import alter
-from security_kit import MemoryCluster
+from support.broker.broker_talk import MIB, Talk, batch, produce, produce_request
+from support.broker.quota_talk import alter
+from support.security.security_kit import MemoryCluster
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker, open_broker

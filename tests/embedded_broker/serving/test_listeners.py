@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import open_broker

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, produce_request
+from support.broker.broker_talk import Talk, batch, produce_request
 from trio.testing import MockClock
 
 import splashdam.embedded_broker

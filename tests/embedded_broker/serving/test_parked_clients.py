@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from patches import guard, perhaps
+from support.broker.broker_talk import Talk
+from support.running.patches import guard, perhaps
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.controller.state import Resource

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
-from broker_talk import batch
-from cleaning_kit import put
-from log_kit import read_headers
+from support.broker.broker_talk import batch
+from support.storage.cleaning_kit import put
+from support.storage.log_kit import read_headers
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from alone import alone, descriptor_count
-from broker_talk import MIB, Talk, batch, fetch_request, fetched, produce, produce_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.broker.broker_talk import MIB, Talk, batch, fetch_request, fetched, produce, produce_request
+from support.running.alone import alone, descriptor_count
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import patches
 import pytest
 import trio
-from broker_talk import Talk, batch, produce, produce_request
-from hostile_batches import LATE_MS, MIB, bomb, promising
-from quota_talk import alter
+from support.broker.broker_talk import Talk, batch, produce, produce_request
+from support.broker.quota_talk import alter
+from support.fuzzing.hostile_batches import LATE_MS, MIB, bomb, promising
+from support.running import patches
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.serving.registry import Answer
@@ -728,9 +729,13 @@ async def test_a_quota_sees_work_beside_the_loop(
 
 def test_the_loop_is_never_held_up(tmp_path: Path) -> None:
     """On a disk and with threads: the CPU time of the loop's thread between two chances for the others."""
-    child = Path(__file__).parents[2] / "hold_up_the_loop.py"
+    paths = filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])
     done = subprocess.run(
-        [sys.executable, str(child), str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "support.broker.hold_up_the_loop", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     longest = json.loads(done.stdout)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from broker_talk import Talk, batch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.broker.broker_talk import Talk, batch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

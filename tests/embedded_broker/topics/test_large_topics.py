@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.error_codes import ErrorCode

@@ -6,7 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request, records_of
+from support.broker.broker_talk import (
+    Talk,
+    batch,
+    fetch_request,
+    fetched,
+    produce,
+    produce_request,
+    records_of,
+)
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
-from failing_directory import FailingDirectory
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
+from support.storage.failing_directory import FailingDirectory
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, create_request
-from patches import guard
+from support.broker.broker_talk import Talk, create_request
+from support.running.patches import guard
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from admin_talk import grow, page
-from broker_talk import Talk, batch, create_request, produce
+from support.broker.admin_talk import grow, page
+from support.broker.broker_talk import Talk, batch, create_request, produce
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

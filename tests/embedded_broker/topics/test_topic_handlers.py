@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_talk import Talk, batch, create_request, produce
+from support.broker.broker_talk import Talk, batch, create_request, produce
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.net.memory import MemoryNetwork

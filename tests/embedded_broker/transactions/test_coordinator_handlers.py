@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.transactions.producer_ids import FILE_NAME, ProducerIds

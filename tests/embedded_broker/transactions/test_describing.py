@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import trio
-from broker_talk import Talk, batch, produce
+from support.broker.broker_talk import Talk, batch, produce
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import trio
-from transaction_talk import RawProducer, committed_values, opened
+from support.broker.transaction_talk import RawProducer, committed_values, opened
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import KafkaStorageError

@@ -8,9 +8,19 @@ from pathlib import Path
 
 import attrs
 import pytest
-from format_pages import examples
-from kafka_states import ABORTED, COMMITTED, FRESH, OPEN, REPLACED, States, read_by_us, stored, write_states
-from make_golden import GOLDEN
+from support.kafka.kafka_states import (
+    ABORTED,
+    COMMITTED,
+    FRESH,
+    OPEN,
+    REPLACED,
+    States,
+    read_by_us,
+    stored,
+    write_states,
+)
+from support.kafka.make_golden import GOLDEN
+from support.storage.format_pages import examples
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.embedded import EmbeddedBroker

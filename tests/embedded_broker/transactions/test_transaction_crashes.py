@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from transaction_talk import RawProducer, committed_values, opened
+from support.broker.broker_talk import Talk
+from support.broker.transaction_talk import RawProducer, committed_values, opened
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE

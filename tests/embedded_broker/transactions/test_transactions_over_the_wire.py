@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from broker_talk import Talk, batch, produce
-from transaction_talk import RawProducer, committed_values
+from support.broker.broker_talk import Talk, batch, produce
+from support.broker.transaction_talk import RawProducer, committed_values
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from broker_talk import produce_request
-from transaction_talk import RawProducer, committed_values, killed, opened
+from support.broker.broker_talk import produce_request
+from support.broker.transaction_talk import RawProducer, committed_values, killed, opened
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker

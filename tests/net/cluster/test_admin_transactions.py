@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared_scenarios import ask, end, prepare
-from transaction_scenarios import Producers, committed
+from support.clients.prepared_scenarios import ask, end, prepare
+from support.clients.transaction_scenarios import Producers, committed
 
 from splashdam import EmbeddedBroker
 from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError

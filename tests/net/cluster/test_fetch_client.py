@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 from crc32c import crc32c
-from fake_cluster import TOPIC, FakeCluster, FakePartition
-from scripted_broker import ScriptedBroker
+from support.clients.fake_cluster import TOPIC, FakeCluster, FakePartition
+from support.clients.scripted_broker import ScriptedBroker
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import (

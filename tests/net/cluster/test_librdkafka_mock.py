@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from librdkafka_mock import librdkafka_mock
+from support.clients.librdkafka_mock import librdkafka_mock
 
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.fetch_client import LATEST, open_fetch_client

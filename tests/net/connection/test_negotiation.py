@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted_broker import ScriptedBroker, connected
+from support.clients.scripted_broker import ScriptedBroker, connected
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import InvalidRequestError, UnsupportedVersionError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from scripted_broker import ScriptedBroker, connected
+from support.clients.scripted_broker import ScriptedBroker, connected
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError

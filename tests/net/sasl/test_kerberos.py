@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import kerberos_realm
 import pytest
-from kerberos_realm import REALM, Realm
-from patches import Patches
-from sasl_kit import Users, authenticated
+from support.running.patches import Patches
+from support.security import kerberos_realm
+from support.security.kerberos_realm import REALM, Realm
+from support.security.sasl_kit import Users, authenticated
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import trio
-from security_kit import Pki
-from token_server import CLIENT, CLIENT_SECRET, TokenServer, answer
+from support.security.security_kit import Pki
+from support.security.token_server import CLIENT, CLIENT_SECRET, TokenServer, answer
 
 from splashdam.model.errors import KafkaConfigurationError, SaslError
 from splashdam.model.secrets import Secret

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 from kafka.net.sasl.plain import SaslMechanismPlain
-from sasl_kit import Users, authenticated, converse, credentials
+from support.security.sasl_kit import Users, authenticated, converse, credentials
 
 from splashdam.model.errors import SaslError
 from splashdam.model.secrets import Secret

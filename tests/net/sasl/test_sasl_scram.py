@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient as KafkaPythonClient
-from sasl_kit import Users, converse, credentials
+from support.security.sasl_kit import Users, converse, credentials
 
 from splashdam.model.errors import SaslError
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal, ScramCredential

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from security_kit import Pki
+from support.security.security_kit import Pki
 
 from splashdam.model.errors import (
     AuthenticationError,

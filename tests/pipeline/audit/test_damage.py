@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_kit import DAMAGE, Damage
-from log_kit import NOW_MS, batch, open_log
-from log_workload import append_random
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
+from support.storage.damage_kit import DAMAGE, Damage
+from support.storage.log_kit import NOW_MS, batch, open_log
+from support.storage.log_workload import append_random
 
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.record.batch import HEADER, BatchHeader, iter_headers
@@ -21,7 +21,7 @@ from splashdam.storage.inspect.verify import Totals, partition_directories, veri
 from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
-from audit_kit import audited
+from support.pipeline.audit_kit import audited
 
 Batches = list[bytes]
 LOG = f"{0:020d}.log"

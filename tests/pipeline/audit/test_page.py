@@ -7,8 +7,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from audit_kit import WHERE, audited, batch, stretch
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
+from support.pipeline.audit_kit import WHERE, audited, batch, stretch
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.figures import FINEST_MS, MOST_BARS, BytesOverTime, power_of_two

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
-from audit_kit import audited
+from support.pipeline.audit_kit import audited
 
 from splashdam.pipeline.audit.run import ONLY_ON_DISK, audit
 from splashdam.pipeline.audit.stretch import Stretch

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from audit_kit import WHERE, batch, data, found, marker, stretch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.pipeline.audit_kit import WHERE, batch, data, found, marker, stretch
 
 from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
 from splashdam.pipeline.audit.files import FileTask

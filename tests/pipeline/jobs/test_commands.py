@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from patches import guard
-from pipeline_job_kit import SMALL_BROKER, table_rows
+from support.pipeline.pipeline_job_kit import SMALL_BROKER, table_rows
+from support.running.patches import guard
 
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")

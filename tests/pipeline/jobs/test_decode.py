@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Source, table_rows
+from support.pipeline.pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Source, table_rows
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.batches import Running
-from splashdam.pipeline.jobs.dead_letters import dead_letters
-from splashdam.pipeline.jobs.decode import DecodeReport, decode
+from splashdam.pipeline.jobs.decode import DecodeReport, dead_letters, decode
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.schema_files import ddl_format

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pipeline_job_kit import SMALL_BROKER, DiedError, Mortal
+from support.pipeline.pipeline_job_kit import SMALL_BROKER, DiedError, Mortal
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.pipeline.jobs.batches import Running
-from splashdam.pipeline.jobs.dead_letters import OFFSET_HEADER, REASON_HEADER
-from splashdam.pipeline.jobs.decode import decode
+from splashdam.pipeline.jobs.decode import OFFSET_HEADER, REASON_HEADER, decode
 from splashdam.pipeline.jobs.outputs import TopicOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 

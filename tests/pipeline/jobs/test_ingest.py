@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tables_kit import offsets_of
+from support.pipeline.tables_kit import offsets_of
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.pipeline.option_values import to_text

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cleaning_kit import clean, compacted_log, put, roll
-from log_kit import read_all
-from pipeline_job_kit import Row, Source
+from support.pipeline.pipeline_job_kit import Row, Source
+from support.storage.cleaning_kit import clean, compacted_log, put, roll
+from support.storage.log_kit import read_all
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 

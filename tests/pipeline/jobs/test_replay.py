@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables_kit import SCHEMA, every_format, new_table, rows, written
+from support.pipeline.tables_kit import SCHEMA, every_format, new_table, rows, written
 
 from splashdam import EmbeddedBroker
 from splashdam.model.errors import KafkaConfigurationError

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.pipeline.jobs.upserts import UpsertTable
+from splashdam.pipeline.jobs.latest import UpsertTable
 from splashdam.pipeline.tables.opening import existing_table
 
 SCHEMA = pa.schema([("key", pa.binary()), ("offset", pa.int64()), ("value", pa.binary())])

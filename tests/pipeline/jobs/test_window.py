@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Source, table_rows
+from support.pipeline.pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Source, table_rows
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 

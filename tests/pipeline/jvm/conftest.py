@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from connector_topics import Books, filled
+from support.pipeline.connector_topics import Books, filled
 
 from splashdam import EmbeddedBroker
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from connector_kit import FORMATS, batch, rows
-from connector_queries import BATCH, BATCH_REFUSALS, PLAIN, Query, Refusal
-from connector_topics import Books
+from support.pipeline.connector_kit import FORMATS, batch, rows
+from support.pipeline.connector_queries import BATCH, BATCH_REFUSALS, PLAIN, Query, Refusal
+from support.pipeline.connector_topics import Books
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from connector_kit import FORMATS, Stream, batch, written
-from connector_topics import Books, create
+from support.pipeline.connector_kit import FORMATS, Stream, batch, written
+from support.pipeline.connector_topics import Books, create
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from connector_kit import FORMATS, Stream
-from connector_topics import Books, create, delete_records
+from support.pipeline.connector_kit import FORMATS, Stream
+from support.pipeline.connector_topics import Books, create, delete_records
 
 from splashdam import KafkaProducer
 

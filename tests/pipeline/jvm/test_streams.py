@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from connector_kit import FORMATS, Stream
-from connector_queries import EITHER, PLAIN, STREAM_REFUSALS, Query, Refusal
-from connector_topics import Books
+from support.pipeline.connector_kit import FORMATS, Stream
+from support.pipeline.connector_queries import EITHER, PLAIN, STREAM_REFUSALS, Query, Refusal
+from support.pipeline.connector_topics import Books
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

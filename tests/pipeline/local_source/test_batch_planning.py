@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_source_kit import FakeCluster, FakeLog, batch_options, topic
+from support.pipeline.local_source_kit import FakeCluster, FakeLog, batch_options, topic
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaConfigurationError

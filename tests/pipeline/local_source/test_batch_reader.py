@@ -7,7 +7,7 @@ import sys
 from importlib.machinery import ModuleSpec
 
 import pytest
-from local_source_kit import BOOTSTRAP, FakeCluster, batch_options, topic
+from support.pipeline.local_source_kit import BOOTSTRAP, FakeCluster, batch_options, topic
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition

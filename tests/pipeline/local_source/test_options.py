@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from local_source_kit import BOOTSTRAP, batch_options, stream_options
+from support.pipeline.local_source_kit import BOOTSTRAP, batch_options, stream_options
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import IsolationLevel, TopicPartition

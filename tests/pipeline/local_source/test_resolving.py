@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from local_source_kit import FakeCluster, FakeLog, topic
+from support.pipeline.local_source_kit import FakeCluster, FakeLog, topic
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from local_source_kit import FakeCluster, FakeLog, topic
+from support.pipeline.local_source_kit import FakeCluster, FakeLog, topic
 
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock

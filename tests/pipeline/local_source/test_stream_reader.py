@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_source_kit import FakeCluster, stream_options, topic
+from support.pipeline.local_source_kit import FakeCluster, stream_options, topic
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from local_source_kit import FakeCluster, topic
+from support.pipeline.local_source_kit import FakeCluster, topic
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.local_source.subscriptions import (

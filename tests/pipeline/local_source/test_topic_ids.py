@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local_source_kit import FakeCluster, topic
+from support.pipeline.local_source_kit import FakeCluster, topic
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.local_source.planning import OffsetRange

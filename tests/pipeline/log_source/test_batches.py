@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_kit import NOW_MS, batch
-from log_source_kit import WHERE, partition_on_disk, slices_in
-from log_workload import append_random, append_transactions
-from make_golden import GOLDEN
-from pipeline_kit import rows_of
+from support.kafka.make_golden import GOLDEN
+from support.pipeline.log_source_kit import WHERE, partition_on_disk, slices_in
+from support.pipeline.pipeline_kit import rows_of
+from support.storage.log_kit import NOW_MS, batch
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition

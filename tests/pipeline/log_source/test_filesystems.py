@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_source_kit import WHERE, partition_on_disk, records_in
-from log_workload import append_random
+from support.pipeline.log_source_kit import WHERE, partition_on_disk, records_in
+from support.storage.log_workload import append_random
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError

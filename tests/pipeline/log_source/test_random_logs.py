@@ -8,16 +8,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cleaning_kit import COMPACTED, clean, keyed, roll
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka import TopicPartition as TheirPartition
-from kafka_reading import served
-from log_kit import NOW_MS, read_all, read_headers
-from log_source_kit import SMALL, offline, partition_on_disk, records_in, slices_in
-from log_workload import append_random, append_transactions
-from oracles import shared
+from support.kafka.kafka_reading import served
+from support.pipeline.log_source_kit import SMALL, offline, partition_on_disk, records_in, slices_in
+from support.running.oracles import shared
+from support.storage.cleaning_kit import COMPACTED, clean, keyed, roll
+from support.storage.log_kit import NOW_MS, read_all, read_headers
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.values import TopicPartition

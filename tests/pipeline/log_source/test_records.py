@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_kit import NOW_MS, batch
-from log_source_kit import (
+from support.kafka.make_golden import GOLDEN, digest
+from support.pipeline.log_source_kit import (
     WHERE,
     copy_with,
     offline,
@@ -19,8 +19,8 @@ from log_source_kit import (
     records_in,
     slices_in,
 )
-from log_workload import append_random, append_transactions
-from make_golden import GOLDEN, digest
+from support.storage.log_kit import NOW_MS, batch
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from log_kit import NOW_MS
-from log_source_kit import WHERE, partition_on_disk, records_in
-from log_workload import append_random, append_transactions
+from support.pipeline.log_source_kit import WHERE, partition_on_disk, records_in
+from support.storage.log_kit import NOW_MS
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from pipeline_sink_kit import Tasks, options, read, rows, schema
-from prepared_scenarios import ask
+from support.clients.prepared_scenarios import ask
+from support.pipeline.pipeline_sink_kit import Tasks, options, read, rows, schema
 
 from splashdam import EmbeddedBroker
 from splashdam.model.broker_errors import ProducerFencedError, UnknownTopicOrPartitionError

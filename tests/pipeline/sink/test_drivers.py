@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from patches import guard
-from pipeline_sink_kit import Tasks, options, read, rows, schema
-from prepared_scenarios import ask
+from support.clients.prepared_scenarios import ask
+from support.pipeline.pipeline_sink_kit import Tasks, options, read, rows, schema
+from support.running.patches import guard
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError

@@ -20,8 +20,8 @@ pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from patches import Patches, perhaps
-from pipeline_sink_kit import Tasks, options, read, rows, schema
+from support.pipeline.pipeline_sink_kit import Tasks, options, read, rows, schema
+from support.running.patches import Patches, perhaps
 
 from splashdam import EmbeddedBroker
 from splashdam.pipeline.sink import committing, transactional

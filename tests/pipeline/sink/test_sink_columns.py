@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_sink_kit import options, schema
+from support.pipeline.pipeline_sink_kit import options, schema
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.sink.columns import sink_columns

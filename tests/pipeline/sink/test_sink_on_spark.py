@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from pipeline_sink_kit import read
-from pipeline_sink_streams import add_file, deadly, forget_commits, send_files
+from support.pipeline.pipeline_sink_kit import read
+from support.pipeline.pipeline_sink_streams import add_file, deadly, forget_commits, send_files
 
 from splashdam import EmbeddedBroker
 from splashdam.pipeline.local_source.options import NAME

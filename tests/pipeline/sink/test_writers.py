@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from pipeline_sink_kit import Tasks, options, read, rows, schema
+from support.pipeline.pipeline_sink_kit import Tasks, options, read, rows, schema
 
 from splashdam import EmbeddedBroker
 from splashdam.model.errors import BulkSendError, KafkaConfigurationError, KafkaError

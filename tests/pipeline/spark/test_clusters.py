@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import administer, rows_of
+from support.pipeline.pipeline_kit import administer, rows_of
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tables_kit import new_table, offsets_of, rows, written
+from support.pipeline.tables_kit import new_table, offsets_of, rows, written
 
 deltalake = pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tables_kit import new_table, offsets_of, rows, written
+from support.pipeline.tables_kit import new_table, offsets_of, rows, written
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.pipeline.option_values import from_text, to_text

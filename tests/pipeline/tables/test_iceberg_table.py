@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables_kit import SCHEMA, new_table, offsets_of, rows, written
+from support.pipeline.tables_kit import SCHEMA, new_table, offsets_of, rows, written
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.tables import open_table

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
-from tables_kit import SCHEMA, new_table, offsets_of, rows, written
+from support.pipeline.tables_kit import SCHEMA, new_table, offsets_of, rows, written
 
 from splashdam.pipeline.tables import existing_table, open_table
 from splashdam.pipeline.tables.locations import Location

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tables_kit import SCHEMA, every_format, new_table
+from support.pipeline.tables_kit import SCHEMA, every_format, new_table
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.tables import FORMATS, existing_table, open_table

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables_kit import SCHEMA, rows
+from support.pipeline.tables_kit import SCHEMA, rows
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.tables import writing as module

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables_kit import SCHEMA, every_format, new_table, offsets_of, rows, written
+from support.pipeline.tables_kit import SCHEMA, every_format, new_table, offsets_of, rows, written
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.tables import existing_table, open_table

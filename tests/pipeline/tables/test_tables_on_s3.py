@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import fs
-from tables_kit import SCHEMA, every_format, offsets_of, rows, written
+from support.pipeline.tables_kit import SCHEMA, every_format, offsets_of, rows, written
 
 from splashdam.pipeline.tables import existing_table, open_table
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from admin_talk import (
+from support.broker.admin_talk import (
     APPEND,
     BROKER,
     CLIENT_METRICS,
@@ -25,8 +25,8 @@ from admin_talk import (
     page,
     replace,
 )
-from broker_talk import Talk, create_request
-from kafka_jars import KafkaBroker
+from support.broker.broker_talk import Talk, create_request
+from support.kafka.kafka_jars import KafkaBroker
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers

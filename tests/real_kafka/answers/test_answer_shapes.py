@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from answer_questions import (
+from support.kafka.answer_questions import (
     DIFFERENT,
     DIFFERENT_WHERE_REFUSED,
     EXCUSED,
@@ -15,8 +15,8 @@ from answer_questions import (
     open_notes,
     unasked,
 )
-from answer_shapes import Shape, differences, unexplained
-from kafka_jars import MEASURE, free_port, kafka_broker
+from support.kafka.answer_shapes import Shape, differences, unexplained
+from support.kafka.kafka_jars import MEASURE, free_port, kafka_broker
 
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker

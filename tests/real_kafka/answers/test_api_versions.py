@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import MEASURE, KafkaBroker
+from support.kafka.kafka_jars import MEASURE, KafkaBroker
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers

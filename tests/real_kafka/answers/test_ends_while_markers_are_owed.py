@@ -13,9 +13,9 @@ from typing import TypeAlias
 import attrs
 import pytest
 import trio
-from broker_talk import Talk
-from kafka_jars import START_SECONDS, KafkaBroker, free_port
-from transaction_talk import RawProducer
+from support.broker.broker_talk import Talk
+from support.broker.transaction_talk import RawProducer
+from support.kafka.kafka_jars import START_SECONDS, KafkaBroker, free_port
 
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 from splashdam.net.addresses import parse_bootstrap_servers

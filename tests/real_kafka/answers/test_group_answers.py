@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from foreign_groups import COMMIT, Committed
-from group_talk import RawMember, leave, settle
-from kafka_jars import KafkaBroker, dump_log, kafka_broker
-from kafka_offsets import take_over
-from kafka_reading import make_topic
-from offset_talk import commit
+from support.broker.broker_talk import Talk
+from support.broker.group_talk import RawMember, leave, settle
+from support.broker.offset_talk import commit
+from support.clients.foreign_groups import COMMIT, Committed
+from support.kafka.kafka_jars import KafkaBroker, dump_log, kafka_broker
+from support.kafka.kafka_offsets import take_over
+from support.kafka.kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers

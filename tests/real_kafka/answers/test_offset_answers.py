@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk
-from foreign_groups import COMMIT, Committed
-from kafka_jars import kafka_broker
-from kafka_reading import make_topic
-from offset_talk import commit, commit_in_transaction, fetch
-from transaction_talk import RawProducer
+from support.broker.broker_talk import Talk
+from support.broker.offset_talk import commit, commit_in_transaction, fetch
+from support.broker.transaction_talk import RawProducer
+from support.clients.foreign_groups import COMMIT, Committed
+from support.kafka.kafka_jars import kafka_broker
+from support.kafka.kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from broker_talk import Talk
-from kafka_jars import KafkaBroker, classpath
-from kafka_reading import make_topic
-from transaction_talk import RawProducer
+from support.broker.broker_talk import Talk
+from support.broker.transaction_talk import RawProducer
+from support.kafka.kafka_jars import KafkaBroker, classpath
+from support.kafka.kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest

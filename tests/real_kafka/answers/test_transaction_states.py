@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kafka_jars import KafkaBroker
-from kafka_states import (
+from support.kafka.kafka_jars import KafkaBroker
+from support.kafka.kafka_states import (
     COMMITTED,
     FRESH,
     OPEN,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from broker_talk import Talk
-from consumer_group_talk import WireMember, describe, settle
-from foreign_groups import COMMIT, Committed
-from kafka_jars import KafkaBroker, classpath, dump_log, need_tools, run_tool
-from kafka_reading import make_topic
+from support.broker.broker_talk import Talk
+from support.broker.consumer_group_talk import WireMember, describe, settle
+from support.clients.foreign_groups import COMMIT, Committed
+from support.kafka.kafka_jars import KafkaBroker, classpath, dump_log, need_tools, run_tool
+from support.kafka.kafka_reading import make_topic
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign_groups import ASK, COMMIT, Committed
-from foreign_transactions import CLIENTS
-from kafka_jars import KafkaBroker, dump_log
-from kafka_offsets import take_over
-from kafka_reading import make_topic
+from support.clients.foreign_groups import ASK, COMMIT, Committed
+from support.clients.foreign_transactions import CLIENTS
+from support.kafka.kafka_jars import KafkaBroker, dump_log
+from support.kafka.kafka_offsets import take_over
+from support.kafka.kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

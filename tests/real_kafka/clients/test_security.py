@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_jars import VERSIONS, KafkaBroker, free_port
-from security_kit import PASSWORD, USER, Pki, pkcs8
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker, free_port
+from support.security.security_kit import PASSWORD, USER, Pki, pkcs8
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import SaslAuthenticationFailedError

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from kafka_jars import VERSIONS, KafkaBroker
-from kafka_reading import make_topic, served
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker
+from support.kafka.kafka_reading import make_topic, served
 
 from splashdam.client.producer import KafkaProducer
 

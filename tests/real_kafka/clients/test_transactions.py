@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from kafka_jars import VERSIONS, KafkaBroker
-from prepared_scenarios import PREPARED_SCENARIOS
-from transaction_scenarios import SCENARIOS, Producers, Scenario
+from support.clients.prepared_scenarios import PREPARED_SCENARIOS
+from support.clients.transaction_scenarios import SCENARIOS, Producers, Scenario
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

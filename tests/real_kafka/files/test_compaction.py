@@ -8,12 +8,12 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from cleaning_kit import COMPACTED, clean
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from kafka_jars import VERSIONS, KafkaBroker, dump_log
-from kafka_reading import make_topic, served
-from kafka_writing import BROKER_SETTINGS, START_MS
-from log_kit import NOW_MS, copy_directory, open_log
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker, dump_log
+from support.kafka.kafka_reading import make_topic, served
+from support.kafka.kafka_writing import BROKER_SETTINGS, START_MS
+from support.storage.cleaning_kit import COMPACTED, clean
+from support.storage.log_kit import NOW_MS, copy_directory, open_log
 
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_jars import VERSIONS, KafkaBroker
+from support.kafka.kafka_jars import VERSIONS, KafkaBroker
 
 pytestmark = pytest.mark.kafka
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kafka_jars import need_tools, run_tool
+from support.kafka.kafka_jars import need_tools, run_tool
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from kafka_jars import KafkaBroker, dump_log
-from kafka_reading import make_topic, served
-from log_kit import open_log
-from log_workload import append_random, append_transactions
+from support.kafka.kafka_jars import KafkaBroker, dump_log
+from support.kafka.kafka_reading import make_topic, served
+from support.storage.log_kit import open_log
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles

@@ -7,7 +7,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_jars import need_tools, run_tool
+from support.kafka.kafka_jars import need_tools, run_tool
 
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from kafka_jars import need_tools, run_tool
+from support.kafka.kafka_jars import need_tools, run_tool
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_jars import newest_with_tools, run_tool
-from security_kit import PASSWORD, USER, Pki, pkcs8, secure_broker
+from support.kafka.kafka_jars import newest_with_tools, run_tool
+from support.security.security_kit import PASSWORD, USER, Pki, pkcs8, secure_broker
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

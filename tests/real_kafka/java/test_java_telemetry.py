@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import VERSIONS, need_tools, run_tool
+from support.kafka.kafka_jars import VERSIONS, need_tools, run_tool
 
 from splashdam.client.observing.metric_table import MISSING, NODE, OWN, PRODUCER, TOPIC
 from splashdam.client.observing.telemetry import telemetry_name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kafka_jars import TOOL_SECONDS, classpath, kafka_broker, newest_with_tools
+from support.kafka.kafka_jars import TOOL_SECONDS, classpath, kafka_broker, newest_with_tools
 
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG

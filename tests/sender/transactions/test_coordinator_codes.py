@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transaction_kit import Talk, new_batch
+from support.clients.transaction_kit import Talk, new_batch
 
 from splashdam.model.broker_errors import ProducerFencedError, error_class
 from splashdam.model.error_codes import ErrorCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transaction_kit import Talk
+from support.clients.transaction_kit import Talk
 
 from splashdam.model.errors import IllegalStateError, TransactionFailedError
 from splashdam.sender.transactions.manager import TransactionState as S

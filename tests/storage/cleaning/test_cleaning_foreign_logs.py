@@ -6,10 +6,10 @@ from pathlib import Path
 
 import attrs
 import pytest
-from cleaning_kit import COMPACTED, clean
-from log_kit import NOW_MS, copy_directory, open_log, read_all
-from make_golden import GOLDEN
-from oracles import shared
+from support.kafka.make_golden import GOLDEN
+from support.running.oracles import shared
+from support.storage.cleaning_kit import COMPACTED, clean
+from support.storage.log_kit import NOW_MS, copy_directory, open_log, read_all
 
 from splashdam.record.record import Record
 from splashdam.storage.files.disk import DiskFiles

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleaning_kit import clean, compacted_log, keyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_kit import DIRECTORY, NOW_MS, open_log, read_all
+from support.storage.cleaning_kit import clean, compacted_log, keyed
+from support.storage.log_kit import DIRECTORY, NOW_MS, open_log, read_all
 
 from splashdam.record.batch import Codec
 from splashdam.record.compression import Compression

@@ -9,12 +9,12 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from cleaning_kit import COMPACTED, begin, compacted_log, keyed
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from log_kit import NOW_MS, open_log, read_all
-from planted_bugs import segment_closed_during_a_sync_counts_as_flushed
+from support.fuzzing.planted_bugs import segment_closed_during_a_sync_counts_as_flushed
+from support.storage.cleaning_kit import COMPACTED, begin, compacted_log, keyed
+from support.storage.log_kit import NOW_MS, open_log, read_all
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from cleaning_kit import DAY_MS, begin, compacted_log, keyed, left, put, roll
-from log_kit import NOW_MS
+from support.storage.cleaning_kit import DAY_MS, begin, compacted_log, keyed, left, put, roll
+from support.storage.log_kit import NOW_MS
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.cleaning.cleanable import cleanable_of

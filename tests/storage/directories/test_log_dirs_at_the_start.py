@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from failing_directory import FailingDirectory
-from log_kit import NOW_MS
+from support.storage.failing_directory import FailingDirectory
+from support.storage.log_kit import NOW_MS
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

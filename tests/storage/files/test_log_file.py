@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from alone import files_open_below
+from support.running.alone import files_open_below
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from patches import guard
+from support.running.patches import guard
 
 from splashdam import EmbeddedBroker, KafkaProducer
 

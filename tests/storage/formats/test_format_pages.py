@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from format_pages import PAGES, examples
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
+from support.storage.format_pages import PAGES, examples
 
 from splashdam.record.batch import crc_ok, parse_header
 from splashdam.record.reader import read_records

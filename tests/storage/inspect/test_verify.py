@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cleaning_kit import COMPACTED, clean, put, roll
-from damage_kit import DAMAGE, INDEX, LOG, Damage
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_kit import NOW_MS, batch, open_log
-from log_workload import append_random, append_transactions
-from make_golden import GOLDEN
+from support.kafka.make_golden import GOLDEN
+from support.storage.cleaning_kit import COMPACTED, clean, put, roll
+from support.storage.damage_kit import DAMAGE, INDEX, LOG, Damage
+from support.storage.log_kit import NOW_MS, batch, open_log
+from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import ModuleType
 
 import attrs
-import patches
 import pytest
-from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+from support.running import patches
+from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import (
     CorruptMessageError,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import InvalidProducerEpochError, KafkaStorageError
 from splashdam.model.errors import BrokerResponseError

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alone import files_open_below
-from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
-from patches import perhaps
+from support.running.alone import files_open_below
+from support.running.patches import perhaps
+from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.storage.directories.identity import remove_half_written
 from splashdam.storage.files.disk import DiskFiles

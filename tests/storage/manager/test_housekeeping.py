@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alone import files_open_below
-from log_kit import NOW_MS, batch, values_of
+from support.running.alone import files_open_below
+from support.storage.log_kit import NOW_MS, batch, values_of
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import RootCheckpoints

@@ -6,8 +6,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from alone import files_open_below
-from log_kit import NOW_MS, batch, values_of
+from support.running.alone import files_open_below
+from support.storage.log_kit import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import (
     InvalidTopicError,

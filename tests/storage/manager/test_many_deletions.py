@@ -9,9 +9,9 @@ from random import Random
 
 import attrs
 import pytest
-from failing_directory import FailingDirectory
-from log_kit import NOW_MS, batch, values_of
-from patches import guard
+from support.running.patches import guard
+from support.storage.failing_directory import FailingDirectory
+from support.storage.log_kit import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from log_kit import NOW_MS, open_log
-from patches import guard
+from support.running.patches import guard
+from support.storage.log_kit import NOW_MS, open_log
 
 from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError, TopicAlreadyExistsError
 from splashdam.model.values import Buffer

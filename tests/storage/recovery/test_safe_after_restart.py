@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from alone import files_open_below
-from log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.running.alone import files_open_below
+from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

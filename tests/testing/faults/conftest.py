@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

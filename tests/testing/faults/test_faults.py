@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
+from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request
 from trio.testing import MockClock, memory_stream_pair
 
 from splashdam.embedded_broker.broker import Broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster_kit import Cluster, open_cluster
+from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.serving.interception import Interception

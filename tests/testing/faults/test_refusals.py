@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from wire_values import full_example
+from support.record.wire_values import full_example
 
 from splashdam.model.error_codes import ErrorCode
 from splashdam.testing.faults.places import Place, leaves, speaks_of_topics, split

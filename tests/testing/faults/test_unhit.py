@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_talk import Talk
+from support.broker.broker_talk import Talk
 
 from splashdam.testing.faults.faults import Faults
 from splashdam.wire.messages.api_versions import ApiVersionsRequest

@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from foreign_clients import TIMEOUT_SECONDS
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern
 from kafka.admin import ResourceType as Kind
 from kafka.errors import TopicAuthorizationFailedError
+from support.clients.foreign_clients import TIMEOUT_SECONDS
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER

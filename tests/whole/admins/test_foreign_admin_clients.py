@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from foreign_clients import TIMEOUT_SECONDS
 from kafka.admin import KafkaAdminClient
+from support.clients.foreign_clients import TIMEOUT_SECONDS
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from foreign_members import CONSUMERS, Members
 from kafka.admin import KafkaAdminClient
+from support.clients.foreign_members import CONSUMERS, Members
 
 from splashdam import EmbeddedBroker, KafkaProducer
 

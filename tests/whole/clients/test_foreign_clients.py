@@ -11,7 +11,7 @@ import confluent_kafka.admin
 import kafka
 import kafka.errors
 import pytest
-from foreign_clients import (
+from support.clients.foreign_clients import (
     PRODUCERS,
     READERS,
     Sent,

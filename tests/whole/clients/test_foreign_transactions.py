@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from foreign_transactions import CLIENTS
-from kafka_reading import make_topic, served
+from support.clients.foreign_transactions import CLIENTS
+from support.kafka.kafka_reading import make_topic, served
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign_clients import Sent, kafka_python_produce
-from foreign_groups import ASK, COMMIT, Committed
+from support.clients.foreign_clients import Sent, kafka_python_produce
+from support.clients.foreign_groups import ASK, COMMIT, Committed
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

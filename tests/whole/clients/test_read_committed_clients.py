@@ -10,9 +10,9 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from foreign_groups import ASK
-from foreign_transactions import CLIENTS
-from kafka_reading import make_topic
+from support.clients.foreign_groups import ASK
+from support.clients.foreign_transactions import CLIENTS
+from support.kafka.kafka_reading import make_topic
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 import pytest
-from kafka_jars import VERSIONS, kafka_broker
-from kafka_reading import make_topic, served
-from librdkafka_mock import LibrdkafkaMock, librdkafka_mock
+from support.clients.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
+from support.kafka.kafka_jars import VERSIONS, kafka_broker
+from support.kafka.kafka_reading import make_topic, served
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

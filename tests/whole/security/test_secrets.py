@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from security_kit import PASSWORD, USER, secure_broker
-from token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer, answer
+from support.security.security_kit import PASSWORD, USER, secure_broker
+from support.security.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer, answer
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

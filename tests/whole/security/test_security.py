@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from security_kit import PASSWORD, USER, Pki, secure_broker
+from support.security.security_kit import PASSWORD, USER, Pki, secure_broker
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -12,9 +12,9 @@ import aiokafka.abc
 import confluent_kafka
 import kafka.errors
 import pytest
-from foreign_clients import PRODUCERS, Sent
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from security_kit import PASSWORD, USER, Pki, secure_broker
+from support.clients.foreign_clients import PRODUCERS, Sent
+from support.security.security_kit import PASSWORD, USER, Pki, secure_broker
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.sasl.unsecured_jws import unsecured_token

@@ -10,9 +10,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from holding import holding
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clients.holding import holding
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition

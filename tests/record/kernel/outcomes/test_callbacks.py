@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from patches import perhaps
+from support.running.patches import perhaps
 
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import RecordMetadata, TopicPartition

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from outcome_kit import ERROR, TP, Calls, outcome_in
+from support.record.outcome_kit import ERROR, TP, Calls, outcome_in
 
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.record.kernel import FAILED, SUCCEEDED

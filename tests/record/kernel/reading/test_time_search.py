@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from record_kit import mutated
+from support.record.record_kit import mutated
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.batch import Codec

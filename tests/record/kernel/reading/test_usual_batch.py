@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
+from support.record.record_kit import DAMAGED, HUGE, mutated, raw_batch, raw_record
 
 from splashdam.model.broker_errors import CorruptMessageError, InvalidRecordError
 from splashdam.record.batch import (

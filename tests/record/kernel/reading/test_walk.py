@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from alone import traced
 from hypothesis import given
 from hypothesis import strategies as st
-from record_kit import DAMAGED, mutated, raw_record, read_by_both, read_every_way
+from support.record.record_kit import DAMAGED, mutated, raw_record, read_by_both, read_every_way
+from support.running.alone import traced
 
 from splashdam.record.damage import DamagedError
 from splashdam.record.record import Record, RecordScan
@@ -98,7 +98,7 @@ def test_the_corpus(twins: tuple[ModuleType, ModuleType]) -> None:
 
 
 def test_mutations(twins: tuple[ModuleType, ModuleType]) -> None:
-    """A short run of the fuzzer; ``python tests/fuzz_records.py`` runs it for as long as one likes."""
+    """A short run of the fuzzer; ``support.fuzzing.fuzz_records`` runs it for as long as one likes."""
     noise = random.Random(20)
     seeds = [(SOUND, 4), *((records, count) for _, count, records in corpus() if len(records) < 1000)]
     for seed in range(1500):

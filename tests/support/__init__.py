@@ -1,0 +1,1 @@
+"""What tests share, by family; ``tests/`` is on the path, so that they are ``support.FAMILY.NAME``."""

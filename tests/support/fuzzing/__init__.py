@@ -1,0 +1,1 @@
+"""What nobody should send, and bugs that are planted to be found."""

@@ -1,0 +1,1 @@
+"""What tests of the pipeline share: sessions, sources, sinks, tables."""

@@ -1,0 +1,1 @@
+"""Batches made by hand, outcomes in each state, values for every message."""

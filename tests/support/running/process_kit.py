@@ -1,0 +1,35 @@
+"""Python source in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from splashdam.testing.scripted_broker import Trouble
+from splashdam.wire.messages.produce import ProduceRequest
+
+CLIENT = Path(__file__).parents[2] / "client"
+
+
+def run_script(script: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs ``script``; warnings are errors there, too."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(CLIENT), os.environ.get("PYTHONPATH")])),
+        },
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def silent_produce(message: Any) -> Trouble:
+    """A scripted broker's ``trouble_for``: records are never acknowledged."""
+    return Trouble(then="silence" if isinstance(message, ProduceRequest) else "answer")

@@ -1,0 +1,1 @@
+"""Certificates, realms, token endpoints and authorities for one run."""

@@ -1,0 +1,1 @@
+"""Logs over any files, workloads and damage."""
