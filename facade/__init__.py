@@ -72,37 +72,7 @@ _HOMES = {
     "open_cluster": "embedded_broker.cluster",
 }
 
-__all__ = [
-    "AsyncKafkaProducer",
-    "BatchMetadata",
-    "BulkDelivery",
-    "BulkReport",
-    "ConsumerGroupMetadata",
-    "DefaultPartitioner",
-    "DefaultSerializer",
-    "DeliveryReport",
-    "EmbeddedBroker",
-    "EmbeddedCluster",
-    "FailedRecords",
-    "JsonSerializer",
-    "KafkaProducer",
-    "OffsetAndMetadata",
-    "Partitioner",
-    "PreparedTransaction",
-    "ProducerInterceptor",
-    "ProducerRecord",
-    "RecordFuture",
-    "RecordMetadata",
-    "RoundRobinPartitioner",
-    "Serializer",
-    "StickyPartitioner",
-    "TopicPartition",
-    "__impl__",
-    "__version__",
-    "errors",
-    "open_broker",
-    "open_cluster",
-]
+__all__ = sorted(["__impl__", "__version__", "errors", *_HOMES])  # noqa: PLE0605 (one list less to keep)
 
 
 def __getattr__(name: str) -> object:
