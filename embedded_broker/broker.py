@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.stored import DynamicConfigs
 from splashdam.embedded_broker.controller.member import ClusterMember
@@ -29,9 +31,7 @@ from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.connections import Connections
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.embedded_broker.serving.listening import OpenListener, make_gates, open_listeners
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.embedded_broker.serving.request_memory import RequestMemory
-from splashdam.embedded_broker.serving.turns import Turns
 from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
 from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.leadership import Leadership

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps
 from splashdam.embedded_broker.configs.loggers import check_levels, set_levels
 from splashdam.embedded_broker.configs.resources import (
     RESOURCES,
@@ -17,7 +18,6 @@ from splashdam.embedded_broker.configs.resources import (
     ResourceType,
     check_is_broker,
 )
-from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -13,6 +13,7 @@ from random import Random
 
 import attrs
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller import topic_changes
 from splashdam.embedded_broker.controller.committing import Committing, Member
 from splashdam.embedded_broker.controller.election import changed, without_broker
@@ -29,7 +30,6 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
 from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,

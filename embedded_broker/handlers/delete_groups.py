@@ -5,8 +5,9 @@ Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for cod
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, units_of_names
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, units_of_names
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode

@@ -7,8 +7,8 @@ is alone coordinates everything, and makes the topic when there is something to 
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import Steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, units_of_names
 from splashdam.embedded_broker.topics.internal_topics import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,

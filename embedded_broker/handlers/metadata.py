@@ -12,6 +12,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.answering.turns import (
+    CHANGE_UNITS,
+    PARTITION_UNITS,
+    PARTITIONS_IN_A_UNIT,
+    Steps,
+)
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
@@ -19,7 +25,6 @@ from splashdam.embedded_broker.handlers.create_topics import (
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, PARTITION_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode

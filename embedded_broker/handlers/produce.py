@@ -12,7 +12,7 @@ transaction is nobody's to end.
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 
 A batch that has to be unpacked (``producing/admission.py``) may take more than a turn of the loop
-(``serving/turns.py``). Then the rest of the request waits for it, and so do the connection's later requests,
+(``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later requests,
 as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the broker
 knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
 """
@@ -25,16 +25,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.configs.topic_configs import options_of
 from splashdam.embedded_broker.producing.admission import Admission, Admitted, is_taken_as_it_is
-from splashdam.embedded_broker.serving.registry import (
-    Answer,
-    CloseConnectionError,
-    Parked,
-    RequestContext,
-    handles,
-)
-from splashdam.embedded_broker.serving.turns import Steps, let_others
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE

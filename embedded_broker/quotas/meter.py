@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from splashdam.embedded_broker.answering.encoding import encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
-from splashdam.embedded_broker.serving.encoding import encode_answer
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response

@@ -7,16 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from splashdam.embedded_broker.answering.answers import Address, Answer, CloseConnectionError
+from splashdam.embedded_broker.answering.turns import Account
 from splashdam.embedded_broker.serving.interception import Arrived, Interceptor, parked_with
-from splashdam.embedded_broker.serving.registry import (
-    Address,
-    Answer,
-    Client,
-    CloseConnectionError,
-    RequestContext,
-    registered_apis,
-)
-from splashdam.embedded_broker.serving.turns import Account
+from splashdam.embedded_broker.serving.registry import Client, RequestContext, registered_apis
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import ManyElementsError, decode
 from splashdam.wire.header import decode_request_header

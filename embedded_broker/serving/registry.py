@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
+from splashdam.embedded_broker.answering.answers import Address, Answer
 from splashdam.embedded_broker.security.permissions import (
     ANYBODY,
     CLUSTER_NAME,
@@ -27,19 +28,12 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.answering.turns import Account, Steps
     from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.quotas.meter import Meter
     from splashdam.embedded_broker.security.session import SaslSession
-    from splashdam.embedded_broker.serving.turns import Account, Steps
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
-
-
-class Address(NamedTuple):
-    """Where a client reaches the broker; answers name it as the broker's address (facts B8)."""
-
-    host: str
-    port: int
 
 
 @attrs.define
@@ -114,26 +108,6 @@ class RequestContext(NamedTuple):
             is_strict = self.version >= strict_from
             self.client.meter.record_mutations(partitions, self.client_id, is_strict=is_strict)
 
-
-@attrs.frozen
-class Parked:
-    """An answer that is not ready yet: the connection first sends what it owes, then awaits ``wait()``.
-
-    The frame's memory stays until the answer is sent, and is reused then: whoever goes on with the request
-    for longer keeps no ``memoryview`` of it.
-    """
-
-    wait: Callable[[], Awaitable[Response | None]]
-    lets_others_begin: bool = False
-    """Whether later requests of the connection may be handled meanwhile; their answers still come later."""
-
-
-class CloseConnectionError(Exception):
-    """A handler's wish: close this connection without an answer. The text goes to the log."""
-
-
-Answer: TypeAlias = Response | Parked | None
-"""None where Kafka sends no answer (``acks=0``)."""
 
 Handler: TypeAlias = "Callable[[RequestT, RequestContext], Answer | Steps[Any]]"
 """Answers a request; one that may need several turns of the loop is a generator (``turns.py``)."""

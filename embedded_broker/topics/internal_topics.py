@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.serving.registry import Answer, Parked
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     NotEnoughReplicasAfterAppendError,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from splashdam.embedded_broker.serving.registry import Address, RequestContext
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.broker_errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,

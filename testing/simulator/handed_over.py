@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from splashdam.embedded_broker.serving.registry import Address
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.topics.leadership import LeadershipMap
 from splashdam.embedded_broker.transactions.producer_ids import ProducerIds

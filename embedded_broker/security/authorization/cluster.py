@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.configs.changes import Operation as ConfigOperation
 from splashdam.embedded_broker.configs.resources import RESOURCES
 from splashdam.embedded_broker.configs.resources import ResourceType as ConfigType
@@ -18,8 +20,7 @@ from splashdam.embedded_broker.security.authorization.guarding import (
     then,
 )
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
 from splashdam.embedded_broker.security.authorization.guarding import (
     CODES,
@@ -18,8 +20,7 @@ from splashdam.embedded_broker.security.authorization.guarding import (
     then,
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

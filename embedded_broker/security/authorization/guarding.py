@@ -1,7 +1,7 @@
 """What guards have in common: the table of them, and answers in the place of what is refused.
 
 A guard asks who may do what in the same step in which it calls the handler, so that what a name stands for is
-still the same. The refusals come afterwards, in as many turns as they take (``serving/turns.py``).
+still the same. The refusals come afterwards, in as many turns as they take (``answering/turns.py``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
 
+from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, CloseConnectionError, Parked, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.fields import ArrayType, StructType
 from splashdam.wire.message import Request, Response, Struct

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.fetching.reading import close_slice
 from splashdam.embedded_broker.security.authorization.guarding import (
     REASONS,
@@ -16,8 +18,7 @@ from splashdam.embedded_broker.security.authorization.guarding import (
     topic_name,
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, CloseConnectionError, Parked, RequestContext
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.wire.fields import NO_UUID

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps
 from splashdam.embedded_broker.security.authorization.guarding import (
     CODES,
     REASONS,
@@ -14,8 +16,7 @@ from splashdam.embedded_broker.security.authorization.guarding import (
     then,
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.serving import server
 from splashdam.embedded_broker.serving.dispatch import dispatch
-from splashdam.embedded_broker.serving.registry import Address, CloseConnectionError
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles

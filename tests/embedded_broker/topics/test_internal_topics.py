@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.serving.registry import Parked
 from splashdam.embedded_broker.topics.internal_topics import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,

@@ -9,9 +9,9 @@ import trio
 from broker_talk import Talk, batch, fetch_request, fetched, produce, produce_request, records_of
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.controller.state import NOBODY
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.embedded_broker.topics.leadership import LeadershipMap
 from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.values import TopicPartition
