@@ -16,16 +16,15 @@ from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.stored import DynamicConfigs
+from splashdam.embedded_broker.controller.leadership import Leadership
 from splashdam.embedded_broker.controller.member import ClusterMember
 from splashdam.embedded_broker.controller.peers import Peers
 from splashdam.embedded_broker.controller.view import ClusterView
-from splashdam.embedded_broker.fetching.parking import FetchParking
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.opening import open_directory, replicas_of
-from splashdam.embedded_broker.producing.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.connections import Connections
@@ -33,8 +32,9 @@ from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.embedded_broker.serving.listening import OpenListener, make_gates, open_listeners
 from splashdam.embedded_broker.serving.request_memory import RequestMemory
 from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
+from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from splashdam.embedded_broker.topics.leadership import Leadership
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
+from splashdam.embedded_broker.controller.leadership import Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.lone import LoneController
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.view import ClusterView
-from splashdam.embedded_broker.topics.leadership import Leadership, begin_leader_epochs
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.identity import claim_directory

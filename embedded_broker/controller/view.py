@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.topics.leadership import Leader
-from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
+from splashdam.embedded_broker.controller.leadership import Leader
+from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

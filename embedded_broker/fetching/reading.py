@@ -6,10 +6,10 @@ from typing import NamedTuple, cast
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.configs.topic_configs import options_of
-from splashdam.embedded_broker.fetching.parking import FetchIsolation
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.serving.registry import RequestContext
+from splashdam.embedded_broker.topics.parking import FetchIsolation
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log
 from splashdam.model.broker_errors import (
     OffsetOutOfRangeError,

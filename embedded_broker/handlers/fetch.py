@@ -13,7 +13,6 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
-from splashdam.embedded_broker.fetching.parking import FetchIsolation, FetchWaiter
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -28,6 +27,7 @@ from splashdam.embedded_broker.fetching.sessions import (
 )
 from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import IsolationLevel, TopicPartition

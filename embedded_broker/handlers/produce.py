@@ -12,9 +12,9 @@ transaction is nobody's to end.
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 
 A batch that has to be unpacked (``producing/admission.py``) may take more than a turn of the loop
-(``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later requests,
-as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the broker
-knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
+(``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later
+requests, as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the
+broker knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
 """
 
 from __future__ import annotations

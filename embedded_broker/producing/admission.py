@@ -1,8 +1,8 @@
 """What a produced batch goes through before the log takes it: its checks, and the codec of its topic.
 
 Nothing here belongs to the broker's loop: a batch, its topic's options and the time go in, an error or the
-batch as it is stored comes out. So all of it may run beside the loop (``answering/turns.py``), where the batch
-has to be unpacked, walked along record by record, or packed anew (``compression.type``; by default,
+batch as it is stored comes out. So all of it may run beside the loop (``answering/turns.py``), where the
+batch has to be unpacked, walked along record by record, or packed anew (``compression.type``; by default,
 'producer', every batch stays as its producer packed it).
 """
 

@@ -12,6 +12,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import changed, moved
 from splashdam.embedded_broker.controller.membership import Membership
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.reassignment import begun
 from splashdam.embedded_broker.controller.state import ClusterState
 from splashdam.embedded_broker.topics.internal_topics import (
@@ -19,7 +20,6 @@ from splashdam.embedded_broker.topics.internal_topics import (
     TRANSACTION_STATE,
     new_internal_topic,
 )
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.errors import BrokerResponseError, KafkaConnectionError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryStream
