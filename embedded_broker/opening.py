@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,10 +22,8 @@ from splashdam.storage.files.disk import Files
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.controller.membership import Membership
-    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.replication.membership import Membership
 
 _log = logging.getLogger(__name__)
 
@@ -89,16 +86,6 @@ def _is_of_a_cluster(files: Files, path: str) -> bool:
     with suppress(KafkaStorageError):
         return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
     return False
-
-
-def replicas_of(
-    broker: Broker, membership: Membership, start_soon: Callable[..., object]
-) -> TakesReplicaFetches:
-    """What follows other brokers, and is followed by them."""
-    from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
-
-    line = membership.line or membership.controller
-    return ReplicaManager(broker, line, membership.connect, start_soon)
 
 
 def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:

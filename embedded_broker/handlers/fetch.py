@@ -57,7 +57,7 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
         asked = context.broker.fetch_sessions.context(question, context.broker.clock.now_ms())
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
-    reading = FetchReading(asked, limits, context)
+    reading = FetchReading(asked, limits, context.broker, context.version)
     try:
         if (yield from reading.read()) or request.max_wait_ms <= 0:
             return _answer(reading, asked, context)
@@ -72,7 +72,7 @@ async def _wait_and_read(
     asked: FetchContext, limits: FetchLimits, max_wait_ms: int, context: RequestContext
 ) -> FetchResponse:
     """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
-    reading = FetchReading(asked, limits, context, is_repeat=True)
+    reading = FetchReading(asked, limits, context.broker, context.version, is_repeat=True)
     with (
         FetchWaiter(
             context.broker.parking,

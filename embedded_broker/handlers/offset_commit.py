@@ -35,7 +35,7 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Step
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
     found = yield from sorted_topics(
         request.topics,
-        context,
+        broker,
         names_ids=context.version >= _FIRST_TOPIC_ID_VERSION,
         expire_timestamp_ms=ends_ms if has_retention else None,
     )

@@ -63,7 +63,7 @@ def _commit_all(
     request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
 ) -> Steps[Answer]:
     found = yield from sorted_topics(
-        request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
+        request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
     try:

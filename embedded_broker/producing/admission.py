@@ -40,7 +40,7 @@ from splashdam.storage.append_checks import (
     check_size,
 )
 
-_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
+ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
 """To pack a byte takes as long as to unpack so many, by levels that unpack fast and by those that do not."""
 _FIRST_SLOW_ZSTD_LEVEL = 10
@@ -62,7 +62,7 @@ class Admitted(NamedTuple):
 
 def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
     """Whether nothing has to be unpacked or packed: the log checks such a batch itself, in one short walk."""
-    is_plain = len(batch) < HEADER_BYTES or not batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    is_plain = len(batch) < HEADER_BYTES or not batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     return is_plain and settings.compression_type in ("producer", "uncompressed")
 
 
@@ -85,7 +85,7 @@ class Admission:
     @classmethod
     def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
         """That of a batch with a whole header."""
-        body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        body, codec = memoryview(batch)[HEADER_BYTES:], batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
         return cls(batch, settings, now_ms, size_bytes)
 
@@ -109,7 +109,7 @@ class Admission:
 
 def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     name = settings.compression_type
-    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    packed = batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
         return 1
     is_slow = name == "zstd" and settings.compression_zstd_level >= _FIRST_SLOW_ZSTD_LEVEL
@@ -131,7 +131,7 @@ def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
     if name == "producer":
         return False
     codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
-    return batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
+    return batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
 
 
 def _compression_of(settings: TopicSettings) -> Compression:

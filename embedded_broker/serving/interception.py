@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -17,9 +17,6 @@ from splashdam.embedded_broker.answering.encoding import encode_answer
 from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
 
 
 class SilencedError(Exception):
@@ -62,8 +59,8 @@ class Arrived:
 class Interceptor(Protocol):
     """Who stands between. Its methods are called in the broker's loop."""
 
-    def admits(self, broker: Broker) -> bool:
-        """Whether a connection that has just been made is served, or closed at once."""
+    def admits(self, node_id: int) -> bool:
+        """Whether a connection that was just made to a broker is served, or closed at once."""
         ...
 
     async def intercept(self, arrived: Arrived) -> Response | None:

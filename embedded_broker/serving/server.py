@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
-from splashdam.embedded_broker.answering.encoding import Encoding, encode_answer
+from splashdam.embedded_broker.answering.encoding import Dispatched, Encoding, encode_answer
 from splashdam.embedded_broker.answering.turns import Account
-from splashdam.embedded_broker.producing.straight_produce import StraightProduce
-from splashdam.embedded_broker.serving.dispatch import Dispatched, LargeRequestError, dispatch
+from splashdam.embedded_broker.producing.straight_produce import ProduceForms, StraightProduce
+from splashdam.embedded_broker.serving.dispatch import LargeRequestError, dispatch
 from splashdam.embedded_broker.serving.interception import Interceptor, SilencedError
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
 from splashdam.embedded_broker.serving.registry import Client
@@ -59,6 +59,7 @@ class ClientConnection:
         peer: str,
         *,
         client: Client | None = None,
+        forms: ProduceForms | None = None,
     ) -> None:
         self._stream = stream
         self._broker = broker
@@ -70,7 +71,7 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker)
+        self._straight = StraightProduce(broker, forms or ProduceForms())
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 
@@ -171,7 +172,7 @@ class ClientConnection:
             except LargeRequestError as large:
                 await self._answer_large(frame, large)
                 return
-            self._straight.learn(frame, dispatched)
+            self._straight.learn(frame, dispatched.request, dispatched.version)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
                 if not dispatched.answer.lets_others_begin:

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from operator import mul
 from struct import unpack
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
@@ -36,11 +35,17 @@ from splashdam.record.sealing import build_batch
 from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+    from splashdam.embedded_broker.topics.parking import FetchParking
+    from splashdam.embedded_broker.topics.topics import Topics
+    from splashdam.net.clock import Clock
     from splashdam.storage.log import AppendResult, Log
+    from splashdam.storage.manager.log_manager import LogManager
 
 _REPLICATION_TIMEOUT_S = 5.0
 """How long the broker waits for replicas of its own records: Kafka's offsets.commit.timeout.ms."""
+
 
 class StoredBatch(NamedTuple):
     """A batch of an internal topic as the log has it."""
@@ -75,6 +80,18 @@ def partition_for(key: str, partition_count: int) -> int:
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
 
 
+class OwnsTopics(Protocol):
+    """What an `InternalTopic` needs of its broker; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    clock: Clock
+    logs: LogManager
+    topics: Topics
+    parking: FetchParking
+    disk_troubles: DiskTroubles
+    refused_topics: set[str]
+
+
 class InternalTopic:
     """One of the broker's own topics.
 
@@ -83,7 +100,7 @@ class InternalTopic:
         broker: whose it is.
     """
 
-    def __init__(self, name: str, broker: Broker) -> None:
+    def __init__(self, name: str, broker: OwnsTopics) -> None:
         self.name = name
         self._broker = broker
 

@@ -108,9 +108,9 @@ class Switchboard:
         is_needed = self._faults or self._refusals or self.log.is_on
         self._interception.interceptor = self if is_needed else None
 
-    def admits(self, broker: Broker) -> bool:
+    def admits(self, node_id: int) -> bool:
         """Whether no fault refuses this connection."""
-        return not any(each.take(broker.node_id) for each in self._refusals)
+        return not any(each.take(node_id) for each in self._refusals)
 
     async def intercept(self, arrived: Arrived) -> Response | None:
         """What the faults, or else the handler, say to a request."""

@@ -11,13 +11,12 @@ import trio
 from broker_talk import Talk, at_once, batch, create_request, fetch_request, fetched, produce, produce_request
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.authorization import topics
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.security.authorization import topics
-from splashdam.embedded_broker.security.authorization.guarding import all_guards
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import registered_apis
+from splashdam.embedded_broker.serving.registry import registered_apis, registered_guards
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
@@ -100,7 +99,7 @@ def allow(
 
 def test_every_api_has_a_guard() -> None:
     """One that is added without is refused where there is an authorizer; this says so before."""
-    assert registered_apis().keys() <= all_guards().keys()
+    assert registered_apis().keys() <= registered_guards().keys()
 
 
 async def test_produce(asker: Talk, guarded: Broker) -> None:

@@ -10,9 +10,8 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
     InternalTopic,
     answer_when_safe,
     java_string_hash,
