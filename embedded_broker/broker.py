@@ -160,7 +160,7 @@ class Broker:
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self.access = access
-        self.connections = Connections(self)
+        self.connections: Connections = Connections(self)
         self.request_memory = RequestMemory(settings.request_bytes)
         self.is_killed = False
         self._nursery = nursery

@@ -20,7 +20,7 @@ import trio
 from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.encoding import Dispatched, Encoding, encode_answer
 from splashdam.embedded_broker.answering.turns import Account
-from splashdam.embedded_broker.producing.straight_produce import ProduceForms, StraightProduce
+from splashdam.embedded_broker.producing.straight_produce import StraightProduce
 from splashdam.embedded_broker.serving.dispatch import LargeRequestError, dispatch
 from splashdam.embedded_broker.serving.interception import Interceptor, SilencedError
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
@@ -59,7 +59,6 @@ class ClientConnection:
         peer: str,
         *,
         client: Client | None = None,
-        forms: ProduceForms | None = None,
     ) -> None:
         self._stream = stream
         self._broker = broker
@@ -71,7 +70,7 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, forms or ProduceForms())
+        self._straight = StraightProduce(broker, broker.connections.produce_forms)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 

@@ -23,8 +23,8 @@ from splashdam.wire.primitives import records_size
 from splashdam.wire.registry import response_class
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.serving.interception import Arrived
+    from splashdam.embedded_broker.serving.registry import AskedBroker
 
 _FIRST_CHOICE_VERSION = 4
 """Of Metadata: it lets the client say whether topics may be made."""
@@ -192,7 +192,7 @@ class Refusals:
         self.remove()
 
 
-def names_in(broker: Broker) -> Names:
+def names_in(broker: AskedBroker) -> Names:
     """What a broker calls its topics."""
 
     def name(topic_id: bytes) -> str | None:
