@@ -12,29 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.stored import DynamicConfigs
-from splashdam.embedded_broker.controller.member import ClusterMember
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from splashdam.embedded_broker.controller.leadership import Leadership
 from splashdam.embedded_broker.controller.peers import Peers
 from splashdam.embedded_broker.controller.view import ClusterView
-from splashdam.embedded_broker.fetching.parking import FetchParking
+from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
-from splashdam.embedded_broker.opening import open_directory, replicas_of
-from splashdam.embedded_broker.producing.disk_troubles import DiskTroubles
+from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
+from splashdam.embedded_broker.member import ClusterMember
+from splashdam.embedded_broker.opening import open_directory
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.connections import Connections
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.embedded_broker.serving.listening import OpenListener, make_gates, open_listeners
-from splashdam.embedded_broker.serving.registry import Address
+from splashdam.embedded_broker.serving.registry import registered_guards
 from splashdam.embedded_broker.serving.request_memory import RequestMemory
-from splashdam.embedded_broker.serving.turns import Turns
 from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from splashdam.embedded_broker.topics.leadership import Leadership
+from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
@@ -49,7 +51,7 @@ from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.controller.membership import Membership
+    from splashdam.embedded_broker.replication.membership import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
@@ -137,11 +139,16 @@ class Broker:
         self.replicas: TakesReplicaFetches = NoReplicas()
         self._membership = membership
         if membership is not None:
-            self.replicas = replicas_of(self, membership, nursery.start_soon)
-        self.peers = Peers(self, membership, nursery.start_soon)
+            from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
+
+            line = membership.line or membership.controller
+            self.replicas = ReplicaManager(self, line, membership.connect, nursery.start_soon)
+        self.peers = Peers(
+            self.node_id, clock, membership.connect if membership else None, nursery.start_soon
+        )
         self.producer_ids = self.leadership.producer_ids
         self.groups = GroupCoordinator(self)
-        self.offsets = self.groups.offsets
+        self.offsets = GroupOffsets(self, self.groups)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
         self.enrolments = RemoteEnrolments(self)
         self.member = ClusterMember(
@@ -153,7 +160,7 @@ class Broker:
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self.access = access
-        self.connections = Connections(self)
+        self.connections: Connections = Connections(self)
         self.request_memory = RequestMemory(settings.request_bytes)
         self.is_killed = False
         self._nursery = nursery
@@ -223,7 +230,7 @@ class Broker:
             is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
         """
         interceptor = self.interception.interceptor
-        if interceptor is not None and not interceptor.admits(self):
+        if interceptor is not None and not interceptor.admits(self.node_id):
             await trio.aclose_forcefully(stream)
             return
         if not isinstance(stream, trio.SocketStream):
@@ -295,9 +302,7 @@ class Broker:
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
             self.serve_listener(listener, endpoint, gates.get(endpoint.name))
         if self.settings.authorizer_class_name:
-            from splashdam.embedded_broker.security.authorization.guarding import all_guards
-
-            all_guards()  # imported now, and not while the first client waits
+            registered_guards()  # imported now, and not while the first client waits
             self.authorizer = self.access.authorizer(self.settings)
         self.access.watch_quotas(self.connections.take_quotas)
         if self.controller.is_alone:

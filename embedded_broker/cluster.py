@@ -18,11 +18,11 @@ from splashdam.embedded_broker.configs.topic_configs import allows_unclean_elect
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import changed, moved
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal
-from splashdam.embedded_broker.controller.membership import Membership
 from splashdam.embedded_broker.controller.options import ClusterOptions
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
+from splashdam.embedded_broker.replication.membership import Membership
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.interception import Interception
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import (
     IllegalStateError,

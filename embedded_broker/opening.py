@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
+from splashdam.embedded_broker.controller.leadership import Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.lone import LoneController
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.view import ClusterView
-from splashdam.embedded_broker.topics.leadership import Leadership, begin_leader_epochs
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.identity import claim_directory
@@ -23,10 +22,8 @@ from splashdam.storage.files.disk import Files
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.controller.membership import Membership
-    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.replication.membership import Membership
 
 _log = logging.getLogger(__name__)
 
@@ -89,16 +86,6 @@ def _is_of_a_cluster(files: Files, path: str) -> bool:
     with suppress(KafkaStorageError):
         return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
     return False
-
-
-def replicas_of(
-    broker: Broker, membership: Membership, start_soon: Callable[..., object]
-) -> TakesReplicaFetches:
-    """What follows other brokers, and is followed by them."""
-    from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
-
-    line = membership.line or membership.controller
-    return ReplicaManager(broker, line, membership.connect, start_soon)
 
 
 def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:

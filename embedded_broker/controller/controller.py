@@ -13,11 +13,13 @@ from random import Random
 
 import attrs
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller import topic_changes
 from splashdam.embedded_broker.controller.committing import Committing, Member
 from splashdam.embedded_broker.controller.election import changed, without_broker
 from splashdam.embedded_broker.controller.isr_checks import check_epochs, check_isr
 from splashdam.embedded_broker.controller.journal import Keeps
+from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
 from splashdam.embedded_broker.controller.reassignment import advanced
 from splashdam.embedded_broker.controller.state import (
     NOBODY,
@@ -29,8 +31,6 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
-from splashdam.embedded_broker.serving.registry import Address
-from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
 from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
     ClusterChange,
@@ -14,7 +15,6 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid

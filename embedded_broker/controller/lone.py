@@ -9,7 +9,7 @@ from splashdam.embedded_broker.controller.state import ClusterChange, ClusterSta
 from splashdam.model.errors import BrokerResponseError
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
+    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
     from splashdam.storage.manager.log_manager import LogManager
 
 

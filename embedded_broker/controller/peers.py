@@ -12,9 +12,11 @@ from splashdam.model.errors import KafkaConnectionError
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.controller.membership import Membership
+    from splashdam.net.clock import Clock
     from splashdam.net.connection.connection import Connection
+
+ConnectToBroker = Callable[[int], Awaitable[trio.abc.Stream]]
+"""Opens a stream to another broker of the cluster, by node id; raises KafkaConnectionError."""
 
 R = TypeVar("R", bound=Response)
 
@@ -36,19 +38,22 @@ class Peers:
     """The other brokers, as one of them asks them.
 
     Args:
-        broker: who asks.
-        membership: how they are reached; None where there are none.
+        node_id: who asks.
+        clock: its clock.
+        connect: how they are reached; None where there are none.
         start_soon: begins a task of the broker's.
     """
 
     def __init__(
         self,
-        broker: Broker,
-        membership: Membership | None,
+        node_id: int,
+        clock: Clock,
+        connect: ConnectToBroker | None,
         start_soon: Callable[[Callable[[], Awaitable[object]]], object],
     ) -> None:
-        self._broker = broker
-        self._membership = membership
+        self._node_id = node_id
+        self._clock = clock
+        self._connect = connect
         self._start_soon = start_soon
         self._open: dict[int, Connection] = {}
         self._turns: defaultdict[int, trio.Lock] = defaultdict(trio.Lock)
@@ -68,7 +73,7 @@ class Peers:
         found = self._open.get(node_id)
         if found is not None and not found.is_closed:
             return found
-        if self._membership is None:
+        if self._connect is None:
             raise KafkaConnectionError(f"this broker is alone; there is no node {node_id}")
         # Few brokers have others beside them, so few load what it takes to ask them.
         from importlib.metadata import version
@@ -76,9 +81,9 @@ class Peers:
         from splashdam.net.connection.connection import Connection
 
         connection = Connection(
-            await self._membership.connect(node_id),
-            clock=self._broker.clock,
-            client_id=f"broker-{self._broker.node_id}",
+            await self._connect(node_id),
+            clock=self._clock,
+            client_id=f"broker-{self._node_id}",
             request_timeout_ms=_TIMEOUT_MS,
             max_in_flight_requests=_IN_FLIGHT,
             peer=f"node {node_id}",

@@ -7,9 +7,9 @@ from random import Random
 
 import attrs
 
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.controller.assignment import new_partition, placed
 from splashdam.embedded_broker.controller.state import ClusterChange, ClusterState, PartitionState
-from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.serving.registry import Address
-from splashdam.embedded_broker.topics.leadership import Leader
-from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.controller.leadership import Leader
+from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.configs.topic_configs import options_of
-from splashdam.embedded_broker.fetching.parking import FetchIsolation
-from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch
+from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
-from splashdam.embedded_broker.serving.registry import RequestContext
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log
+from splashdam.embedded_broker.topics.parking import FetchIsolation
+from splashdam.embedded_broker.topics.partitions import KnowsPartitions, check_leader_epoch, hosted_log
 from splashdam.model.broker_errors import (
     OffsetOutOfRangeError,
     UnknownTopicIdError,
@@ -24,6 +23,9 @@ from splashdam.storage.files.log_file import FileSlice
 from splashdam.storage.log import Log
 from splashdam.wire.fields import Part
 from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.topics.topics import Topics
 
 FIRST_TOPIC_ID_VERSION = 13
 _FIRST_STORAGE_ERROR_VERSION = 6
@@ -55,25 +57,46 @@ class FetchLimits(NamedTuple):
     rack: str = ""
 
 
+class ReadsForFetches(KnowsPartitions, Protocol):
+    """What is asked of a broker here; the attributes are those of `Broker`."""
+
+    topics: Topics
+    replicas: TakesReplicaFetches
+
+
 class FetchReading:
     """One pass over the partitions of a request.
+
+    Args:
+        fetch: which they are.
+        limits: how much is read, and for whom.
+        broker: the one asked.
+        version: of the request.
+        is_repeat: the request has been read before, and waited; replicas need not hear of it again.
 
     Attributes:
         fetched: what was read, in order; of a session, without what is the same as before.
     """
 
     def __init__(
-        self, fetch: FetchContext, limits: FetchLimits, context: RequestContext, *, is_repeat: bool = False
+        self,
+        fetch: FetchContext,
+        limits: FetchLimits,
+        broker: ReadsForFetches,
+        version: int,
+        *,
+        is_repeat: bool = False,
     ) -> None:
         self.fetched: list[Fetched] = []
         self._fetch = fetch
         self._limits = limits
-        self._context = context
-        self._logs = context.broker.logs.logs  # as it is during one pass
+        self._broker = broker
+        self._version = version
+        self._logs = broker.logs.logs  # as it is during one pass
         self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
-        self._reads_leader = self._is_follower or context.version < _FIRST_FOLLOWER_VERSION
+        self._reads_leader = self._is_follower or version < _FIRST_FOLLOWER_VERSION
         self._size_bytes = 0
         self._is_enough = False
 
@@ -88,13 +111,13 @@ class FetchReading:
             yield from self._read_all()
         finally:
             if self._tells_replicas:
-                self._context.broker.replicas.on_fetch_end()
+                self._broker.replicas.on_fetch_end()
         return self._is_enough or self.missing_bytes <= 0
 
     def _read_all(self) -> Steps[None]:
         self.fetched = []
         self._size_bytes = 0
-        self._logs = self._context.broker.logs.logs
+        self._logs = self._broker.logs.logs
         self._is_enough = self._fetch.is_empty
         for number, partition in enumerate(tuple(self._fetch.partitions)):
             if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
@@ -116,7 +139,7 @@ class FetchReading:
 
     def _code_of(self, error: BrokerResponseError) -> int:
         """Consumers of old versions do not know 56, and would give up instead of asking for a leader."""
-        knows_it = self._context.version >= _FIRST_STORAGE_ERROR_VERSION
+        knows_it = self._version >= _FIRST_STORAGE_ERROR_VERSION
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not knows_it:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error.code
@@ -129,13 +152,13 @@ class FetchReading:
 
     def _log_of(self, partition: SessionPartition) -> Log:
         if partition.topic_partition is None:
-            topic = self._context.broker.topics.by_id(partition.topic_id)
+            topic = self._broker.topics.by_id(partition.topic_id)
             if topic is None:
                 raise UnknownTopicIdError
             partition.topic_partition = TopicPartition(topic.name, partition.asked.partition)
         log = self._logs.get(partition.topic_partition)
         if log is None:
-            log = hosted_log(self._context.broker, partition.topic_partition)
+            log = hosted_log(self._broker, partition.topic_partition)
         if self._reads_leader and log.replication is not None:
             log.replication.check_leading()
         if partition.topic_id not in (_NO_TOPIC_ID, log.topic_id):
@@ -168,16 +191,16 @@ class FetchReading:
 
         A session may remember it from a request of a newer version.
         """
-        return asked.last_fetched_epoch if self._context.version >= _FIRST_DIVERGENCE_VERSION else -1
+        return asked.last_fetched_epoch if self._version >= _FIRST_DIVERGENCE_VERSION else -1
 
     def _read(self, partition: SessionPartition, log: Log) -> Fetched:
         asked, answer = partition.asked, _empty_answer(partition)
-        if self._context.version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
+        if self._version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
             raise UnsupportedCompressionTypeError
         high_watermark, stable = log.high_watermark, log.last_stable_offset
         size_bytes = 0
         if self._limits.rack:
-            answer.preferred_read_replica = self._context.broker.replicas.reader_in(
+            answer.preferred_read_replica = self._broker.replicas.reader_in(
                 self._limits.rack, log, asked.fetch_offset
             )
         if answer.preferred_read_replica >= 0:
@@ -255,7 +278,7 @@ class FetchReading:
             asked.current_leader_epoch,
             log.log_end_offset,
         )
-        return self._context.broker.replicas.on_fetch(log, fetch)
+        return self._broker.replicas.on_fetch(log, fetch)
 
 
 _NOT_LOOKED_FOR = frozenset(

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from splashdam.embedded_broker.fetching.parking import FetchParking, FetchWaiter
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower
+from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import MAX_INT, MAX_LONG

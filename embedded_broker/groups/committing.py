@@ -7,18 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.serving.registry import RequestContext
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.topics.topics import Topics
+    from splashdam.net.clock import Clock
     from splashdam.storage.manager.topic_registry import Topic
 
 Answered = TypeVar("Answered")
+
+
+class HasTopics(Protocol):
+    """What is asked of a broker about what is committed; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    clock: Clock
+    topics: Topics
 
 
 class AskedPartition(Protocol):
@@ -87,7 +96,7 @@ class Sorted:
     def __init__(
         self,
         topics: Sequence[AskedTopic],
-        broker: Broker,
+        broker: HasTopics,
         expire_timestamp_ms: int | None = None,
         missing_topic: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         *,
@@ -185,7 +194,7 @@ def not_committed(answer: Committed, _: BrokerResponseError) -> Committed:
 
 def sorted_topics(
     topics: Sequence[AskedTopic],
-    context: RequestContext,
+    broker: HasTopics,
     *,
     names_ids: bool,
     expire_timestamp_ms: int | None = None,
@@ -194,12 +203,12 @@ def sorted_topics(
 
     Args:
         topics: as asked.
-        context: of the request.
+        broker: which must have the partitions.
         names_ids: whether they have ids.
         expire_timestamp_ms: as `Sorted` has it.
     """
     missing = ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = Sorted(topics, context.broker, expire_timestamp_ms, missing, names_ids=names_ids)
+    found = Sorted(topics, broker, expire_timestamp_ms, missing, names_ids=names_ids)
     yield from found.sort()
     return found
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.group import Group, Membership
-from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.groups.offset_state import OffsetState
 from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
+from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
@@ -35,22 +36,37 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.append_checks import check_size
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
     from splashdam.storage.log import AppendResult, Log
 
 _log = logging.getLogger(__name__)
 
 
+class SetOnGroups(Protocol):
+    """Knows what was set on groups."""
+
+    def of_group(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group: ``consumer.session.timeout.ms`` and ``consumer.heartbeat.interval.ms``."""
+        ...
+
+
+class CoordinatesGroups(OwnsTopics, KnowsPartitions, Protocol):
+    """What a coordinator needs of its broker; the attributes are those of `Broker`."""
+
+    @property
+    def configs(self) -> SetOnGroups:
+        """What was set on groups."""
+        ...
+
+
 class GroupCoordinator:
     """The groups of a broker; made by it, and a `GroupHost` to their memberships.
 
     Attributes:
-        offsets: commits, finds and forgets offsets.
         timers: what happens when.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CoordinatesGroups) -> None:
         self._broker = broker
         self._topic = InternalTopic(CONSUMER_OFFSETS, broker)
         self._states: dict[int, OffsetState] = {}
@@ -58,7 +74,6 @@ class GroupCoordinator:
         self._resigned: set[int] = set()
         self._earlier = trio.Event()
         self.timers = Timers(self._on_earlier)
-        self.offsets = GroupOffsets(broker, self)
 
     # --- partitions come and go -----------------------------------------------------------------------------
 

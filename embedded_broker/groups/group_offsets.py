@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.offset_records import NewOffset, OffsetKey, offset_key_start
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
+    from splashdam.net.clock import Clock
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -31,10 +32,17 @@ _TOMBSTONES_AT_ONCE = 1000
 _MINUTE_MS = 60_000
 
 
-class GroupOffsets:
-    """Commits and forgets offsets; part of the coordinator."""
+class KeepsOffsets(Protocol):
+    """What the offsets need of their broker; the attributes are those of `Broker`."""
 
-    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+    settings: BrokerSettings
+    clock: Clock
+
+
+class GroupOffsets:
+    """Commits and forgets the offsets of a coordinator's groups."""
+
+    def __init__(self, broker: KeepsOffsets, coordinator: GroupCoordinator) -> None:
         self._broker = broker
         self._coordinator = coordinator
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.offset_records import (
     GroupKey,
     OffsetKey,
@@ -11,7 +12,7 @@ from splashdam.embedded_broker.groups.offset_records import (
     parse_value,
 )
 from splashdam.embedded_broker.groups.offset_state import OffsetState
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, StoredBatch
+from splashdam.embedded_broker.topics.internal_topics import StoredBatch
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
 from splashdam.record.record import Record

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic, answer_when_safe
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, answer_when_safe
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from functools import partial
 
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, in_steps, units_of_names
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS

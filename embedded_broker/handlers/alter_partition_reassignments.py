@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from splashdam.embedded_broker.answering.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.controller.state import PartitionState
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

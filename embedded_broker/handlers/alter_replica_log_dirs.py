@@ -5,9 +5,9 @@ The answer says whether the move has begun. DescribeLogDirs shows how far it is,
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.embedded_broker.topics.partitions import hosted_log
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,

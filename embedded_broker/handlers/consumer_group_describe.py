@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, units_of_names
 from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, units_of_names
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -5,8 +5,9 @@ Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for cod
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, units_of_names
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, units_of_names
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
@@ -46,7 +47,7 @@ def _delete(group_id: str, context: RequestContext) -> Log:
         raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {quoted(group_id)}")
     if not group.is_empty:
         raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {quoted(group_id)} has members")
-    groups.offsets.bury_group(group_id)
+    context.broker.offsets.bury_group(group_id)
     return groups.log_of(group_id)
 
 

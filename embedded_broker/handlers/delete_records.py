@@ -12,9 +12,10 @@ from functools import partial
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.configs.topic_configs import options_of
-from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, let_others
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import InvalidTopicError, error_for
 from splashdam.model.error_codes import ErrorCode

@@ -6,12 +6,12 @@ ConsumerGroupDescribe tells of.
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.embedded_broker.groups.classic.members import ClassicMember
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.states import GroupState
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.messages.describe_groups import (

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.storage.topic_names import is_topic_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from splashdam.embedded_broker.answering.turns import Steps, in_steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, in_steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,

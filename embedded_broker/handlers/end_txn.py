@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe, term_of
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity

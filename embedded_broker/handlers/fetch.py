@@ -11,7 +11,8 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.fetching.parking import FetchIsolation, FetchWaiter
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -25,8 +26,8 @@ from splashdam.embedded_broker.fetching.sessions import (
     SessionPartition,
 )
 from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
-from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import IsolationLevel, TopicPartition
@@ -56,7 +57,7 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
         asked = context.broker.fetch_sessions.context(question, context.broker.clock.now_ms())
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
-    reading = FetchReading(asked, limits, context)
+    reading = FetchReading(asked, limits, context.broker, context.version)
     try:
         if (yield from reading.read()) or request.max_wait_ms <= 0:
             return _answer(reading, asked, context)
@@ -71,7 +72,7 @@ async def _wait_and_read(
     asked: FetchContext, limits: FetchLimits, max_wait_ms: int, context: RequestContext
 ) -> FetchResponse:
     """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
-    reading = FetchReading(asked, limits, context, is_repeat=True)
+    reading = FetchReading(asked, limits, context.broker, context.version, is_repeat=True)
     with (
         FetchWaiter(
             context.broker.parking,

@@ -7,13 +7,10 @@ is alone coordinates everything, and makes the topic when there is something to 
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import Steps, units_of_names
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps, units_of_names
-from splashdam.embedded_broker.topics.internal_topics import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    InternalTopic,
-)
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import CoordinatorNotAvailableError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.configs.changes import Change, alter_each, alter_some
+from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.dynamic_configs.changes import Change, alter_each, alter_some
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.groups.classic.joining import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,
@@ -17,7 +18,7 @@ from splashdam.embedded_broker.groups.classic.members import (
 from splashdam.embedded_broker.groups.classic.requests import check_group_id, membership_to_join
 from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

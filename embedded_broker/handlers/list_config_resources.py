@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.configs.resources import ResourceType
-from splashdam.embedded_broker.configs.stored import CLIENT_METRICS, GROUP
-from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.embedded_broker.dynamic_configs.resources import ResourceType
+from splashdam.embedded_broker.dynamic_configs.stored import CLIENT_METRICS, GROUP
+from splashdam.embedded_broker.serving.registry import AskedBroker, RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.list_config_resources import (
     ConfigResource,
@@ -15,15 +14,12 @@ from splashdam.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
 
-
-def _brokers(broker: Broker) -> list[str]:
+def _brokers(broker: AskedBroker) -> list[str]:
     return [str(node_id) for node_id in sorted(broker.controller.state.brokers)]
 
 
-_NAMES: Mapping[int, Callable[[Broker], list[str]]] = {
+_NAMES: Mapping[int, Callable[[AskedBroker], list[str]]] = {
     ResourceType.TOPIC: lambda broker: [topic.name for topic in broker.topics.all()],
     ResourceType.BROKER: _brokers,
     ResourceType.BROKER_LOGGER: _brokers,

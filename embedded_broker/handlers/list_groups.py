@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 

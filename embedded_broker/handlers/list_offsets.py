@@ -9,15 +9,15 @@ After an election consumers hear nothing of the log's end until the high waterma
 leader found there (78): what they heard before may be above it.
 
 A look-up by time may go through many batches, and unpack them: it takes as many turns as it needs
-(``serving/turns.py``).
+(``answering/turns.py``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.model.broker_errors import (
     InvalidRequestError,

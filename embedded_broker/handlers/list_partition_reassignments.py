@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

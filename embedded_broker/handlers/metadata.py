@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from splashdam.embedded_broker.answering.turns import (
+    CHANGE_UNITS,
+    PARTITION_UNITS,
+    PARTITIONS_IN_A_UNIT,
+    Steps,
+)
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, PARTITION_UNITS, PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.serving.registry import AskedBroker, RequestContext, handles
 from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
@@ -36,9 +40,6 @@ from splashdam.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
@@ -189,7 +190,7 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
     return answer
 
 
-def described_partition(topic_partition: TopicPartition, broker: Broker) -> MetadataResponsePartition:
+def described_partition(topic_partition: TopicPartition, broker: AskedBroker) -> MetadataResponsePartition:
     """A partition as the cluster has it; 5 beside one that nobody leads."""
     state = broker.leadership.partition(topic_partition) or PartitionState((), (), NOBODY, -1)
     return MetadataResponsePartition(
@@ -203,6 +204,6 @@ def described_partition(topic_partition: TopicPartition, broker: Broker) -> Meta
     )
 
 
-def _is_down(node_id: int, broker: Broker) -> bool:
+def _is_down(node_id: int, broker: AskedBroker) -> bool:
     known = broker.controller.state.brokers.get(node_id)
     return known is not None and known.is_fenced

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.committing import not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
@@ -34,7 +35,7 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Step
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
     found = yield from sorted_topics(
         request.topics,
-        context,
+        broker,
         names_ids=context.version >= _FIRST_TOPIC_ID_VERSION,
         expire_timestamp_ms=ends_ms if has_retention else None,
     )

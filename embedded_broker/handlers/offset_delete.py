@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.groups.offset_records import OffsetKey
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
@@ -47,7 +48,7 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Step
         places = [each for each, code in codes.items() if code == ErrorCode.NONE]
         found = [each for each in places if each in group.offsets or each in group.open_transactions]
         keys = [OffsetKey(group_id, each) for each in found]
-        groups.offsets.bury_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
+        context.broker.offsets.bury_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
         appended = Appended()
         appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:

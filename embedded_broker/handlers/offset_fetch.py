@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

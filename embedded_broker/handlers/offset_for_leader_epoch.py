@@ -6,8 +6,8 @@ where the leader knows none. Followers ask where to cut their logs, consumers wh
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, leader_log
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

@@ -12,9 +12,9 @@ transaction is nobody's to end.
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 
 A batch that has to be unpacked (``producing/admission.py``) may take more than a turn of the loop
-(``serving/turns.py``). Then the rest of the request waits for it, and so do the connection's later requests,
-as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the broker
-knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
+(``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later
+requests, as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the
+broker knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
 """
 
 from __future__ import annotations
@@ -25,40 +25,42 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.turns import Steps, let_others
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.configs.topic_configs import options_of
-from splashdam.embedded_broker.producing.admission import Admission, Admitted, is_taken_as_it_is
-from splashdam.embedded_broker.serving.registry import (
-    Answer,
-    CloseConnectionError,
-    Parked,
-    RequestContext,
-    handles,
+from splashdam.embedded_broker.producing.admission import (
+    ATTRIBUTES_LOW_BYTE,
+    Admission,
+    Admitted,
+    is_taken_as_it_is,
 )
-from splashdam.embedded_broker.serving.turns import Steps, let_others
-from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
+from splashdam.embedded_broker.producing.appending import (
+    TakesBatches,
+    append_batch,
+    check_attributes,
+    refuse,
+)
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
 from splashdam.model.broker_errors import (
-    InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
     KafkaStorageError,
     RequestTimedOutError,
     UnknownTopicIdError,
-    UnsupportedCompressionTypeError,
 )
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, Codec
-from splashdam.storage.append_checks import RecordErrors
-from splashdam.storage.log import AppendResult, Log
+from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
+from splashdam.storage.log import Log
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -69,14 +71,11 @@ from splashdam.wire.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.storage.replication import Replication
 
-ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
-_FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
-_ZSTD = int(Codec.ZSTD)
 _ALL = -1  # acks
 
 
@@ -88,7 +87,7 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
         CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
     """
     if context.version >= _FIRST_TOPIC_ID_VERSION:
-        _name_topics(request, context.broker)
+        _name_topics(request, context.broker.topics)
     if request.transactional_id is not None:
         coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
@@ -119,7 +118,7 @@ async def _append_with_consent(
     return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
 
 
-def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: Broker) -> bool:
+def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: TakesBatches) -> bool:
     """Whether a batch may be the first one of its transaction in a partition that is led here."""
     log = broker.logs.logs.get(topic_partition)
     if log is None or batch is None or len(batch) < HEADER_BYTES:
@@ -151,73 +150,11 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
     return _answer(request.acks, responses, endpoints)
 
 
-def _name_topics(request: ProduceRequest, broker: Broker) -> None:
+def _name_topics(request: ProduceRequest, topics: Topics) -> None:
     """Puts names where the request has ids; the name of an id that nobody has stays empty (facts B24)."""
     for topic in request.topic_data:
-        known = broker.topics.by_id(topic.topic_id)
+        known = topics.by_id(topic.topic_id)
         topic.name = "" if known is None else known.name
-
-
-def check_attributes(batch: Buffer | None, version: int) -> Buffer:
-    """Checks what the log cannot know: whether the request's version may carry such a batch.
-
-    Raises:
-        BrokerResponseError: there is no batch, or it uses a codec before its time.
-    """
-    if batch is None or len(batch) < HEADER_BYTES:
-        raise InvalidRecordError("the partition holds no record batch")
-    if version < _FIRST_ZSTD_VERSION and batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK == _ZSTD:
-        raise UnsupportedCompressionTypeError("zstd needs Produce version 7 or later")
-    return batch
-
-
-def append_batch(log: Log, batch: Buffer, broker: Broker, admitted: Admitted | None = None) -> AppendResult:
-    """Appends one batch, and tells the fetches that wait for the partition.
-
-    Args:
-        log: of its partition.
-        batch: as it came.
-        broker: of the log.
-        admitted: what its admission made of it, unless it is taken as it is.
-
-    Raises:
-        BrokerResponseError: the log refuses the batch, or the disk does not take it.
-    """
-    header = None
-    if admitted is not None:
-        batch, header, _ = admitted
-    appended = log.append_as_leader(batch, now_ms=broker.clock.wall_ms(), header=header)
-    if not appended.duplicate:
-        is_visible = log.high_watermark == log.log_end_offset
-        broker.parking.appended(log.topic_partition, len(batch), is_visible=is_visible)
-    return appended
-
-
-def refuse(
-    answer: PartitionProduceResponse,
-    topic_partition: TopicPartition,
-    error: BrokerResponseError,
-    broker: Broker,
-) -> None:
-    """Turns the answer into that of a batch that was not appended, or is not as safe as was asked."""
-    if isinstance(error, KafkaStorageError):
-        broker.disk_troubles.refused(topic_partition, error)
-    answer.error_code = error.code
-    answer.error_message = error.message  # without the partition: the answer is in its place
-    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    log = broker.logs.logs.get(topic_partition)
-    if log is not None and _is_about_records(error):
-        answer.log_start_offset = log.log_start_offset
-    if isinstance(error, RecordErrors):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
-            for index, text in error.record_errors.items()
-        ]
-
-
-def _is_about_records(error: BrokerResponseError) -> bool:
-    """Whether a log has looked into a batch and refused it: Kafka says then where the log starts."""
-    return isinstance(error, RecordErrors) or error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class _Due(NamedTuple):
@@ -226,7 +163,7 @@ class _Due(NamedTuple):
     That is: on stable storage, or, where replication is named, with its term, on the replicas in sync.
     """
 
-    broker: Broker
+    broker: TakesBatches
     answer: PartitionProduceResponse
     log: Log
     end_offset: int
@@ -377,7 +314,9 @@ def _named_leaders(responses: list[TopicProduceResponse], context: RequestContex
         for answer in topic.partition_responses:
             if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            leader = leader_elsewhere(context, TopicPartition(topic.name, answer.index))
+            leader = leader_elsewhere(
+                context.broker, context.address, TopicPartition(topic.name, answer.index)
+            )
             if leader is not None:
                 answer.current_leader = LeaderIdAndEpoch(
                     leader_id=leader.node_id, leader_epoch=leader.leader_epoch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.serving.registry import Parked, RequestContext, handles
+from splashdam.embedded_broker.answering.answers import Parked
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 

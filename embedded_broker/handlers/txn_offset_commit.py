@@ -10,10 +10,11 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.committing import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.serving.registry import Answer, Parked, RequestContext, handles
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
@@ -62,7 +63,7 @@ def _commit_all(
     request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
 ) -> Steps[Answer]:
     found = yield from sorted_topics(
-        request.topics, context, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
+        request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
     try:

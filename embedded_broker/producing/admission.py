@@ -1,8 +1,8 @@
 """What a produced batch goes through before the log takes it: its checks, and the codec of its topic.
 
 Nothing here belongs to the broker's loop: a batch, its topic's options and the time go in, an error or the
-batch as it is stored comes out. So all of it may run beside the loop (``serving/turns.py``), where the batch
-has to be unpacked, walked along record by record, or packed anew (``compression.type``; by default,
+batch as it is stored comes out. So all of it may run beside the loop (``answering/turns.py``), where the
+batch has to be unpacked, walked along record by record, or packed anew (``compression.type``; by default,
 'producer', every batch stays as its producer packed it).
 """
 
@@ -36,7 +36,7 @@ from splashdam.storage.append_checks import (
     check_size,
 )
 
-_ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
+ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
 """To pack a byte takes as long as to unpack so many, by levels that unpack fast and by those that do not."""
 _FIRST_SLOW_ZSTD_LEVEL = 10
@@ -58,7 +58,7 @@ class Admitted(NamedTuple):
 
 def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
     """Whether nothing has to be unpacked or packed: the log checks such a batch itself, in one short walk."""
-    is_plain = len(batch) < HEADER_BYTES or not batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    is_plain = len(batch) < HEADER_BYTES or not batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     return is_plain and settings.compression_type in ("producer", "uncompressed")
 
 
@@ -81,7 +81,7 @@ class Admission:
     @classmethod
     def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
         """That of a batch with a whole header."""
-        body, codec = memoryview(batch)[HEADER_BYTES:], batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        body, codec = memoryview(batch)[HEADER_BYTES:], batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
         return cls(batch, settings, now_ms, size_bytes)
 
@@ -105,7 +105,7 @@ class Admission:
 
 def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     name = settings.compression_type
-    packed = batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    packed = batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
         return 1
     is_slow = name == "zstd" and settings.compression_zstd_level >= _FIRST_SLOW_ZSTD_LEVEL
@@ -127,7 +127,7 @@ def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
     if name == "producer":
         return False
     codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
-    return batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
+    return batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
 
 
 def _compression_of(settings: TopicSettings) -> Compression:

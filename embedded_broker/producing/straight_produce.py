@@ -8,19 +8,18 @@ whose answer has to wait, take the way of every request.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.configs.topic_configs import options_of
-from splashdam.embedded_broker.handlers.produce import (
-    ATTRIBUTES_LOW_BYTE,
+from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admission, is_taken_as_it_is
+from splashdam.embedded_broker.producing.appending import (
+    TakesBatches,
     append_batch,
     check_attributes,
     refuse,
 )
-from splashdam.embedded_broker.producing.admission import Admission, is_taken_as_it_is
-from splashdam.embedded_broker.serving.dispatch import Dispatched
-from splashdam.embedded_broker.topics.internal_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.transactions.enrolment import enrol
+from splashdam.embedded_broker.transactions.enrolment import Enrols, enrol
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
@@ -37,8 +36,10 @@ from splashdam.wire.primitives import IllegalBytes
 from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.answering.turns import Turns
+    from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.storage.log import AppendResult, Log
+    from splashdam.wire.message import Request
 
 _MAX_FORMS = 8192
 """Of one version; about a kilobyte each."""
@@ -78,17 +79,28 @@ class ProduceForms:
         forms[form.key] = form
 
 
+class TakesStraightProduce(TakesBatches, Enrols, Protocol):
+    """What the straight way needs of the broker; the attributes are those of `Broker`."""
+
+    turns: Turns
+    authorizer: StandardAuthorizer | None
+
+
 class StraightProduce:
-    """One client's requests.
+    """One client's produce requests.
+
+    Args:
+        broker: the one asked.
+        forms: those of all its clients.
 
     Attributes:
         is_heavy: the batch of the request looked at last is too much for a turn, as was seen by trying.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TakesStraightProduce, forms: ProduceForms) -> None:
         self.is_heavy = False
         self._broker = broker
-        self._forms = broker.connections.produce_forms
+        self._forms = forms
         self._size = 0  # of the form met last
         self._is_on = False
         self._failures_left = _MAX_FAILURES
@@ -160,14 +172,13 @@ class StraightProduce:
             return None
         return forms.get(bytes(frame[start : start + self._size]))
 
-    def learn(self, frame: memoryview, dispatched: Dispatched) -> None:
+    def learn(self, frame: memoryview, request: Request[Any] | None, version: int) -> None:
         """Takes note of the form of the request that ``answer`` has just left to the long way."""
-        request = dispatched.request
         if self._is_known or not (self._is_on and self._failures_left):
             return
-        if not isinstance(request, ProduceRequest) or not self._forms.wants(dispatched.version):
+        if not isinstance(request, ProduceRequest) or not self._forms.wants(version):
             return
-        form = form_of(frame, request, dispatched.version)
+        form = form_of(frame, request, version)
         if form is None or not form.topic_partition.topic or form.topic_partition.topic in INTERNAL_TOPICS:
             self._failures_left -= 1
             return
@@ -180,7 +191,7 @@ def _answer(form: ProduceForm, appended: AppendResult, correlation_id: int) -> P
 
 
 def _refusal(
-    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: Broker
+    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: TakesBatches
 ) -> list[Part]:
     topic, partition = form.topic_partition
     answer = PartitionProduceResponse(index=partition)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from splashdam.embedded_broker.answering.encoding import Dispatched, encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
-from splashdam.embedded_broker.serving.encoding import encode_answer
 from splashdam.model.errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
@@ -20,8 +20,7 @@ from splashdam.wire.primitives import records_size
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.fetching.sessions import FetchSessions
-    from splashdam.embedded_broker.serving.dispatch import Dispatched
-    from splashdam.embedded_broker.serving.registry import Client
+    from splashdam.embedded_broker.security.permissions import Requester
     from splashdam.storage.files.log_file import FileSlice
 
 _UNMETERED = frozenset(
@@ -37,6 +36,12 @@ class Charged(NamedTuple):
     mute_ms: int
 
 
+class MeteredClient(Protocol):
+    """Who is at the other end of a connection, as far as is known."""
+
+    requester: Requester
+
+
 class Meter:
     """One connection's.
 
@@ -46,7 +51,7 @@ class Meter:
         sessions: what the broker has told those who fetch.
     """
 
-    def __init__(self, quotas: ClientQuotas, client: Client, sessions: FetchSessions) -> None:
+    def __init__(self, quotas: ClientQuotas, client: MeteredClient, sessions: FetchSessions) -> None:
         self._quotas = quotas
         self._sessions = sessions
         self._client = client

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from splashdam.embedded_broker.answering.turns import Steps, in_steps
 from splashdam.embedded_broker.configs.listed_json import listed
 from splashdam.embedded_broker.quotas.entities import Entity, Quotas, check_entity, check_quota
-from splashdam.embedded_broker.serving.turns import Steps, in_steps
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.storage.files.disk import Files
 

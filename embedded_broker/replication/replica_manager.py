@@ -19,8 +19,8 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.peers import ConnectToBroker
     from splashdam.embedded_broker.controller.state import (
         ClusterState,
         IsrAnswer,
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.fetching.replica_fetches import ReplicaFetch
     from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
     from splashdam.embedded_broker.replication.leader_state import Follower
+    from splashdam.embedded_broker.topics.parking import FetchParking
+    from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.log import Log
+    from splashdam.storage.manager.log_manager import LogManager
 
 _log = logging.getLogger(__name__)
-
-ConnectToBroker = Callable[[int], Awaitable[trio.abc.Stream]]
-"""Opens a stream to another broker of the cluster, by node id; raises KafkaConnectionError."""
 
 
 class ControlsPartitions(Protocol):
@@ -55,6 +55,25 @@ class ControlsPartitions(Protocol):
         ...
 
 
+class HasReplicas(Protocol):
+    """What the replicas need of their broker; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    clock: Clock
+    logs: LogManager
+    topics: Topics
+    parking: FetchParking
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        ...
+
+    def lose(self, partitions: list[TopicPartition]) -> None:
+        """The disk below some logs has failed: others are to lead what they hold."""
+        ...
+
+
 class ReplicaManager:
     """The replicas of one broker.
 
@@ -67,7 +86,7 @@ class ReplicaManager:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: HasReplicas,
         controller: ControlsPartitions,
         connect: ConnectToBroker,
         start_soon: Callable[[Callable[[], Awaitable[object]]], object],

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
+from splashdam.embedded_broker.answering.turns import Steps, in_steps
 from splashdam.embedded_broker.configs.listed_json import listed
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.turns import Steps, in_steps
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.disk import Files
 

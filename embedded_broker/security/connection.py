@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.serving.connections import Stranger
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
-from splashdam.embedded_broker.serving.registry import Address, Client, CloseConnectionError, Parked
+from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.security.authority import BrokerAuthority
 from splashdam.embedded_broker.security.connection import SessionConnection
 from splashdam.embedded_broker.security.listeners import Listener
 from splashdam.embedded_broker.security.session import SaslSession
 from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.embedded_broker.serving.connections import Stranger
-from splashdam.embedded_broker.serving.registry import Address, Client
+from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection
 from splashdam.model.errors import KafkaError
 from splashdam.model.quoting import quoted

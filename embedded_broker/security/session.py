@@ -13,7 +13,7 @@ from enum import auto
 from functools import partial
 from typing import Any
 
-from splashdam.embedded_broker.serving.registry import CloseConnectionError
+from splashdam.embedded_broker.answering.answers import CloseConnectionError
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.options import MAX_LONG

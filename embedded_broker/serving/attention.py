@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.fetching.parking import FetchParking
+from splashdam.embedded_broker.topics.parking import FetchParking
 
 UNDIVIDED_SECONDS = 0.1
 """So long nobody else must have been heard."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.configs.access_settings import parse_overrides
 from splashdam.embedded_broker.producing.straight_produce import ProduceForms
 from splashdam.embedded_broker.security.permissions import ANYBODY
-from splashdam.embedded_broker.serving.registry import Address, Client
+from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection
 from splashdam.model.options import MAX_INT
 from splashdam.net.connect import address_text

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from splashdam.embedded_broker.answering.answers import Address, Answer, CloseConnectionError
+from splashdam.embedded_broker.answering.encoding import Dispatched
+from splashdam.embedded_broker.answering.turns import Account
 from splashdam.embedded_broker.serving.interception import Arrived, Interceptor, parked_with
 from splashdam.embedded_broker.serving.registry import (
-    Address,
-    Answer,
+    AskedBroker,
     Client,
-    CloseConnectionError,
+    PlainHandler,
     RequestContext,
+    guarded,
     registered_apis,
 )
-from splashdam.embedded_broker.serving.turns import Account
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import ManyElementsError, decode
 from splashdam.wire.header import decode_request_header
 from splashdam.wire.message import Request
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.security.session import SaslSession
 
 _SOMEBODY = Client()
@@ -52,28 +53,9 @@ class LargeRequestError(Exception):
         return self._unpack()
 
 
-class Dispatched(NamedTuple):
-    """A handler's answer, and what it takes to encode it."""
-
-    answer: Answer
-    version: int
-    correlation_id: int
-    request: Request[Any] | None
-    """As decoded; None where its version is unknown."""
-    client_id: str | None = None
-    size_bytes: int = 0
-    account: Account | None = None
-    """What the request took of the broker's time; measured where quotas are set."""
-
-    @property
-    def spent_ms(self) -> float:
-        """What the request has taken by now."""
-        return 0.0 if self.account is None else self.account.spent_ms
-
-
 def dispatch(
     frame: Buffer,
-    broker: Broker,
+    broker: AskedBroker,
     address: Address,
     session: SaslSession | None = None,
     client: Client | None = None,
@@ -146,7 +128,5 @@ def _decoded(unpack: Callable[..., Request[Any]], size_bytes: int) -> Request[An
     raise LargeRequestError(unpack, size_bytes)
 
 
-def _guarded(handler: Callable[[Any, RequestContext], Answer]) -> Callable[[Any, RequestContext], Answer]:
-    from splashdam.embedded_broker.security.authorization.guarding import guarded
-
+def _guarded(handler: PlainHandler) -> PlainHandler:
     return lambda request, context: guarded(request, context, handler)

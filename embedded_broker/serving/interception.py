@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 
-from splashdam.embedded_broker.serving.encoding import encode_answer
-from splashdam.embedded_broker.serving.registry import Answer, CloseConnectionError, Parked, RequestContext
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.encoding import encode_answer
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
-
-
-class ClosedOnPurposeError(CloseConnectionError):
-    """An interceptor's wish: send these bytes, whatever they are, and close the connection."""
-
-    def __init__(self, reason: str, parts: list[Part]) -> None:
-        super().__init__(reason)
-        self.parts = parts
 
 
 class SilencedError(Exception):
@@ -69,15 +59,15 @@ class Arrived:
 class Interceptor(Protocol):
     """Who stands between. Its methods are called in the broker's loop."""
 
-    def admits(self, broker: Broker) -> bool:
-        """Whether a connection that has just been made is served, or closed at once."""
+    def admits(self, node_id: int) -> bool:
+        """Whether a connection that was just made to a broker is served, or closed at once."""
         ...
 
     async def intercept(self, arrived: Arrived) -> Response | None:
         """What a request is answered; None: nothing.
 
         Raises:
-            CloseConnectionError: the connection is to be closed, see `ClosedOnPurposeError` too.
+            CloseConnectionError: the connection is to be closed, perhaps behind some last bytes.
             SilencedError: this request and all that follow on its connection get no answer.
         """
         ...

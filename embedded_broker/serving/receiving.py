@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.attention import Attention
-from splashdam.embedded_broker.serving.registry import CloseConnectionError
 from splashdam.embedded_broker.serving.request_memory import (
     PATIENCE_SECONDS,
     SLOWEST_BYTES_PER_SECOND,

@@ -1,7 +1,8 @@
-"""Which API keys the broker answers, in which versions, and who answers them.
+"""Which API keys the broker answers, in which versions, who answers them, and who guards the answers.
 
 A handler is a plain function, decorated with ``handles``; ApiVersions is computed from what is registered, so
-that an API is added by adding a file to ``handlers/``.
+that an API is added by adding a file to ``handlers/``. A guard, of ``authorization/``, is decorated with
+``guards``. Nobody imports either of them by name.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
+from splashdam.embedded_broker.answering.answers import Address, Answer, CloseConnectionError
 from splashdam.embedded_broker.security.permissions import (
     ANYBODY,
     CLUSTER_NAME,
@@ -27,19 +29,74 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.answering.turns import Account, Steps, Turns
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.leadership import Leadership
+    from splashdam.embedded_broker.controller.peers import Peers
+    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+    from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.fetching.sessions import FetchSessions
+    from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
+    from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
     from splashdam.embedded_broker.quotas.meter import Meter
+    from splashdam.embedded_broker.security.access import AccessControl
+    from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.session import SaslSession
-    from splashdam.embedded_broker.serving.turns import Account, Steps
+    from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
+    from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+    from splashdam.embedded_broker.topics.parking import FetchParking
+    from splashdam.embedded_broker.topics.topics import Topics
+    from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+    from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+    from splashdam.model.values import TopicPartition
+    from splashdam.net.clock import Clock
+    from splashdam.storage.manager.log_manager import LogManager
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
+G = TypeVar("G", bound=Callable[..., Any])
 
 
-class Address(NamedTuple):
-    """Where a client reaches the broker; answers name it as the broker's address (facts B8)."""
+class AskedBroker(Protocol):
+    """The parts of a broker that handlers and guards ask; the attributes are those of `Broker`."""
 
-    host: str
-    port: int
+    settings: BrokerSettings
+    clock: Clock
+    turns: Turns
+    access: AccessControl
+    authorizer: StandardAuthorizer | None
+    configs: DynamicConfigs
+    controller: Controller
+    disk_troubles: DiskTroubles
+    enrolments: RemoteEnrolments
+    fetch_sessions: FetchSessions
+    groups: GroupCoordinator
+    leadership: Leadership
+    logs: LogManager
+    offsets: GroupOffsets
+    parking: FetchParking
+    peers: Peers
+    producer_ids: HandsOutIds
+    refused_topics: set[str]
+    replicas: TakesReplicaFetches
+    telemetry: ClientTelemetry
+    topics: Topics
+    transactions: TransactionCoordinator
+
+    @property
+    def node_id(self) -> int:
+        """The id of this broker."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of its cluster."""
+        ...
+
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """Wakes the fetches that wait for a log and tells its replicas: the log begins later than before."""
+        ...
 
 
 @attrs.define
@@ -60,7 +117,7 @@ class Client:
 class RequestContext(NamedTuple):
     """What a handler knows besides the request."""
 
-    broker: Broker
+    broker: AskedBroker
     version: int
     """Version of the request, and so of the answer."""
     client_id: str | None
@@ -115,28 +172,14 @@ class RequestContext(NamedTuple):
             self.client.meter.record_mutations(partitions, self.client_id, is_strict=is_strict)
 
 
-@attrs.frozen
-class Parked:
-    """An answer that is not ready yet: the connection first sends what it owes, then awaits ``wait()``.
-
-    The frame's memory stays until the answer is sent, and is reused then: whoever goes on with the request
-    for longer keeps no ``memoryview`` of it.
-    """
-
-    wait: Callable[[], Awaitable[Response | None]]
-    lets_others_begin: bool = False
-    """Whether later requests of the connection may be handled meanwhile; their answers still come later."""
-
-
-class CloseConnectionError(Exception):
-    """A handler's wish: close this connection without an answer. The text goes to the log."""
-
-
-Answer: TypeAlias = Response | Parked | None
-"""None where Kafka sends no answer (``acks=0``)."""
-
 Handler: TypeAlias = "Callable[[RequestT, RequestContext], Answer | Steps[Any]]"
 """Answers a request; one that may need several turns of the loop is a generator (``turns.py``)."""
+
+PlainHandler: TypeAlias = Callable[[Any, RequestContext], Answer]
+"""Any of them, as it is called."""
+
+Guard: TypeAlias = Callable[[Any, RequestContext, PlainHandler], Answer]
+"""Stands before a handler, where somebody has to be asked who may do what."""
 
 
 @attrs.frozen
@@ -144,13 +187,14 @@ class RegisteredApi:
     """One API key as this broker serves it."""
 
     request: type[Request[Any]]
-    handler: Callable[[Any, RequestContext], Answer]
+    handler: PlainHandler
     versions: range
     advertised_from: int
     unknown_version: Callable[[], Response] | None
 
 
 _APIS: dict[int, RegisteredApi] = {}
+_GUARDS: dict[int, Guard] = {}
 
 
 def handles(
@@ -179,16 +223,56 @@ def handles(
     return register
 
 
-def _in_turns(
-    handler: Callable[[Any, RequestContext], Steps[Any]],
-) -> Callable[[Any, RequestContext], Answer]:
+def _in_turns(handler: Callable[[Any, RequestContext], Steps[Any]]) -> PlainHandler:
     return lambda request, context: context.broker.turns.answer(handler(request, context), context.account)
+
+
+def guards(*requests: type[Request[Any]]) -> Callable[[G], G]:
+    """Registers a function as the guard of requests; it may be a generator, as a handler may."""
+
+    def register(guard: G) -> G:
+        plain: Any = _guarding_in_turns(guard) if inspect.isgeneratorfunction(guard) else guard
+        for request in requests:
+            _GUARDS[request.API_KEY] = plain
+        return guard
+
+    return register
+
+
+def _guarding_in_turns(guard: Callable[[Any, RequestContext, PlainHandler], Steps[Answer]]) -> Guard:
+    def plain(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
+        return context.broker.turns.answer(guard(request, context, handler), context.account)
+
+    return plain
 
 
 @cache
 def registered_apis() -> dict[int, RegisteredApi]:
     """Every API key the broker answers; the first call imports the handlers."""
-    handlers = importlib.import_module("splashdam.embedded_broker.handlers")
-    for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
-        importlib.import_module(module.name)
+    _import_all("splashdam.embedded_broker.handlers")
     return _APIS
+
+
+@cache
+def registered_guards() -> dict[int, Guard]:
+    """Who guards what, by API key; the first call imports them."""
+    _import_all("splashdam.embedded_broker.authorization")
+    return _GUARDS
+
+
+def _import_all(room: str) -> None:
+    package = importlib.import_module(room)
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+
+
+def guarded(request: Request[Any], context: RequestContext, handler: PlainHandler) -> Answer:
+    """The answer to a request, as far as the client may ask it.
+
+    Raises:
+        CloseConnectionError: as the handler; or nobody knows what the request needs.
+    """
+    guard = registered_guards().get(request.API_KEY)
+    if guard is None:
+        raise CloseConnectionError(f"nobody knows who may ask {request.NAME}")
+    return guard(request, context, handler)

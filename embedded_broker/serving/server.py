@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
+from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.encoding import Dispatched, Encoding, encode_answer
+from splashdam.embedded_broker.answering.turns import Account
 from splashdam.embedded_broker.producing.straight_produce import StraightProduce
-from splashdam.embedded_broker.serving.dispatch import Dispatched, LargeRequestError, dispatch
-from splashdam.embedded_broker.serving.encoding import Encoding, encode_answer
-from splashdam.embedded_broker.serving.interception import ClosedOnPurposeError, Interceptor, SilencedError
+from splashdam.embedded_broker.serving.dispatch import LargeRequestError, dispatch
+from splashdam.embedded_broker.serving.interception import Interceptor, SilencedError
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
-from splashdam.embedded_broker.serving.registry import Address, Client, CloseConnectionError, Parked
+from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.request_memory import network_of
 from splashdam.embedded_broker.serving.sending import Outbox
-from splashdam.embedded_broker.serving.turns import Account
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.wire.fields import Part
 from splashdam.wire.header import api_key_of
@@ -69,7 +70,7 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker)
+        self._straight = StraightProduce(broker, broker.connections.produce_forms)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 
@@ -84,10 +85,10 @@ class ClientConnection:
             _log.debug("%s is gone", self._peer)
         except ProtocolError as error:
             _log.warning("closed %s: %s", self._peer, message_of(error))  # its remedy is for clients
-        except ClosedOnPurposeError as error:
-            _log.info("closed %s: %s", self._peer, error)
         except CloseConnectionError as error:
-            _log.warning("closed %s: %s", self._peer, error)
+            _log.log(
+                logging.WARNING if error.parts is None else logging.INFO, "closed %s: %s", self._peer, error
+            )
         except Exception:
             _log.exception("closed %s: the broker failed", self._peer)
         finally:
@@ -103,7 +104,7 @@ class ClientConnection:
                 try:
                     await self._answer_all(frames)
                 except (ProtocolError, CloseConnectionError) as error:
-                    if isinstance(error, ClosedOnPurposeError):
+                    if isinstance(error, CloseConnectionError) and error.parts:
                         self._outbox.add(error.parts)
                     await self._settle()  # what was asked before is answered still
                     raise
@@ -170,7 +171,7 @@ class ClientConnection:
             except LargeRequestError as large:
                 await self._answer_large(frame, large)
                 return
-            self._straight.learn(frame, dispatched)
+            self._straight.learn(frame, dispatched.request, dispatched.version)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
                 if not dispatched.answer.lets_others_begin:

@@ -1,7 +1,8 @@
 """The broker's own topics: consumer offsets and the state of transactions.
 
 They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
-needed. Clients may read them and may not write to them; the broker appends through ``InternalTopic``.
+needed (``configs/own_topics.py``). Clients may read them and may not write to them; the broker appends
+through ``InternalTopic``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from operator import mul
 from struct import unpack
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import trio
 
-from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.serving.registry import Answer, Parked
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     NotEnoughReplicasAfterAppendError,
@@ -31,20 +32,19 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, iter_records
 from splashdam.record.sealing import build_batch
-from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+    from splashdam.embedded_broker.topics.parking import FetchParking
+    from splashdam.embedded_broker.topics.topics import Topics
+    from splashdam.net.clock import Clock
     from splashdam.storage.log import AppendResult, Log
+    from splashdam.storage.manager.log_manager import LogManager
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 _REPLICATION_TIMEOUT_S = 5.0
 """How long the broker waits for replicas of its own records: Kafka's offsets.commit.timeout.ms."""
-
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
-"""Names that Metadata marks as internal, and that clients may not produce to."""
 
 
 class StoredBatch(NamedTuple):
@@ -53,34 +53,6 @@ class StoredBatch(NamedTuple):
     header: BatchHeader
     records: Iterable[Record]
     """To be read once, while the batch is at hand; their offsets are absolute."""
-
-
-def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
-    """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
-    if name == CONSUMER_OFFSETS:
-        configs = {"segment.bytes": str(settings.offsets_topic_segment_bytes)}
-        return NewTopic(
-            name,
-            settings.offsets_topic_num_partitions,
-            {**_COMPACTED, **configs},
-            replication_factor=settings.offsets_topic_replication_factor,
-        )
-    if name == TRANSACTION_STATE:
-        configs = {
-            "compression.type": "uncompressed",
-            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
-        }
-        return NewTopic(
-            name,
-            settings.transaction_state_log_num_partitions,
-            {**_COMPACTED, **configs},
-            replication_factor=settings.transaction_state_log_replication_factor,
-        )
-    return None
-
-
-_COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
 
 
 _HASHED_AT_ONCE = 256
@@ -108,6 +80,18 @@ def partition_for(key: str, partition_count: int) -> int:
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
 
 
+class OwnsTopics(Protocol):
+    """What an `InternalTopic` needs of its broker; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    clock: Clock
+    logs: LogManager
+    topics: Topics
+    parking: FetchParking
+    disk_troubles: DiskTroubles
+    refused_topics: set[str]
+
+
 class InternalTopic:
     """One of the broker's own topics.
 
@@ -116,7 +100,7 @@ class InternalTopic:
         broker: whose it is.
     """
 
-    def __init__(self, name: str, broker: Broker) -> None:
+    def __init__(self, name: str, broker: OwnsTopics) -> None:
         self.name = name
         self._broker = broker
 

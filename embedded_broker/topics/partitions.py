@@ -5,9 +5,9 @@ Where another broker leads, answers name it and say where it is reached (KIP-951
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from splashdam.embedded_broker.serving.registry import Address, RequestContext
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.model.broker_errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -18,11 +18,24 @@ from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.controller.leadership import Leadership
     from splashdam.storage.log import Log
+    from splashdam.storage.manager.log_manager import LogManager
 
 
-def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
+class KnowsPartitions(Protocol):
+    """What is asked of a broker about its partitions; the attributes are those of `Broker`."""
+
+    logs: LogManager
+    leadership: Leadership
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        ...
+
+
+def leader_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:
     """The log of a partition that this broker leads.
 
     Raises:
@@ -36,7 +49,7 @@ def leader_log(broker: Broker, topic_partition: TopicPartition) -> Log:
     return log
 
 
-def hosted_log(broker: Broker, topic_partition: TopicPartition) -> Log:
+def hosted_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:
     """The log of a partition that this broker has, whoever leads it: consumers may read from followers.
 
     Raises:
@@ -62,12 +75,20 @@ class LeaderElsewhere(NamedTuple):
     address: Address
 
 
-def leader_elsewhere(context: RequestContext, topic_partition: TopicPartition) -> LeaderElsewhere | None:
-    """The leader to name beside error 6; None where it is this broker, or nobody, or not known."""
-    leader = context.broker.leadership.leader_of(topic_partition)
-    if leader is None or leader.node_id == context.broker.node_id:
+def leader_elsewhere(
+    broker: KnowsPartitions, reached_at: Address, topic_partition: TopicPartition
+) -> LeaderElsewhere | None:
+    """The leader to name beside error 6; None where it is this broker, or nobody, or not known.
+
+    Args:
+        broker: the one asked.
+        reached_at: where the client reached it.
+        topic_partition: what the client wants.
+    """
+    leader = broker.leadership.leader_of(topic_partition)
+    if leader is None or leader.node_id == broker.node_id:
         return None
-    address = context.broker.leadership.brokers(context.address).get(leader.node_id)
+    address = broker.leadership.brokers(reached_at).get(leader.node_id)
     return None if address is None else LeaderElsewhere(*leader, address)
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from splashdam.embedded_broker.answering.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
-from splashdam.embedded_broker.fetching.parking import FetchParking
-from splashdam.embedded_broker.serving.turns import PARTITION_UNITS, TURN_UNITS, Steps
-from splashdam.embedded_broker.topics.internal_topics import new_internal_topic
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
-from splashdam.embedded_broker.transactions.markers import NEEDLESS, Leaders, write_elsewhere, write_marker
+from splashdam.embedded_broker.transactions.markers import (
+    NEEDLESS,
+    Leaders,
+    WritesMarkers,
+    write_elsewhere,
+    write_marker,
+)
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import BrokerResponseError
@@ -26,8 +32,7 @@ from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+    from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -36,10 +41,34 @@ StartSoon = Callable[[Callable[[TransactionMetadata], Awaitable[object]], Transa
 """Begins a task of the broker's own, with one argument."""
 
 
+class CompletesTransactions(WritesMarkers, Protocol):
+    """What a completion needs of its broker; the attributes are those of `Broker`."""
+
+    controller: Controller
+
+
+class KeepsTransactions(Protocol):
+    """What a completion asks of the coordinator that it is a part of."""
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of a transactional id."""
+        ...
+
+    def log_of(self, transactional_id: str) -> Log:
+        """The log that its state is in."""
+        ...
+
+    def put(self, metadata: TransactionMetadata) -> None:
+        """Appends a state, which then counts; raises BrokerResponseError."""
+        ...
+
+
 class TransactionCompletion:
     """The transactions that are decided and owed markers."""
 
-    def __init__(self, broker: Broker, coordinator: TransactionCoordinator, start_soon: StartSoon) -> None:
+    def __init__(
+        self, broker: CompletesTransactions, coordinator: KeepsTransactions, start_soon: StartSoon
+    ) -> None:
         self._broker = broker
         self._coordinator = coordinator
         self._start_soon = start_soon
@@ -111,7 +140,9 @@ class TransactionCompletion:
                         await wait_safe(log, end_offset, term, needs_sync=must_sync)
                         owed.discard(log.topic_partition)
                 owed.difference_update(leaders.needless)
-                owed.difference_update(await write_elsewhere(self._broker, leaders, self._marker(metadata)))
+                owed.difference_update(
+                    await write_elsewhere(self._broker.peers, leaders, self._marker(metadata))
+                )
                 self._complete(metadata)
         finally:
             self._under_way.pop(transactional_id).set()

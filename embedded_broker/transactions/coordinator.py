@@ -10,12 +10,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE, InternalTopic, wait_safe
-from splashdam.embedded_broker.transactions.completion import StartSoon, TransactionCompletion
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics, wait_safe
+from splashdam.embedded_broker.transactions.completion import (
+    CompletesTransactions,
+    StartSoon,
+    TransactionCompletion,
+)
 from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (
     ProducerIdentity,
@@ -44,7 +49,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -53,15 +58,21 @@ _RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
 """Between two tries to write markers that the disk refused; doubled as long as it does."""
 
 
+class CoordinatesTransactions(OwnsTopics, CompletesTransactions, Protocol):
+    """What a coordinator needs of its broker; the attributes are those of `Broker`."""
+
+    producer_ids: HandsOutIds
+
+
 class TransactionCoordinator:
     """The transactional ids of a broker.
 
     Args:
-        broker: whose it is; its ``transactions`` from here on.
+        broker: whose it is.
         start_soon: begins a task of the broker's.
     """
 
-    def __init__(self, broker: Broker, start_soon: StartSoon) -> None:
+    def __init__(self, broker: CoordinatesTransactions, start_soon: StartSoon) -> None:
         self._broker = broker
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
         self._states: dict[str, TransactionMetadata] = {}
@@ -330,7 +341,7 @@ class TransactionCoordinator:
         """
         self._is_settled = True
         if not self._unreadable:
-            settle_hanging(self._broker, self)
+            settle_hanging(self._broker, self._states, self.put)
         self._finish(self._states.values())
 
     def _finish(self, states: Iterable[TransactionMetadata]) -> None:

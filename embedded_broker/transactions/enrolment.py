@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE, produce_error
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
+from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment, RemoteEnrolments
 from splashdam.model.broker_errors import NotCoordinatorError, TransactionalIdAuthorizationFailedError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
     from splashdam.model.values import Buffer, TopicPartition
     from splashdam.storage.log import Log
+    from splashdam.storage.manager.log_manager import LogManager
+
+
+class Enrols(Protocol):
+    """What is asked of a broker here; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    logs: LogManager
+    enrolments: RemoteEnrolments
+    transactions: TransactionCoordinator
 
 
 def producer_of(batch: Buffer) -> ProducerIdentity:
@@ -24,7 +35,7 @@ def producer_of(batch: Buffer) -> ProducerIdentity:
 
 
 def enrol(
-    broker: Broker,
+    broker: Enrols,
     transactional_id: str | None,
     batch: Buffer,
     log: Log,
@@ -60,7 +71,7 @@ def enrol(
 
 
 def join_transaction(
-    broker: Broker,
+    broker: Enrols,
     transactional_id: str,
     producer: ProducerIdentity,
     topic_partition: TopicPartition,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.state import NOBODY
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.topics.partitions import leader_log
+from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
 from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaError
@@ -23,7 +23,10 @@ from splashdam.wire.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.controller.peers import Peers
+    from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
+    from splashdam.embedded_broker.topics.parking import FetchParking
+    from splashdam.net.clock import Clock
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -36,7 +39,16 @@ NEEDLESS = (
 """Where nothing is left to be ended."""
 
 
-def write_marker(broker: Broker, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:
+class WritesMarkers(KnowsPartitions, Protocol):
+    """What markers need of a broker; the attributes are those of `Broker`."""
+
+    clock: Clock
+    parking: FetchParking
+    offsets: GroupOffsets
+    peers: Peers
+
+
+def write_marker(broker: WritesMarkers, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:
     """Ends a producer's transaction in one partition, and tells whoever waits for that.
 
     Raises:
@@ -67,7 +79,7 @@ class Leaders:
         needless: those that are gone.
     """
 
-    def __init__(self, broker: Broker, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, broker: KnowsPartitions, partitions: Iterable[TopicPartition]) -> None:
         self.here: list[TopicPartition] = []
         self.elsewhere: dict[int, list[TopicPartition]] = {}
         self.needless: set[TopicPartition] = set()
@@ -81,20 +93,20 @@ class Leaders:
                 self.elsewhere.setdefault(leader.node_id, []).append(topic_partition)
 
 
-async def write_elsewhere(broker: Broker, leaders: Leaders, marker: TransactionMarker) -> set[TopicPartition]:
+async def write_elsewhere(peers: Peers, leaders: Leaders, marker: TransactionMarker) -> set[TopicPartition]:
     """Has other brokers write markers; returns where there is nothing left to do."""
     done: set[TopicPartition] = set()
     async with trio.open_nursery() as nursery:
         for node_id, partitions in leaders.elsewhere.items():
-            nursery.start_soon(_ask, broker, node_id, _request(partitions, marker), done)
+            nursery.start_soon(_ask, peers, node_id, _request(partitions, marker), done)
     return done
 
 
 async def _ask(
-    broker: Broker, node_id: int, request: WriteTxnMarkersRequest, done: set[TopicPartition]
+    peers: Peers, node_id: int, request: WriteTxnMarkersRequest, done: set[TopicPartition]
 ) -> None:
     try:
-        answer = await broker.peers.ask(node_id, request)
+        answer = await peers.ask(node_id, request)
     except KafkaError as error:
         _log.warning("node %d writes no markers: %s", node_id, error)
         return

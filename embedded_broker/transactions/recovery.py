@@ -10,38 +10,54 @@ cluster whose coordinator may still decide, so what is open in it stays open.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.controller.view import ClusterView
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.transactions.markers import write_marker
+from splashdam.embedded_broker.transactions.completion import CompletesTransactions
+from splashdam.embedded_broker.transactions.markers import WritesMarkers, write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
-    from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
+    from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.model.values import TopicPartition
     from splashdam.storage.producers.state import ProducerEntry
 
 _log = logging.getLogger(__name__)
 
 
-def settle_hanging(broker: Broker, coordinator: TransactionCoordinator) -> None:
+class SettlesTransactions(CompletesTransactions, Protocol):
+    """What is asked of a broker here; the attributes are those of `Broker`."""
+
+    topics: Topics
+
+
+def settle_hanging(
+    broker: SettlesTransactions,
+    states: Mapping[str, TransactionMetadata],
+    put: Callable[[TransactionMetadata], object],
+) -> None:
     """Gives every open transaction an owner or an end.
 
     One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
     commit is on record are committed, the rest aborted.
+
+    Args:
+        broker: whose logs may hold some.
+        states: of the transactional ids that are known.
+        put: takes a changed one; raises BrokerResponseError.
     """
     is_alone = broker.controller.is_alone and isinstance(broker.leadership, ClusterView)
     if broker.topics.get(TRANSACTION_STATE) is None or not is_alone:
         return
-    owners = {each.previous_producer_id: each for each in coordinator.states.values()}
-    owners.update({each.producer_id: each for each in coordinator.states.values()})
+    owners = {each.previous_producer_id: each for each in states.values()}
+    owners.update({each.producer_id: each for each in states.values()})
     for topic_partition, log in broker.logs.logs.items():
         for entry in [each for each in log.producers if each.transaction_first_offset >= 0]:
             with logged(f"settling a transaction in {topic_partition}"):
@@ -51,11 +67,14 @@ def settle_hanging(broker: Broker, coordinator: TransactionCoordinator) -> None:
                 elif topic_partition not in owner.partitions:
                     owner = attrs.evolve(owner, partitions=owner.partitions | {topic_partition})
                     owners[entry.producer_id] = owner
-                    coordinator.put(owner)
+                    put(owner)
 
 
 def _end(
-    broker: Broker, topic_partition: TopicPartition, entry: ProducerEntry, owner: TransactionMetadata | None
+    broker: WritesMarkers,
+    topic_partition: TopicPartition,
+    entry: ProducerEntry,
+    owner: TransactionMetadata | None,
 ) -> None:
     is_commit = owner is not None and _was_committed(owner, entry)
     _log.warning(

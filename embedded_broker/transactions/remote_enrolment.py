@@ -7,9 +7,11 @@ the request that asked, and for each partition until the producer's transaction 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE, InternalTopic
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
+from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
@@ -26,7 +28,9 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.peers import Peers
+    from splashdam.storage.manager.log_manager import LogManager
     from splashdam.storage.producers.state import Verification
 
 
@@ -44,7 +48,7 @@ class Consent:
     counts until the producer's next marker is in it, or the partition is truncated.
 
     Args:
-        broker: the one that asked.
+        logs: of the broker that asked.
         verifications: what each log gave out before the question, and holds until then; None for a partition
             that was not here.
         said: the coordinator's refusals; None where it agrees.
@@ -52,11 +56,11 @@ class Consent:
 
     def __init__(
         self,
-        broker: Broker,
+        logs: LogManager,
         verifications: Mapping[Enrolment, Verification | None],
         said: Mapping[Enrolment, BrokerResponseError | None],
     ) -> None:
-        self._broker = broker
+        self._logs = logs
         self._verifications = verifications
         self._said = said
 
@@ -73,7 +77,7 @@ class Consent:
         error = self._said[enrolment]
         if error is not None:
             raise error
-        log = self._broker.logs.logs.get(enrolment.topic_partition)
+        log = self._logs.logs.get(enrolment.topic_partition)
         verification, producer_id = self._verifications[enrolment], enrolment.producer.producer_id
         if log is None and verification is None:
             return
@@ -85,6 +89,13 @@ class Consent:
             )
 
 
+class AsksCoordinators(OwnsTopics, KnowsPartitions, Protocol):
+    """What the questions need of the broker that asks; the attributes are those of `Broker`."""
+
+    controller: Controller
+    peers: Peers
+
+
 class RemoteEnrolments:
     """The questions of one broker to coordinators on others.
 
@@ -92,7 +103,7 @@ class RemoteEnrolments:
         broker: the one that asks.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: AsksCoordinators) -> None:
         self._broker = broker
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
 
@@ -127,7 +138,7 @@ class RemoteEnrolments:
             partitions = [each.topic_partition for each in verifications if each.producer == producer]
             asked = _request(transactional_id, producer, partitions, is_implicit)
             said.update(await self._ask(node_id, asked, producer, partitions))
-        return Consent(self._broker, verifications, said)
+        return Consent(self._broker.logs, verifications, said)
 
     def _verification(self, enrolment: Enrolment) -> Verification | None:
         log = self._broker.logs.logs.get(enrolment.topic_partition)

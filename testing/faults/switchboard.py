@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.serving.interception import ClosedOnPurposeError, Interception, SilencedError
-from splashdam.embedded_broker.serving.registry import CloseConnectionError
+from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.serving.interception import Interception, SilencedError
 from splashdam.net.guard import Guard
 from splashdam.testing.faults.fault import Fault, Which, is_from_broker
 from splashdam.testing.faults.fetch_sessions import ends_session, refused, without_session
@@ -23,8 +23,8 @@ from splashdam.wire.primitives import records_size
 from splashdam.wire.registry import response_class
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.serving.interception import Arrived
+    from splashdam.embedded_broker.serving.registry import AskedBroker
 
 _FIRST_CHOICE_VERSION = 4
 """Of Metadata: it lets the client say whether topics may be made."""
@@ -108,9 +108,9 @@ class Switchboard:
         is_needed = self._faults or self._refusals or self.log.is_on
         self._interception.interceptor = self if is_needed else None
 
-    def admits(self, broker: Broker) -> bool:
+    def admits(self, node_id: int) -> bool:
         """Whether no fault refuses this connection."""
-        return not any(each.take(broker.node_id) for each in self._refusals)
+        return not any(each.take(node_id) for each in self._refusals)
 
     async def intercept(self, arrived: Arrived) -> Response | None:
         """What the faults, or else the handler, say to a request."""
@@ -192,7 +192,7 @@ class Refusals:
         self.remove()
 
 
-def names_in(broker: Broker) -> Names:
+def names_in(broker: AskedBroker) -> Names:
     """What a broker calls its topics."""
 
     def name(topic_id: bytes) -> str | None:
@@ -220,14 +220,14 @@ async def _ended(arrived: Arrived, fault: Fault) -> Response | None:
     if action.error is not None:
         return await _lie(arrived, fault.which, action.error, action.after)
     if action.drop == "before":
-        raise ClosedOnPurposeError(f"the fault {fault.which} drops it before its request is handled", [])
+        raise CloseConnectionError(f"the fault {fault.which} drops it before its request is handled", [])
     answer = await arrived.handle()
     parts = [] if answer is None else arrived.encode(answer)
     if action.cut_after_bytes is not None:
         kept = _first_bytes(parts, action.cut_after_bytes)
-        raise ClosedOnPurposeError(f"the fault {fault.which} cuts its answer", kept)
+        raise CloseConnectionError(f"the fault {fault.which} cuts its answer", kept)
     _close(parts)
-    raise ClosedOnPurposeError(f"the fault {fault.which} drops it after its request was handled", [])
+    raise CloseConnectionError(f"the fault {fault.which} drops it after its request was handled", [])
 
 
 async def _lie(arrived: Arrived, which: Which, code: int, after: bool) -> Response | None:
@@ -244,7 +244,7 @@ async def _lie(arrived: Arrived, which: Which, code: int, after: bool) -> Respon
     if after or rest is not None:
         truth = await arrived.handle(request if after else rest)
     if isinstance(request, ProduceRequest) and request.acks == 0:
-        raise ClosedOnPurposeError(f"the fault {which}, and acks=0 leaves no other way to say so", [])
+        raise CloseConnectionError(f"the fault {which}, and acks=0 leaves no other way to say so", [])
     if truth is None or rest is None:
         if truth is not None:
             _close(arrived.encode(truth))

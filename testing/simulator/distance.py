@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.committing import Member
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.state import ClusterChange, ClusterState, IsrAnswer, IsrProposal
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import PowerCutError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from splashdam.embedded_broker.serving.registry import Address
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.topics.leadership import LeadershipMap
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.controller.leadership import LeadershipMap
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import MemoryFiles

@@ -9,17 +9,17 @@ from typing import Any, cast
 import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.controller.controller import Controller
-from splashdam.embedded_broker.controller.election import changed, moved
-from splashdam.embedded_broker.controller.membership import Membership
-from splashdam.embedded_broker.controller.reassignment import begun
-from splashdam.embedded_broker.controller.state import ClusterState
-from splashdam.embedded_broker.topics.internal_topics import (
+from splashdam.embedded_broker.configs.own_topics import (
     INTERNAL_TOPICS,
     TRANSACTION_STATE,
     new_internal_topic,
 )
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
+from splashdam.embedded_broker.controller.controller import Controller
+from splashdam.embedded_broker.controller.election import changed, moved
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
+from splashdam.embedded_broker.controller.reassignment import begun
+from splashdam.embedded_broker.controller.state import ClusterState
+from splashdam.embedded_broker.replication.membership import Membership
 from splashdam.model.errors import BrokerResponseError, KafkaConnectionError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryStream

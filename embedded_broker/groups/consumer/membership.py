@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from splashdam.embedded_broker.answering.turns import UNIT_BYTES
 from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
 from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.converting import to_classic
@@ -22,7 +23,6 @@ from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assig
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
-from splashdam.embedded_broker.serving.turns import UNIT_BYTES
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Protocol
 
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -18,7 +19,6 @@ from splashdam.embedded_broker.groups.consumer.membership import (
     HeartbeatReply,
 )
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
-from splashdam.embedded_broker.serving.turns import Steps
 from splashdam.model.broker_errors import error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import moved
 from splashdam.embedded_broker.controller.journal import Journal
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.reassignment import begun, cancelled
 from splashdam.embedded_broker.controller.state import (
     NOBODY,
@@ -21,7 +22,6 @@ from splashdam.embedded_broker.controller.state import (
     IsrProposal,
     PartitionState,
 )
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import MemoryFiles

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal, decode_change
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
@@ -16,7 +17,6 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -18,8 +17,7 @@ from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 def peers_of(clock: MockClock, connect: Any, start_soon: Any) -> Peers:
     """Those of node 1."""
-    broker: Any = SimpleNamespace(clock=VirtualClock(clock), node_id=1)
-    return Peers(broker, cast("Any", SimpleNamespace(connect=connect)), start_soon)
+    return Peers(1, VirtualClock(clock), connect, start_soon)
 
 
 async def test_a_broker_that_is_being_started_keeps_nobody_from_the_others(autojump_clock: MockClock) -> None:

@@ -13,7 +13,7 @@ from support.broker.transaction_talk import RawProducer
 from support.fuzzing.hostile_batches import MIB, bomb
 
 from splashdam.embedded_broker.cluster import Cluster
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
 from splashdam.storage.manager.topic_registry import NewTopic

@@ -15,7 +15,6 @@ from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.fetching.parking import FetchParking, FetchWaiter
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
     FetchQuestion,
@@ -23,6 +22,7 @@ from splashdam.embedded_broker.fetching.sessions import (
     PartitionKey,
     SessionPartition,
 )
+from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

@@ -10,6 +10,7 @@ import trio
 from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.committing import has_partition, is_too_large
 from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
 from splashdam.embedded_broker.groups.consumer.changes import TopicShape
@@ -20,7 +21,7 @@ from splashdam.embedded_broker.groups.offset_records import CommittedOffset, New
 from splashdam.embedded_broker.groups.patterns import compiled
 from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.topics import internal_topics
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

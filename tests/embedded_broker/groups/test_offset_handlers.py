@@ -9,14 +9,15 @@ from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.groups.classic.records import (
     GroupMetadataValue,
     MemberMetadata,
     encode_value,
 )
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, OffsetKey
-from splashdam.embedded_broker.topics.internal_topics import CONSUMER_OFFSETS, InternalTopic
-from splashdam.embedded_broker.topics.leadership import LeadershipMap
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

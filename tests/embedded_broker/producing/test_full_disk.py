@@ -28,7 +28,7 @@ from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.produce import ProduceResponse
 
 T0 = TopicPartition("t", 0)
-DISK_TROUBLES = "splashdam.embedded_broker.producing.disk_troubles"
+DISK_TROUBLES = "splashdam.embedded_broker.topics.disk_troubles"
 
 
 @pytest.fixture

@@ -20,13 +20,12 @@ from support.broker.broker_talk import (
 )
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.authorization import topics
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.security.authorization import topics
-from splashdam.embedded_broker.security.authorization.guarding import all_guards
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import registered_apis
+from splashdam.embedded_broker.serving.registry import registered_apis, registered_guards
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
@@ -109,7 +108,7 @@ def allow(
 
 def test_every_api_has_a_guard() -> None:
     """One that is added without is refused where there is an authorizer; this says so before."""
-    assert registered_apis().keys() <= all_guards().keys()
+    assert registered_apis().keys() <= registered_guards().keys()
 
 
 async def test_produce(asker: Talk, guarded: Broker) -> None:

@@ -16,14 +16,14 @@ from support.broker.quota_talk import alter
 from support.security.security_kit import MemoryCluster
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.access_settings import parse_overrides
-from splashdam.embedded_broker.fetching.parking import FetchParking
 from splashdam.embedded_broker.serving import connections
 from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
-from splashdam.embedded_broker.serving.registry import Address
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
 from splashdam.storage.files.memory import MemoryFiles

@@ -185,7 +185,7 @@ FOREIGN = re.compile(
 )
 
 
-@pytest.mark.parametrize("room", ["groups", "transactions", "handlers", "security/authorization"])
+@pytest.mark.parametrize("room", ["groups", "transactions", "handlers", "authorization"])
 def test_what_strangers_name_is_quoted_in_one_way(room: str) -> None:
     """``!r`` escapes a name and does not shorten it."""
     folder = Path(splashdam.embedded_broker.__path__[0]) / room

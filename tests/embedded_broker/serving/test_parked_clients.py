@@ -12,9 +12,9 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.fetching.parking import FetchParking
 from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 FOREVER_MS = 2**31 - 1

@@ -13,9 +13,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker.fetching.parking import FetchParking, FetchWaiter
 from splashdam.embedded_broker.serving.attention import STRAIGHT_READS, UNDIVIDED_SECONDS, Attention
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from support.broker.broker_talk import Talk, batch
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.serving.registry import Parked
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
     InternalTopic,
     answer_when_safe,
     java_string_hash,

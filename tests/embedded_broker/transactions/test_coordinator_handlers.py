@@ -8,7 +8,7 @@ import pytest
 from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.transactions.producer_ids import FILE_NAME, ProducerIds
+from splashdam.embedded_broker.controller.producer_ids import FILE_NAME, ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles

@@ -12,7 +12,7 @@ from support.broker.broker_talk import Talk
 from support.broker.transaction_talk import RawProducer, committed_values, opened
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import PREPARED, TransactionState
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError

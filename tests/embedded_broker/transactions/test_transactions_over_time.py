@@ -13,11 +13,8 @@ from support.broker.transaction_talk import RawProducer, committed_values, kille
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.topics.internal_topics import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    InternalTopic,
-)
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity, TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import KafkaStorageError

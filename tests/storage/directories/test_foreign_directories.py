@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.storage.log_kit import NOW_MS, batch
 
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import DiskFiles

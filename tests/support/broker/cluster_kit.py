@@ -14,9 +14,9 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.journal import Journal
-from splashdam.embedded_broker.controller.membership import Membership
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.state import ClusterState, IsrAnswer, PartitionState
-from splashdam.embedded_broker.transactions.producer_ids import ProducerIds
+from splashdam.embedded_broker.replication.membership import Membership
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import TopicPartition

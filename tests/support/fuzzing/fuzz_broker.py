@@ -25,7 +25,7 @@ import trio
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.topics.internal_topics import TRANSACTION_STATE
+from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.fetching.reading import close_slice
-from splashdam.embedded_broker.security.authorization.guarding import (
+from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
+from splashdam.embedded_broker.authorization.guarding import (
     REASONS,
-    Handler,
     add_refused,
-    guards,
     may,
     split,
     then,
     topic_name,
 )
+from splashdam.embedded_broker.fetching.reading import close_slice
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, CloseConnectionError, Parked, RequestContext
-from splashdam.embedded_broker.serving.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.wire.fields import NO_UUID
@@ -74,7 +73,7 @@ _BY_TOPIC: dict[type[Request[Any]], _ByTopic] = {
 
 
 @guards(*_BY_TOPIC)
-def by_topic(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def by_topic(request: Any, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """Refused topics are answered with 29; brokers may ask for the ends of epochs of all."""
     rule = _BY_TOPIC[type(request)]
     if isinstance(request, OffsetForLeaderEpochRequest) and context.authorize(
@@ -87,7 +86,7 @@ def by_topic(request: Any, context: RequestContext, handler: Handler) -> Steps[A
 
 
 @guards(ProduceRequest)
-def produce(request: ProduceRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def produce(request: ProduceRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """WRITE on the transactional id, then on each topic. With ``acks=0`` a refusal closes the connection."""
     transactional_id, code = request.transactional_id, _REFUSED
     if transactional_id is not None and not context.authorize(
@@ -124,7 +123,7 @@ def _closing(answer: Answer, reason: str) -> Answer:
 
 
 @guards(FetchRequest)
-def fetch(request: FetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def fetch(request: FetchRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """READ on each topic, whether this request names it or an earlier one of the session.
 
     What is read for nobody is given back. A fetch of a replica moves the high watermark, so one of a client
@@ -180,7 +179,7 @@ def _refusal(index: int) -> PartitionData:
 
 
 @guards(MetadataRequest)
-def metadata(request: MetadataRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def metadata(request: MetadataRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """DESCRIBE on each topic, CREATE on what is missing; nobody hears whether what is refused exists."""
     others: list[MetadataRequestTopic] = []
     if request.topics is not None:
@@ -242,7 +241,7 @@ def _cluster_operations(context: RequestContext) -> int:
 
 @guards(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest, context: RequestContext, handler: Handler
+    request: DescribeTopicPartitionsRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """DESCRIBE on each topic; of all topics, those that are allowed."""
     is_all = not request.topics
@@ -262,7 +261,9 @@ def describe_topic_partitions(
 
 
 @guards(CreateTopicsRequest)
-def create_topics(request: CreateTopicsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def create_topics(
+    request: CreateTopicsRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """CREATE on the cluster or on each topic; DESCRIBE_CONFIGS on it to be told its configuration."""
     others: list[Any] = []
     if not context.authorize(Operation.CREATE, ResourceType.CLUSTER):
@@ -283,7 +284,9 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext, handler
 
 
 @guards(DeleteTopicsRequest)
-def delete_topics(request: DeleteTopicsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """DELETE on each topic; who gives an id and may not even describe the topic is not told its name."""
     others: list[tuple[str | None, bytes]] = []
 

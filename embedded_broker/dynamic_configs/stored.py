@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers
@@ -20,7 +20,10 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
+    from splashdam.storage.manager.log_manager import LogManager
+
 
 BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
 """Kinds of resources, as they are kept."""
@@ -34,6 +37,20 @@ _MOST_DIGITS = 10
 _log = logging.getLogger(__name__)
 
 
+class IsConfigured(Protocol):
+    """What is configured of a broker, and who keeps that; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    logs: LogManager
+    controller: Controller
+    telemetry: ClientTelemetry
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        ...
+
+
 class DynamicConfigs:
     """What is set for one broker, its groups and its clients.
 
@@ -44,7 +61,7 @@ class DynamicConfigs:
         static: those settings.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: IsConfigured) -> None:
         self.static: BrokerSettings = broker.settings
         self._broker = broker
         self._kept: dict[Resource, Mapping[str, str]] = {}

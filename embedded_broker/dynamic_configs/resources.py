@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from splashdam.embedded_broker.configs.described import (
     BrokerLayers,
@@ -23,15 +23,15 @@ from splashdam.embedded_broker.configs.described import (
     topic_entries,
 )
 from splashdam.embedded_broker.configs.dynamic import check_dynamic
-from splashdam.embedded_broker.configs.stored import (
+from splashdam.embedded_broker.configs.table import Scope
+from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
+from splashdam.embedded_broker.dynamic_configs.stored import (
     ALL_BROKERS,
     BROKER,
     CLIENT_METRICS,
     GROUP,
     subscription_of,
 )
-from splashdam.embedded_broker.configs.table import Scope
-from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
 from splashdam.embedded_broker.groups.consumer.settings import check_group_configs
 from splashdam.embedded_broker.telemetry.client_metrics import (
     DEFAULT_INTERVAL_MS,
@@ -45,7 +45,10 @@ from splashdam.model.quoting import quoted
 from splashdam.storage.topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.topics.topics import Topics
 
 
 _MOST_DIGITS = 10
@@ -62,6 +65,20 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+class HasConfigs(Protocol):
+    """What a resource asks of its broker; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    topics: Topics
+    configs: DynamicConfigs
+    controller: Controller
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        ...
+
+
 class ConfigResource(ABC):
     """One resource of a broker; made for one request.
 
@@ -69,7 +86,7 @@ class ConfigResource(ABC):
         BrokerResponseError: there is none of this name, or it is illegal.
     """
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: HasConfigs, name: str) -> None:
         self.broker = broker
         self.name = name
 
@@ -137,7 +154,7 @@ class TopicResource(ConfigResource):
 class BrokerResource(ConfigResource):
     """This broker, or with an empty name all of them."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: HasConfigs, name: str) -> None:
         super().__init__(broker, name)
         check_is_broker(broker, name)
 
@@ -271,7 +288,7 @@ class GroupResource(_Simple):
             raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def check_is_broker(broker: Broker, name: str, *, may_be_all: bool = True) -> None:
+def check_is_broker(broker: HasConfigs, name: str, *, may_be_all: bool = True) -> None:
     """Refuses the name of a broker resource that is not this broker's.
 
     Raises:

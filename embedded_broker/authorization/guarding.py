@@ -1,28 +1,24 @@
-"""What guards have in common: the table of them, and answers in the place of what is refused.
+"""What guards have in common: answers in the place of what is refused.
 
 A guard asks who may do what in the same step in which it calls the handler, so that what a name stands for is
-still the same. The refusals come afterwards, in as many turns as they take (``serving/turns.py``).
+still the same. The refusals come afterwards, in as many turns as they take (``answering/turns.py``).
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, CloseConnectionError, Parked, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.fields import ArrayType, StructType
-from splashdam.wire.message import Request, Response, Struct
+from splashdam.wire.message import Response, Struct
 
 T = TypeVar("T")
-G = TypeVar("G", bound=Callable[..., Any])
-Handler: TypeAlias = Callable[[Any, RequestContext], Answer]
-Guard: TypeAlias = Callable[[Any, RequestContext, Handler], Answer]
 Change: TypeAlias = Callable[[Any], Steps[None]]
 """Completes an answer."""
 
@@ -42,51 +38,11 @@ REASONS = {
 _REFUSED_IN_A_UNIT = 4
 """One takes 6 µs: its fields are found by their names."""
 
-_GUARDS: dict[int, Guard] = {}
 _NAMES = ("name", "topic", "topic_id", "resource_type", "resource_name")
 _INDEXES = ("index", "partition_index", "partition", "partition_id")
 _CODES = ("error_code", "partition_error_code")
 _UNKNOWN = {"base_offset": -1, "low_watermark": -1, "committed_offset": -1, "metadata": "", "name": None}
 """What stands in refused answers where the declared default says something else."""
-
-
-def guards(*requests: type[Request[Any]]) -> Callable[[G], G]:
-    """Registers a function as the guard of requests; it may be a generator, as a handler may."""
-
-    def register(guard: G) -> G:
-        plain: Any = _in_turns(guard) if inspect.isgeneratorfunction(guard) else guard
-        for request in requests:
-            _GUARDS[request.API_KEY] = plain
-        return guard
-
-    return register
-
-
-def _in_turns(guard: Callable[[Any, RequestContext, Handler], Steps[Answer]]) -> Guard:
-    def plain(request: Any, context: RequestContext, handler: Handler) -> Answer:
-        return context.broker.turns.answer(guard(request, context, handler), context.account)
-
-    return plain
-
-
-@cache
-def all_guards() -> dict[int, Guard]:
-    """By API key; the first call imports them."""
-    for name in ("cluster", "groups", "topics", "transactions"):
-        importlib.import_module(f"splashdam.embedded_broker.security.authorization.{name}")
-    return _GUARDS
-
-
-def guarded(request: Request[Any], context: RequestContext, handler: Handler) -> Answer:
-    """The answer to a request, as far as the client may ask it.
-
-    Raises:
-        CloseConnectionError: as the handler; or nobody knows what the request needs.
-    """
-    guard = all_guards().get(request.API_KEY)
-    if guard is None:
-        raise CloseConnectionError(f"nobody knows who may ask {request.NAME}")
-    return guard(request, context, handler)
 
 
 def then(answer: Answer, change: Change, context: RequestContext) -> Steps[Answer]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from splashdam.embedded_broker.fetching.parking import FetchParking
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition

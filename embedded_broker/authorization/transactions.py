@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.security.authorization.guarding import (
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps
+from splashdam.embedded_broker.authorization.guarding import (
     CODES,
     REASONS,
-    Handler,
     add_refused,
-    guards,
     may,
     refused,
     split,
     then,
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps
+from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
@@ -48,7 +47,9 @@ def _may_write(context: RequestContext, transactional_id: str) -> bool:
 
 
 @guards(InitProducerIdRequest)
-def init_producer_id(request: InitProducerIdRequest, context: RequestContext, handler: Handler) -> Answer:
+def init_producer_id(
+    request: InitProducerIdRequest, context: RequestContext, handler: PlainHandler
+) -> Answer:
     """WRITE on the id; without one, who may write to any topic may do so idempotently (KIP-679)."""
     if request.transactional_id is not None:
         if not _may_write(context, request.transactional_id):
@@ -63,7 +64,7 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext, ha
 
 @guards(AddPartitionsToTxnRequest)
 def add_partitions(
-    request: AddPartitionsToTxnRequest, context: RequestContext, handler: Handler
+    request: AddPartitionsToTxnRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """WRITE on the id and on every topic: all partitions join, or none. Brokers need CLUSTER_ACTION."""
     if context.version >= _FIRST_BROKERS_ADD:
@@ -84,7 +85,7 @@ def add_partitions(
 
 
 @guards(AddOffsetsToTxnRequest)
-def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext, handler: Handler) -> Answer:
+def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext, handler: PlainHandler) -> Answer:
     """WRITE on the id, READ on the group."""
     if not _may_write(context, request.transactional_id):
         return AddOffsetsToTxnResponse(error_code=_ID)
@@ -94,7 +95,7 @@ def add_offsets(request: AddOffsetsToTxnRequest, context: RequestContext, handle
 
 
 @guards(EndTxnRequest)
-def end(request: EndTxnRequest, context: RequestContext, handler: Handler) -> Answer:
+def end(request: EndTxnRequest, context: RequestContext, handler: PlainHandler) -> Answer:
     """WRITE on the id."""
     if not _may_write(context, request.transactional_id):
         return EndTxnResponse(error_code=_ID)
@@ -103,7 +104,7 @@ def end(request: EndTxnRequest, context: RequestContext, handler: Handler) -> An
 
 @guards(TxnOffsetCommitRequest)
 def txn_offset_commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, handler: Handler
+    request: TxnOffsetCommitRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """WRITE on the id, READ on the group and on each topic."""
     answer, code = TxnOffsetCommitResponse(), 0
@@ -120,7 +121,7 @@ def txn_offset_commit(
 
 @guards(WriteTxnMarkersRequest)
 def write_markers(
-    request: WriteTxnMarkersRequest, context: RequestContext, handler: Handler
+    request: WriteTxnMarkersRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """ALTER or CLUSTER_ACTION on the cluster; who may not is no broker."""
     if any(
@@ -138,7 +139,7 @@ def write_markers(
 
 @guards(FindCoordinatorRequest)
 def find_coordinator(
-    request: FindCoordinatorRequest, context: RequestContext, handler: Handler
+    request: FindCoordinatorRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """DESCRIBE on the group or the transactional id."""
     kind = _KINDS.get(request.key_type)

@@ -26,7 +26,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import attrs
 import trio
 
-from splashdam.embedded_broker.serving.registry import Answer, Parked
+from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 

@@ -17,9 +17,8 @@ from support.broker.quota_talk import alter
 from support.fuzzing.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.running import patches
 
-from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.serving.registry import Answer
-from splashdam.embedded_broker.serving.turns import (
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import (
     HEAVY_BYTES,
     INLINE_BYTES,
     TURN_UNITS,
@@ -30,6 +29,7 @@ from splashdam.embedded_broker.serving.turns import (
     Turns,
     let_others,
 )
+from splashdam.embedded_broker.broker import Broker
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from splashdam.embedded_broker.configs.loggers import check_levels, set_levels
-from splashdam.embedded_broker.configs.resources import (
+from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.dynamic_configs.loggers import check_levels, set_levels
+from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,
     ConfigResource,
+    HasConfigs,
     ResourceType,
     check_is_broker,
 )
-from splashdam.embedded_broker.serving.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import InvalidRequestError, error_for
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import BrokerResponseError
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
 
 R = TypeVar("R", bound="Asked")
 Answered = TypeVar("Answered")
@@ -85,7 +83,7 @@ def alter_each(
 
 
 def alter_some(
-    broker: Broker, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
+    broker: HasConfigs, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
 ) -> None:
     """Makes single changes to what is set for a resource, all or none.
 
@@ -111,7 +109,12 @@ def alter_some(
 
 
 def alter_all(
-    broker: Broker, kind: int, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
+    broker: HasConfigs,
+    kind: int,
+    name: str,
+    configs: Sequence[tuple[str, str | None]],
+    *,
+    validate_only: bool,
 ) -> None:
     """Replaces everything that is set for a resource.
 
@@ -131,7 +134,7 @@ def alter_all(
     _put(resource, wanted, changed, validate_only=validate_only)
 
 
-def _resource(broker: Broker, kind: int, name: str) -> ConfigResource:
+def _resource(broker: HasConfigs, kind: int, name: str) -> ConfigResource:
     if kind not in RESOURCES:
         raise InvalidRequestError(f"resources of type {kind} are not known here")
     return RESOURCES[kind](broker, name)
@@ -175,7 +178,7 @@ def _changed(change: Change, before: str | None, resource: ConfigResource) -> st
     return ",".join(parts)
 
 
-def _alter_loggers(broker: Broker, name: str, changes: Iterable[Change], *, validate_only: bool) -> None:
+def _alter_loggers(broker: HasConfigs, name: str, changes: Iterable[Change], *, validate_only: bool) -> None:
     check_is_broker(broker, name, may_be_all=False)
     levels: dict[str, str | None] = {}
     for change in changes:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
 
+from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
-from splashdam.embedded_broker.serving.registry import Address
-from splashdam.embedded_broker.transactions.producer_ids import HandsOutIds
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Account
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
-from splashdam.wire.message import Response, Struct
+from splashdam.wire.message import Request, Response, Struct
 
 _LONGEST_TEXT = 1000
+
+
+class Dispatched(NamedTuple):
+    """A handler's answer, and what it takes to encode it."""
+
+    answer: Answer
+    version: int
+    correlation_id: int
+    request: Request[Any] | None
+    """As decoded; None where its version is unknown."""
+    client_id: str | None = None
+    size_bytes: int = 0
+    account: Account | None = None
+    """What the request took of the broker's time; measured where quotas are set."""
+
+    @property
+    def spent_ms(self) -> float:
+        """What the request has taken by now."""
+        return 0.0 if self.account is None else self.account.spent_ms
 
 
 class Encoding(NamedTuple):

@@ -8,7 +8,8 @@ import attrs
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.replication.replica_manager import ConnectToBroker, ControlsPartitions
+    from splashdam.embedded_broker.controller.peers import ConnectToBroker
+    from splashdam.embedded_broker.replication.replica_manager import ControlsPartitions
 
 
 @attrs.frozen

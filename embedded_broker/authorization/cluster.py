@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from splashdam.embedded_broker.configs.changes import Operation as ConfigOperation
-from splashdam.embedded_broker.configs.resources import RESOURCES
-from splashdam.embedded_broker.configs.resources import ResourceType as ConfigType
-from splashdam.embedded_broker.security.authorization.guarding import (
-    CODES,
-    REASONS,
-    Handler,
-    add_refused,
-    guards,
-    refused,
-    split,
-    then,
-)
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.authorization.guarding import CODES, REASONS, add_refused, refused, split, then
+from splashdam.embedded_broker.dynamic_configs.changes import Operation as ConfigOperation
+from splashdam.embedded_broker.dynamic_configs.resources import RESOURCES
+from splashdam.embedded_broker.dynamic_configs.resources import ResourceType as ConfigType
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.error_codes import ErrorCode
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -86,7 +78,7 @@ _CONFIGS: dict[type[Request[Any]], tuple[Operation, str]] = {
     GetTelemetrySubscriptionsRequest,
     PushTelemetryRequest,
 )
-def free(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def free(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
     """Everybody may."""
     return handler(request, context)
 
@@ -105,13 +97,13 @@ def free(request: Any, context: RequestContext, handler: Handler) -> Answer:
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupDescribeRequest,
 )
-def asks_itself(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def asks_itself(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
     """The handler asks."""
     return handler(request, context)
 
 
 @guards(*_WHOLE)
-def whole(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def whole(request: Any, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """One operation on the cluster."""
     if context.authorize(_WHOLE[type(request)], ResourceType.CLUSTER):
         return handler(request, context)
@@ -142,7 +134,7 @@ def _none_ongoing(asked: ListPartitionReassignmentsTopics) -> Steps[OngoingTopic
 
 @guards(AlterReplicaLogDirsRequest)
 def alter_log_dirs(
-    request: AlterReplicaLogDirsRequest, context: RequestContext, handler: Handler
+    request: AlterReplicaLogDirsRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """ALTER on the cluster."""
     if context.authorize(Operation.ALTER, ResourceType.CLUSTER):
@@ -156,7 +148,7 @@ def alter_log_dirs(
 
 
 @guards(*_CONFIGS)
-def configs(request: Any, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def configs(request: Any, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """The operation on each topic or group, and on the cluster for what belongs to brokers.
 
     What nobody can ask is 42 for everybody, as in Kafka; who may not ask learns nothing else.
@@ -206,7 +198,7 @@ def _lacks_value(config: Any) -> bool:
 
 
 @guards(DescribeQuorumRequest)
-def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, handler: Handler) -> Answer:
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, handler: PlainHandler) -> Answer:
     """DESCRIBE on the cluster."""
     if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return handler(request, context)
@@ -215,7 +207,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, han
 
 @guards(DescribeClusterRequest)
 def describe_cluster(
-    request: DescribeClusterRequest, context: RequestContext, handler: Handler
+    request: DescribeClusterRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
     """Everybody may; what one may do with the cluster is told to those with DESCRIBE on it."""
 

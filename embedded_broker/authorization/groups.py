@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
-from splashdam.embedded_broker.security.authorization.guarding import (
+from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.authorization.guarding import (
     CODES,
-    Handler,
     add_refused,
     element_of,
-    guards,
     may,
     refused,
     split,
     then,
 )
+from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.embedded_broker.serving.registry import Answer, RequestContext
-from splashdam.embedded_broker.serving.turns import Steps, in_steps, parted
+from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -55,7 +54,7 @@ def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]
 
 
 @guards(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
-def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
+def member(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
     """READ on the group; that the request names no protocol is told before."""
     lacks = isinstance(request, SyncGroupRequest) and lacks_protocol(request, context.version)
     if lacks or _may(Operation.READ, context)(request.group_id):
@@ -67,7 +66,7 @@ def member(request: Any, context: RequestContext, handler: Handler) -> Answer:
 
 
 @guards(DescribeGroupsRequest)
-def describe(request: DescribeGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def describe(request: DescribeGroupsRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """DESCRIBE on each group; what one may do with it is told of those that are there."""
     request.groups, others = split(request.groups, _may(Operation.DESCRIBE, context))
 
@@ -87,7 +86,7 @@ def describe(request: DescribeGroupsRequest, context: RequestContext, handler: H
 
 
 @guards(ListGroupsRequest)
-def list_groups(request: ListGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def list_groups(request: ListGroupsRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """DESCRIBE on the cluster shows all; otherwise those with DESCRIBE on them are shown."""
     if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return handler(request, context)
@@ -100,7 +99,9 @@ def list_groups(request: ListGroupsRequest, context: RequestContext, handler: Ha
 
 
 @guards(DeleteGroupsRequest)
-def delete_groups(request: DeleteGroupsRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """DELETE on each group."""
     request.groups_names, others = split(request.groups_names, _may(Operation.DELETE, context))
 
@@ -113,7 +114,9 @@ def delete_groups(request: DeleteGroupsRequest, context: RequestContext, handler
 
 
 @guards(OffsetCommitRequest)
-def offset_commit(request: OffsetCommitRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def offset_commit(
+    request: OffsetCommitRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """READ on the group, and on each topic."""
     if not _may(Operation.READ, context)(request.group_id):
         answer = OffsetCommitResponse()
@@ -124,7 +127,9 @@ def offset_commit(request: OffsetCommitRequest, context: RequestContext, handler
 
 
 @guards(OffsetDeleteRequest)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def offset_delete(
+    request: OffsetDeleteRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """DELETE on the group, READ on each topic."""
     if not _may(Operation.DELETE, context)(request.group_id):
         return OffsetDeleteResponse(error_code=_GROUP)
@@ -133,7 +138,9 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext, handler
 
 
 @guards(OffsetFetchRequest)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def offset_fetch(
+    request: OffsetFetchRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     """DESCRIBE on each group, and on each topic; of all topics, those that are allowed."""
     if context.version < _FIRST_GROUPS_VERSION:
         return (yield from _offsets_of_one(request, context, handler))
@@ -163,7 +170,9 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext, handler: 
     return (yield from then(handler(request, context), change, context))
 
 
-def _offsets_of_one(request: OffsetFetchRequest, context: RequestContext, handler: Handler) -> Steps[Answer]:
+def _offsets_of_one(
+    request: OffsetFetchRequest, context: RequestContext, handler: PlainHandler
+) -> Steps[Answer]:
     if not _may(Operation.DESCRIBE, context)(request.group_id):
         answer = OffsetFetchResponse(error_code=_GROUP)
         if context.version < _FIRST_ERROR_VERSION:

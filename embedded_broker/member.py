@@ -12,7 +12,13 @@ from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
+    from splashdam.embedded_broker.answering.answers import Address
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
+    from splashdam.embedded_broker.topics.topics import Topics
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +35,23 @@ class Coordinates(Protocol):
         ...
 
 
+class JoinsCluster(Protocol):
+    """What changes of a broker when the cluster does; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    listeners: dict[str, list[Address]]
+    controller: Controller
+    configs: DynamicConfigs
+    topics: Topics
+    replicas: TakesReplicaFetches
+    offsets: GroupOffsets
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        ...
+
+
 class ClusterMember:
     """A broker as its controller knows it.
 
@@ -40,7 +63,7 @@ class ClusterMember:
         epoch: the broker epoch of this start; -1 before ``join``.
     """
 
-    def __init__(self, broker: Broker, coordinators: Mapping[str, Coordinates]) -> None:
+    def __init__(self, broker: JoinsCluster, coordinators: Mapping[str, Coordinates]) -> None:
         self.epoch = -1
         self._broker = broker
         self._controller = broker.controller
