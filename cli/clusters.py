@@ -18,7 +18,7 @@ from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.wiring import authenticator, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
-from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.model.broker_errors import error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.error_codes import ErrorCode

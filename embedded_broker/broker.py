@@ -50,12 +50,12 @@ from splashdam.storage.files.log_file import that_ends, told_as_the_end
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.configs.security import Listener
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.replication.membership import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.gate import Gate
-    from splashdam.embedded_broker.security.listeners import Listener
     from splashdam.embedded_broker.security.users import UserStore
     from splashdam.model.values import TopicPartition
 
@@ -128,7 +128,9 @@ class Broker:
         self.parking = FetchParking()
         self.refused_topics: set[str] = set()
         self.disk_troubles = DiskTroubles(clock, self.parking, logs.root_of, logs.takes_appends)
-        self.fetch_sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots, self.parking)
+        self.fetch_sessions = FetchSessions(
+            settings.limits.max_incremental_fetch_session_cache_slots, self.parking
+        )
         self.attention = Attention(self.parking, own_loop)
         self.turns = Turns(logs.files.run, clock.now_ms)
         self.controller = controller
@@ -154,14 +156,14 @@ class Broker:
         self.member = ClusterMember(
             self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
         )
-        self.telemetry = ClientTelemetry(settings.telemetry_max_bytes)
+        self.telemetry = ClientTelemetry(settings.limits.telemetry_max_bytes)
         self.configs = DynamicConfigs(self)
         self.interception = Interception()
         self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self.access = access
         self.connections: Connections = Connections(self)
-        self.request_memory = RequestMemory(settings.request_bytes)
+        self.request_memory = RequestMemory(settings.limits.request_bytes)
         self.is_killed = False
         self._nursery = nursery
         self._sockets: set[trio.socket.SocketType] = set()
@@ -301,9 +303,9 @@ class Broker:
         """
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
             self.serve_listener(listener, endpoint, gates.get(endpoint.name))
-        if self.settings.authorizer_class_name:
+        if self.settings.security.authorizer_class_name:
             registered_guards()  # imported now, and not while the first client waits
-            self.authorizer = self.access.authorizer(self.settings)
+            self.authorizer = self.access.authorizer(self.settings.security)
         self.access.watch_quotas(self.connections.take_quotas)
         if self.controller.is_alone:
             for log in self.logs.logs.values():

@@ -14,7 +14,7 @@ import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election
+from splashdam.embedded_broker.configs.topics import allows_unclean_election
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import changed, moved
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal
@@ -286,8 +286,8 @@ class Cluster:
         )
 
     async def _rebalance_leaders(self, settings: BrokerSettings) -> None:
-        while settings.auto_leader_rebalance_enable:
-            await trio.sleep(settings.leader_imbalance_check_interval_seconds)
+        while settings.replication.auto_leader_rebalance_enable:
+            await trio.sleep(settings.replication.leader_imbalance_check_interval_seconds)
             self.elect_preferred_leaders()
 
 
@@ -375,7 +375,7 @@ def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Con
     lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
     try:
         ids = ProducerIds(opened.files, opened.path, above=-1)
-        controller = Controller(journal, ids, partial(allows_unclean_election, settings))
+        controller = Controller(journal, ids, partial(allows_unclean_election, settings.topic_defaults))
         controller.begin(journal.read())
         yield controller
     finally:

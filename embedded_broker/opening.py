@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.topic_configs import allows_unclean_election, topic_settings
+from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
 from splashdam.embedded_broker.controller.leadership import Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.lone import LoneController
@@ -66,9 +66,9 @@ def open_directory(
         files,
         path,
         now_ms=clock.wall_ms(),
-        settings_for=partial(topic_settings, settings),
+        settings_for=partial(topic_settings, settings.topic_defaults),
         node_id=settings.node_id,
-        settings=settings,
+        settings=settings.directories,
         log_dirs=[os.path.join(path, each.strip()) for each in settings.log_dirs.split(",") if each.strip()],
         hosts=partial(view.hosts, settings.node_id) if view else lambda _: True,
     )
@@ -92,4 +92,4 @@ def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneControlle
     """One for the broker of this directory, which alone vouches for its producer ids."""
     known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
     ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
-    return LoneController(logs, ids, partial(allows_unclean_election, settings))
+    return LoneController(logs, ids, partial(allows_unclean_election, settings.topic_defaults))

@@ -13,16 +13,20 @@ from typing import Any, Self
 
 import attrs
 
-from splashdam.embedded_broker.configs.access_settings import AccessSettings
-from splashdam.embedded_broker.configs.known import WITHOUT_EFFECT
-from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.embedded_broker.configs.groups import GroupSettings
+from splashdam.embedded_broker.configs.limits import LimitSettings
+from splashdam.embedded_broker.configs.replication import ReplicationSettings
+from splashdam.embedded_broker.configs.security import SecuritySettings
+from splashdam.embedded_broker.configs.topics import TopicSettings
+from splashdam.embedded_broker.configs.transactions import TransactionSettings
+from splashdam.embedded_broker.configs.without_effect import WITHOUT_EFFECT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
-from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, Synonym
+from splashdam.storage.settings import DirectorySettings, Synonym
 
 
 @attrs.frozen(kw_only=True)
-class BrokerSettings(AccessSettings):
+class BrokerSettings:
     """The broker's settings; every default is Kafka's. Made by ``from_options`` or ``from_properties``.
 
     Raises:
@@ -54,16 +58,6 @@ class BrokerSettings(AccessSettings):
         True, doc="Whether asking for the metadata of a missing topic creates it."
     )
     delete_topic_enable: bool = option(True, doc="Whether topics can be deleted.")
-    socket_request_max_bytes: int = option(
-        104_857_600,
-        doc="Largest request in bytes; a larger one closes its connection.",
-        check=whole_number(1, MAX_INT),
-    )
-    connections_max_idle_ms: int = option(
-        600_000,
-        doc="A connection that neither sends nor takes a byte for this long is closed.",
-        check=whole_number(1),
-    )
     log_dirs: str = option(
         "",
         check=lambda value: None if isinstance(value, str) else "must be paths, separated by commas",
@@ -71,99 +65,13 @@ class BrokerSettings(AccessSettings):
         doc="Directories that partitions are put into, separated by commas; by default the broker's own, "
         "which keeps topics and users in any case (Kafka's metadata.log.dir). Relative ones lie in that.",
     )
-    fetch_max_bytes: int = option(
-        57_671_680,
-        doc="Most bytes one fetch answers with, whatever it asks for.",
-        check=whole_number(1024, MAX_INT),
-    )
-    max_incremental_fetch_session_cache_slots: int = option(
-        1000,
-        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
-        check=whole_number(0, MAX_INT),
-    )
-    offsets_topic_num_partitions: int = option(
-        50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
-    )
-    offsets_topic_segment_bytes: int = option(
-        104_857_600,
-        doc="segment.bytes of __consumer_offsets when it is made.",
-        check=whole_number(14, MAX_INT),
-    )
-    offsets_retention_minutes: int = option(
-        10_080,
-        doc="Minutes that offsets are kept after the last member left the group, or, where it never had "
-        "any, after the commit.",
-        check=whole_number(1, MAX_INT),
-    )
-    offsets_retention_check_interval_ms: int = option(
-        600_000, doc="How often offsets are looked for that are past it.", check=whole_number(1)
-    )
-    offset_metadata_max_bytes: int = option(
-        4096,
-        doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
-        check=whole_number(0, MAX_INT),
-    )
-    group_initial_rebalance_delay_ms: int = option(
-        3000,
-        doc="Milliseconds that the first rebalance of an empty group waits for more members; 0 suits tests.",
-        check=whole_number(0, MAX_INT),
-    )
-    group_min_session_timeout_ms: int = option(
-        6000,
-        doc="Shortest session timeout in milliseconds that a member of a classic group may ask for.",
-        check=whole_number(1, MAX_INT),
-    )
-    group_max_session_timeout_ms: int = option(
-        30 * MINUTE_MS,
-        doc="Longest session timeout in milliseconds that a member of a classic group may ask for.",
-        check=whole_number(1, MAX_INT),
-    )
-    group_max_size: int = option(
-        MAX_INT, doc="Most members of a classic group.", check=whole_number(1, MAX_INT)
-    )
-    transaction_state_log_num_partitions: int = option(
-        50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
-    )
-    transaction_state_log_segment_bytes: int = option(
-        104_857_600,
-        doc="segment.bytes of __transaction_state when it is made.",
-        check=whole_number(14, MAX_INT),
-    )
-    transaction_max_timeout_ms: int = option(
-        15 * MINUTE_MS,
-        doc="Largest transaction timeout in milliseconds that a producer may ask for.",
-        check=whole_number(1, MAX_INT),
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
-        10_000,
-        doc="Milliseconds between two looks for transactions that are open for longer than their timeout.",
-        check=whole_number(1, MAX_INT),
-    )
-    transactional_id_expiration_ms: int = option(
-        7 * DAY_MS,
-        doc="Milliseconds without use after which a transactional id is forgotten.",
-        check=whole_number(1, MAX_INT),
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
-        HOUR_MS,
-        doc="Milliseconds between two looks for transactional ids to forget.",
-        check=whole_number(1, MAX_INT),
-    )
-    transaction_partition_verification_enable: bool = option(
-        True,
-        doc="Whether a transactional batch is refused where its partition was not added to the transaction.",
-    )
-    transaction_version: int = option(
-        2,
-        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 an "
-        "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
-        check=whole_number(0, 2),
-    )
-    telemetry_max_bytes: int = option(
-        1_048_576,
-        doc="Most bytes of metrics that a client may push at one time.",
-        check=whole_number(1, MAX_INT),
-    )
+    directories: DirectorySettings = attrs.field(factory=DirectorySettings)
+    """How data directories are kept: checkpoints, retention, cleaner."""
+    replication: ReplicationSettings = attrs.field(factory=ReplicationSettings)
+    groups: GroupSettings = attrs.field(factory=GroupSettings)
+    transactions: TransactionSettings = attrs.field(factory=TransactionSettings)
+    security: SecuritySettings = attrs.field(factory=SecuritySettings)
+    limits: LimitSettings = attrs.field(factory=LimitSettings)
     topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
     """The options of a topic that sets none itself."""
     given: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
@@ -219,14 +127,20 @@ class BrokerSettings(AccessSettings):
         for name in given:
             if name not in broker_names():
                 raise KafkaConfigurationError(f"unknown broker property {name!r}.{_hint(name)}")
-        own: dict[str, Any] = {}
-        for field in own_fields():
-            names = (Synonym(kafka_name(field)), *synonyms_of(field))
-            own.update(_chosen(cls, field, names, given, texts))
+        parts: dict[str, Any] = {}
+        for name, part in _PARTS.items():
+            chosen: dict[str, Any] = {}
+            for field in attrs.fields(part):
+                names = (Synonym(kafka_name(field)), *synonyms_of(field))
+                chosen.update(_chosen(part, field, names, given, texts))
+            parts[name] = part(**chosen)
         topic: dict[str, Any] = {}
         for field in attrs.fields(TopicSettings):
             topic.update(_chosen(TopicSettings, field, synonyms_of(field), given, texts))
-        return cls(**own, topic_defaults=TopicSettings(**topic), given=_parsed(given, texts))
+        for field in _fields_of_the_whole():
+            names = (Synonym(kafka_name(field)), *synonyms_of(field))
+            parts.update(_chosen(cls, field, names, given, texts))
+        return cls(**parts, topic_defaults=TopicSettings(**topic), given=_parsed(given, texts))
 
     def without_effect(self) -> dict[str, str]:
         """What was set and changes nothing in this broker: Kafka's name → why."""
@@ -248,8 +162,22 @@ def broker_names() -> dict[str, str]:
     return names
 
 
+_PARTS: Mapping[str, type[Any]] = {
+    "directories": DirectorySettings,
+    "replication": ReplicationSettings,
+    "groups": GroupSettings,
+    "transactions": TransactionSettings,
+    "security": SecuritySettings,
+    "limits": LimitSettings,
+}
+
+
 def own_fields() -> list[attrs.Attribute[Any]]:
-    """The broker's own options, without those that stand in for topics."""
+    """The broker's own options, those of its parts too, without those that stand in for topics."""
+    return [*_fields_of_the_whole(), *(field for part in _PARTS.values() for field in attrs.fields(part))]
+
+
+def _fields_of_the_whole() -> list[attrs.Attribute[Any]]:
     return [field for field in attrs.fields(BrokerSettings) if "doc" in field.metadata]
 
 

@@ -15,9 +15,9 @@ import attrs
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.dynamic import is_custom, is_dynamic
-from splashdam.embedded_broker.configs.idle import IDLE_CONFIGS
 from splashdam.embedded_broker.configs.table import KnownConfig, Scope, known_configs
-from splashdam.embedded_broker.configs.topic_configs import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.without_effect import IDLE_CONFIGS
 from splashdam.model.options import kafka_name
 from splashdam.model.secrets import Secret
 
@@ -117,7 +117,7 @@ def topic_entries(layers: BrokerLayers, configs: Mapping[str, str]) -> list[Conf
     Raises:
         BrokerResponseError: as ``topic_settings``.
     """
-    settings = topic_settings(layers.settings, configs)
+    settings = topic_settings(layers.settings.topic_defaults, configs)
     entries = []
     for field in attrs.fields(TopicSettings):
         name = kafka_name(field)

@@ -17,23 +17,23 @@ _COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
 def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
     """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
     if name == CONSUMER_OFFSETS:
-        configs = {"segment.bytes": str(settings.offsets_topic_segment_bytes)}
+        configs = {"segment.bytes": str(settings.groups.offsets_topic_segment_bytes)}
         return NewTopic(
             name,
-            settings.offsets_topic_num_partitions,
+            settings.groups.offsets_topic_num_partitions,
             {**_COMPACTED, **configs},
-            replication_factor=settings.offsets_topic_replication_factor,
+            replication_factor=settings.groups.offsets_topic_replication_factor,
         )
     if name == TRANSACTION_STATE:
         configs = {
             "compression.type": "uncompressed",
-            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+            "segment.bytes": str(settings.transactions.transaction_state_log_segment_bytes),
+            "min.insync.replicas": str(settings.transactions.transaction_state_log_min_isr),
         }
         return NewTopic(
             name,
-            settings.transaction_state_log_num_partitions,
+            settings.transactions.transaction_state_log_num_partitions,
             {**_COMPACTED, **configs},
-            replication_factor=settings.transaction_state_log_replication_factor,
+            replication_factor=settings.transactions.transaction_state_log_replication_factor,
         )
     return None

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from splashdam.embedded_broker.configs.broker_settings import own_fields, synonyms_of
-from splashdam.embedded_broker.configs.known import WITHOUT_EFFECT
-from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.embedded_broker.configs.topics import TopicSettings
+from splashdam.embedded_broker.configs.without_effect import WITHOUT_EFFECT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, MAX_LONG, kafka_name
 from splashdam.storage.settings import Synonym

@@ -23,8 +23,9 @@ from splashdam.embedded_broker.configs.described import (
     topic_entries,
 )
 from splashdam.embedded_broker.configs.dynamic import check_dynamic
+from splashdam.embedded_broker.configs.groups import check_group_configs
 from splashdam.embedded_broker.configs.table import Scope
-from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
+from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.dynamic_configs.stored import (
     ALL_BROKERS,
     BROKER,
@@ -32,7 +33,6 @@ from splashdam.embedded_broker.dynamic_configs.stored import (
     GROUP,
     subscription_of,
 )
-from splashdam.embedded_broker.groups.consumer.settings import check_group_configs
 from splashdam.embedded_broker.telemetry.client_metrics import (
     DEFAULT_INTERVAL_MS,
     INTERVALS_MS,
@@ -141,7 +141,7 @@ class TopicResource(ConfigResource):
         return topic_entries(self.broker.configs.layers, self.present)
 
     def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
-        new_topic_settings(self.broker.settings, configs)
+        new_topic_settings(self.broker.settings.topic_defaults, configs)
 
     def put(self, configs: Mapping[str, str]) -> None:
         self.broker.controller.configure_topic(self.name, configs)
@@ -283,7 +283,7 @@ class GroupResource(_Simple):
 
     def _check(self, configs: Mapping[str, str]) -> None:
         try:
-            check_group_configs(self.broker.settings, configs)
+            check_group_configs(self.broker.settings.groups, configs)
         except KafkaConfigurationError as error:
             raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
 

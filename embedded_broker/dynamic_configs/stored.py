@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers
-from splashdam.embedded_broker.configs.topic_configs import topic_settings
+from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.embedded_broker.controller.state import Resource
 from splashdam.embedded_broker.telemetry.client_metrics import DEFAULT_INTERVAL_MS
 from splashdam.model.errors import KafkaConfigurationError
@@ -127,7 +127,7 @@ class DynamicConfigs:
             _log.error("what was set for this broker is ignored: %s", error)
             settings = self.static
         self._broker.settings = settings
-        self._broker.logs.reconfigure(settings, partial(topic_settings, settings))
+        self._broker.logs.reconfigure(settings.directories, partial(topic_settings, settings.topic_defaults))
 
     def _subscribe(self, name: str) -> None:
         telemetry, configs = self._broker.telemetry, self.of(CLIENT_METRICS, name)

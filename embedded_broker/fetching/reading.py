@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.topics.parking import FetchIsolation

@@ -131,7 +131,7 @@ class Sorted:
                     self.codes[topic_partition] = self._missing_topic
                 elif not has_partition(known.partitions, asked.partition_index):
                     self.codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif is_too_large(metadata, broker.settings.offset_metadata_max_bytes):
+                elif is_too_large(metadata, broker.settings.groups.offset_metadata_max_bytes):
                     self.codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     wanted[topic_partition] = CommittedOffset(

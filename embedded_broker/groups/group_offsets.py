@@ -113,7 +113,7 @@ class GroupOffsets:
         Returns:
             How many offsets were forgotten.
         """
-        retention_ms = self._broker.settings.offsets_retention_minutes * _MINUTE_MS
+        retention_ms = self._broker.settings.groups.offsets_retention_minutes * _MINUTE_MS
         count = self._bury(
             (partition, OffsetKey(group_id, topic_partition))
             for partition, group_id, group in self._coordinator.all_groups()
@@ -153,7 +153,7 @@ class GroupOffsets:
     async def keep_house(self) -> None:
         """Forgets old offsets every ``offsets.retention.check.interval.ms``, as long as the broker runs."""
         while True:
-            await trio.sleep(self._broker.settings.offsets_retention_check_interval_ms / 1000)
+            await trio.sleep(self._broker.settings.groups.offsets_retention_check_interval_ms / 1000)
             forgotten = self.expire(self._broker.clock.wall_ms())
             if forgotten:
                 _log.info("forgot %d committed offsets that are past their retention", forgotten)

@@ -62,8 +62,8 @@ def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiV
     answer.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in (
-            ("group.version", settings.group_version),
-            ("transaction.version", settings.transaction_version),
+            ("group.version", settings.groups.group_version),
+            ("transaction.version", settings.transactions.transaction_version),
         )
         if level
     ]

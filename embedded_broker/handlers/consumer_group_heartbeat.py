@@ -8,6 +8,7 @@ from functools import partial
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.groups import assignor_names
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
@@ -18,7 +19,6 @@ from splashdam.embedded_broker.groups.consumer.member import (
 )
 from splashdam.embedded_broker.groups.consumer.membership import PATTERN_ELEMENTS, Asked, HeartbeatReply
 from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
-from splashdam.embedded_broker.groups.consumer.settings import assignor_names
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
@@ -118,12 +118,12 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int, settings: Broke
     Raises:
         BrokerResponseError: UNSUPPORTED_VERSION (35), INVALID_REQUEST (42), UNSUPPORTED_ASSIGNOR (112).
     """
-    if not settings.group_version:
+    if not settings.groups.group_version:
         raise error_for(ErrorCode.UNSUPPORTED_VERSION, "group.version is 0: there are classic groups alone")
     problem = _problem(request, version)
     if problem:
         raise error_for(ErrorCode.INVALID_REQUEST, problem)
-    known = assignor_names(settings.group_consumer_assignors)
+    known = assignor_names(settings.groups.group_consumer_assignors)
     if request.server_assignor is not None and request.server_assignor not in known:
         raise error_for(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

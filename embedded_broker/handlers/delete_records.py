@@ -14,7 +14,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
-from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import InvalidTopicError, error_for

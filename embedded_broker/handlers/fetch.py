@@ -13,6 +13,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -25,7 +26,6 @@ from splashdam.embedded_broker.fetching.sessions import (
     PartitionKey,
     SessionPartition,
 )
-from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
 from splashdam.model.error_codes import ErrorCode
@@ -104,7 +104,7 @@ async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
 
 def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
     settings = context.broker.settings
-    max_bytes = min(request.max_bytes, settings.fetch_max_bytes)
+    max_bytes = min(request.max_bytes, settings.limits.fetch_max_bytes)
     state = request.replica_state
     replica_id, replica_epoch = state.replica_id, state.replica_epoch
     if replica_id < 0:
@@ -115,7 +115,7 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
         isolation = FetchIsolation.TXN_COMMITTED
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
-    is_sent_on = replica_id < 0 and settings.replica_selector_class == RACK_AWARE_SELECTOR
+    is_sent_on = replica_id < 0 and settings.replication.replica_selector_class == RACK_AWARE_SELECTOR
     return FetchLimits(
         max_bytes,
         min(request.min_bytes, max_bytes),

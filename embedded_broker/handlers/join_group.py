@@ -58,7 +58,7 @@ def join_group(request: JoinGroupRequest, context: RequestContext) -> Answer:
 
 
 def _check_session_timeout(timeout_ms: int, context: RequestContext) -> None:
-    settings = context.broker.settings
+    settings = context.broker.settings.groups
     if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
         raise error_for(
             ErrorCode.INVALID_SESSION_TIMEOUT,

@@ -28,7 +28,7 @@ import trio
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.producing.admission import (
     ATTRIBUTES_LOW_BYTE,
     Admission,

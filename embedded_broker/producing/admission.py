@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.configs.topic_configs import TopicSettings
+from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer

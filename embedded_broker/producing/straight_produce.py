@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admission, is_taken_as_it_is
 from splashdam.embedded_broker.producing.appending import (
     TakesBatches,

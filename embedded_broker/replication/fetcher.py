@@ -167,7 +167,7 @@ class LeaderFetcher:
 
     @property
     def _backoff_ms(self) -> int:
-        return self._follower.settings.replica_fetch_backoff_ms
+        return self._follower.settings.replication.replica_fetch_backoff_ms
 
     async def run(self) -> None:
         """Fetches for ever; with nothing to follow there is no connection."""
@@ -191,9 +191,10 @@ class LeaderFetcher:
             await follower.connect(self._leader_id),
             clock=follower.clock,
             client_id=f"broker-{follower.node_id}-fetcher-{self._leader_id}",
-            request_timeout_ms=settings.replica_socket_timeout_ms,
+            request_timeout_ms=settings.replication.replica_socket_timeout_ms,
             max_in_flight_requests=1,
-            max_response_bytes=settings.replica_fetch_response_max_bytes + settings.socket_request_max_bytes,
+            max_response_bytes=settings.replication.replica_fetch_response_max_bytes
+            + settings.limits.socket_request_max_bytes,
             peer=f"node {self._leader_id}",
         )
         self._session = FetchSession()
@@ -271,9 +272,9 @@ class LeaderFetcher:
             replica_state=ReplicaState(
                 replica_id=self._follower.node_id, replica_epoch=self._follower.broker_epoch
             ),
-            max_wait_ms=settings.replica_fetch_wait_max_ms,
-            min_bytes=settings.replica_fetch_min_bytes,
-            max_bytes=settings.replica_fetch_response_max_bytes,
+            max_wait_ms=settings.replication.replica_fetch_wait_max_ms,
+            min_bytes=settings.replication.replica_fetch_min_bytes,
+            max_bytes=settings.replication.replica_fetch_response_max_bytes,
             topics=[],
         )
 
@@ -288,7 +289,7 @@ class LeaderFetcher:
                 fetch_offset=log.log_end_offset,
                 last_fetched_epoch=log.last_epoch,
                 log_start_offset=log.log_start_offset,
-                partition_max_bytes=self._follower.settings.replica_fetch_max_bytes,
+                partition_max_bytes=self._follower.settings.replication.replica_fetch_max_bytes,
                 high_watermark=log.high_watermark,
             ),
         )

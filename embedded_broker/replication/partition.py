@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from splashdam.embedded_broker.configs.topic_configs import options_of
+from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.controller.state import IsrProposal
 from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
 from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState

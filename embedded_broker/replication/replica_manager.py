@@ -128,7 +128,7 @@ class ReplicaManager:
     @property
     def lag_time_max_ms(self) -> float:
         """``replica.lag.time.max.ms``."""
-        return self._broker.settings.replica_lag_time_max_ms
+        return self._broker.settings.replication.replica_lag_time_max_ms
 
     def now_ms(self) -> float:
         """The time."""

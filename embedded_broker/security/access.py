@@ -13,7 +13,7 @@ from weakref import WeakMethod
 from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.configs.access_settings import AccessSettings
+    from splashdam.embedded_broker.configs.security import SecuritySettings
     from splashdam.embedded_broker.quotas.entities import Quotas
     from splashdam.embedded_broker.quotas.store import QuotaStore
     from splashdam.embedded_broker.security.acl_store import AclStore
@@ -65,7 +65,7 @@ class AccessControl:
 
         return QuotaStore(self._files, self._directory, self._tell)
 
-    def authorizer(self, settings: AccessSettings) -> StandardAuthorizer:
+    def authorizer(self, settings: SecuritySettings) -> StandardAuthorizer:
         """One that decides by the ACLs, now and when they change.
 
         Raises:

@@ -48,7 +48,7 @@ class SessionConnection(ClientConnection):
 
     def _make_receiver(self) -> FrameReceiver:
         self._receiver = super()._make_receiver()
-        self._receiver.max_frame_bytes = self._broker.settings.sasl_server_max_receive_size
+        self._receiver.max_frame_bytes = self._broker.settings.security.sasl_server_max_receive_size
         return self._receiver
 
     async def _answer(self, frame: memoryview) -> None:
@@ -68,7 +68,7 @@ class SessionConnection(ClientConnection):
             self._stranger.known()
             self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
             assert self._receiver is not None  # the frame came through it
-            self._receiver.max_frame_bytes = self._broker.settings.socket_request_max_bytes
+            self._receiver.max_frame_bytes = self._broker.settings.limits.socket_request_max_bytes
 
     def _admit(self, frame: memoryview) -> None:
         """As the session's; in the middle of an exchange Kafka answers before it closes the connection."""
@@ -95,7 +95,7 @@ class SessionConnection(ClientConnection):
         raise CloseConnectionError(failure)
 
     async def _delay(self) -> None:
-        await trio.sleep(self._broker.settings.connection_failed_authentication_delay_ms / 1000)
+        await trio.sleep(self._broker.settings.security.connection_failed_authentication_delay_ms / 1000)
 
 
 def _refusal(frame: memoryview) -> list[Part]:

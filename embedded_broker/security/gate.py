@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.configs.security import Listener, SecuritySettings
 from splashdam.embedded_broker.security.authority import BrokerAuthority
 from splashdam.embedded_broker.security.connection import SessionConnection
-from splashdam.embedded_broker.security.listeners import Listener
 from splashdam.embedded_broker.security.session import SaslSession
-from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.embedded_broker.serving.connections import Stranger
 from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection
@@ -102,7 +101,7 @@ class Gate:
             stranger.known()
             return ClientConnection(stream, broker, address, peer, client=client)
         settings = broker.settings
-        authority, max_reauth_ms = self._authority, settings.connections_max_reauth_ms
+        authority, max_reauth_ms = self._authority, settings.security.connections_max_reauth_ms
         session = SaslSession(authority, self._offered, max_reauth_ms, broker.clock, authority.aside)
         return SessionConnection(
             stream, broker, address, peer, session=session, client=client, stranger=stranger

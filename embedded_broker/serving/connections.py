@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.configs.access_settings import parse_overrides
+from splashdam.embedded_broker.configs.limits import parse_overrides
 from splashdam.embedded_broker.producing.straight_produce import ProduceForms
 from splashdam.embedded_broker.security.permissions import ANYBODY
 from splashdam.embedded_broker.serving.registry import Client
@@ -135,11 +135,11 @@ class Connections:
 
     def _refusal(self, host: str) -> str:
         settings = self._broker.settings
-        most = min(settings.max_connections, self._most)
+        most = min(settings.limits.max_connections, self._most)
         if self._count >= most:
             return f"there are {most} connections (max.connections, or half of the open files allowed)"
-        overrides = settings.max_connections_per_ip_overrides
-        of_host = settings.max_connections_per_ip
+        overrides = settings.limits.max_connections_per_ip_overrides
+        of_host = settings.limits.max_connections_per_ip
         if overrides:
             of_host = parse_overrides(overrides).get(host, of_host)
         if self._by_host[host] >= of_host:
@@ -152,7 +152,7 @@ class Connections:
         Those beyond ``max.connection.creation.rate`` wait and are served; those beyond the quota of their
         address wait and are not, as in Kafka.
         """
-        rate = self._broker.settings.max_connection_creation_rate
+        rate = self._broker.settings.limits.max_connection_creation_rate
         if rate < MAX_INT:
             now = trio.current_time()
             self._created_until = max(self._created_until, now - 1) + 1 / max(rate, 1)
@@ -190,7 +190,9 @@ class Connections:
 
         if self._quotas is None:
             settings = self._broker.settings
-            windows = Windows(settings.quota_window_num, 1000 * settings.quota_window_size_seconds)
+            windows = Windows(
+                settings.limits.quota_window_num, 1000 * settings.limits.quota_window_size_seconds
+            )
             self._quotas = ClientQuotas(windows, self._broker.clock.now_ms)
         self._quotas.take(quotas)
         for connection in self._served:

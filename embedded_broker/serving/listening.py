@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.security import Listener
 from splashdam.embedded_broker.security.access import AccessControl
-from splashdam.embedded_broker.security.listeners import Listener
 from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen
 from splashdam.storage.files.disk import Files
@@ -36,15 +36,15 @@ def make_gates(
     Raises:
         KafkaConfigurationError: a certificate or key is missing, or is not what it should be.
     """
-    guarded = [each for each in settings.endpoints if each.protocol != "PLAINTEXT"]
+    guarded = [each for each in settings.security.endpoints if each.protocol != "PLAINTEXT"]
     if not guarded:
         return {}
     from splashdam.embedded_broker.security.authority import BrokerAuthority
     from splashdam.embedded_broker.security.gate import Gate
 
-    keytab = settings.sasl_kerberos_keytab
+    keytab = settings.security.sasl_kerberos_keytab
     authority = BrokerAuthority(files, access.users, clock, token_validator, keytab)
-    return {each.name: Gate(each, settings, authority) for each in guarded}
+    return {each.name: Gate(each, settings.security, authority) for each in guarded}
 
 
 async def open_listeners(
@@ -56,7 +56,7 @@ async def open_listeners(
         KafkaConfigurationError: a listener has no protocol.
         KafkaConnectionError: an address is taken or not ours; then none is open.
     """
-    endpoints = settings.endpoints_on(host, port) or [Listener(PLAINTEXT, host, port)]
+    endpoints = settings.security.endpoints_on(host, port) or [Listener(PLAINTEXT, host, port)]
     opened: list[OpenListener] = []
     try:
         for endpoint in endpoints:

@@ -66,7 +66,7 @@ class ClientConnection:
         self._peer = peer
         self._client = client or Client()
         self._mute_ms = 0
-        self._idle_seconds = broker.settings.connections_max_idle_ms / 1000
+        self._idle_seconds = broker.settings.limits.connections_max_idle_ms / 1000
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
@@ -118,7 +118,7 @@ class ClientConnection:
 
     def _make_receiver(self) -> FrameReceiver:
         broker = self._broker
-        most_bytes = broker.settings.socket_request_max_bytes
+        most_bytes = broker.settings.limits.socket_request_max_bytes
         return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory, self._party)
 
     def _party(self) -> Hashable:

@@ -11,7 +11,7 @@ import attrs
 from splashdam.embedded_broker.answering.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import new_internal_topic
-from splashdam.embedded_broker.configs.topic_configs import new_topic_settings
+from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.errors import BrokerResponseError
@@ -113,7 +113,7 @@ class Topics:
             raise InvalidRequestError(f"{METADATA_TOPIC} is Kafka's own log, and no topic")
         return self._controller.create_topics(
             wanted,
-            partial(new_topic_settings, settings),
+            partial(new_topic_settings, settings.topic_defaults),
             settings.default_replication_factor,
             validate_only=validate_only,
         )

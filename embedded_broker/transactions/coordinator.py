@@ -143,7 +143,7 @@ class TransactionCoordinator:
             BrokerResponseError: INVALID_TRANSACTION_TIMEOUT (50), PRODUCER_FENCED (90),
                 CONCURRENT_TRANSACTIONS (51) while a transaction is being completed, or what ``put`` raises.
         """
-        settings, now_ms = self._broker.settings, self._broker.clock.wall_ms()
+        settings, now_ms = self._broker.settings.transactions, self._broker.clock.wall_ms()
         self.check_id(transactional_id)
         if not 0 < timeout_ms <= settings.transaction_max_timeout_ms:
             raise error_for(
@@ -274,7 +274,7 @@ class TransactionCoordinator:
             )
 
     def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:
-        version = self._broker.settings.transaction_version
+        version = self._broker.settings.transactions.transaction_version
         now_ms, new_id = self._broker.clock.wall_ms(), self._broker.producer_ids.next_id
         prepared = metadata.fenced_off(now_ms, version, new_id)
         self.put(prepared)
@@ -290,7 +290,8 @@ class TransactionCoordinator:
                 where there is no log, -1 where the state is too large for it. Nothing has changed.
         """
         self._append(
-            metadata.transactional_id, encode_value(metadata, self._broker.settings.transaction_version)
+            metadata.transactional_id,
+            encode_value(metadata, self._broker.settings.transactions.transaction_version),
         )
         self._states[metadata.transactional_id] = metadata
 
@@ -374,8 +375,8 @@ class TransactionCoordinator:
             Milliseconds until the next turn is due.
         """
         settings = self._broker.settings
-        abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        expiry_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        abort_ms = settings.transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expiry_ms = settings.transactions.transaction_remove_expired_transaction_cleanup_interval_ms
         if self._next_abort_ms is None:  # producers of before a restart have this time to come back
             self._next_abort_ms, self._next_expiry_ms = now_ms + abort_ms, now_ms + expiry_ms
         if now_ms >= self._next_abort_ms:
@@ -383,7 +384,7 @@ class TransactionCoordinator:
             self._abort_timed_out(wall_ms)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + expiry_ms
-            self._expire(wall_ms - settings.transactional_id_expiration_ms)
+            self._expire(wall_ms - settings.transactions.transactional_id_expiration_ms)
         due = [self._next_abort_ms, self._next_expiry_ms]
         if self._completion.is_owing:
             if now_ms >= self._next_retry_ms:

@@ -95,7 +95,7 @@ def join_transaction(
     log = broker.logs.logs.get(topic_partition)
     if log is not None and log.producers.has_open_transaction(producer.producer_id, producer.epoch):
         return None
-    if not is_implicit and not broker.settings.transaction_partition_verification_enable:
+    if not is_implicit and not broker.settings.transactions.transaction_partition_verification_enable:
         return None
     if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
         if consent is None:

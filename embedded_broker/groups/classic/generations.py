@@ -87,7 +87,7 @@ class Generations:
             "group %s rebalances after generation %d: %s", quoted(self.group_id), self.generation_id, reason
         )
         if self._is_initial:
-            delay_ms = self.host.settings.group_initial_rebalance_delay_ms
+            delay_ms = self.host.settings.groups.group_initial_rebalance_delay_ms
             left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
             self._set(self.join_timer, delay_ms, partial(self._initial_delay_over, delay_ms, left_ms))
         elif self.roster.has_all_joined:
@@ -110,7 +110,7 @@ class Generations:
             self._complete_join()
             return
         self._has_newcomers = False
-        next_ms = min(self.host.settings.group_initial_rebalance_delay_ms, left_ms)
+        next_ms = min(self.host.settings.groups.group_initial_rebalance_delay_ms, left_ms)
         rest_ms = max(left_ms - delay_ms, 0)
         self._set(self.join_timer, next_ms, partial(self._initial_delay_over, next_ms, rest_ms))
 

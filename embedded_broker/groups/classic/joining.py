@@ -37,7 +37,7 @@ def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) 
 
 def _has_room(membership: ClassicMembership, member_id: str) -> bool:
     """``group.max.size``; in a rebalance those count who have joined, so that the last ones go."""
-    roster, limit = membership.roster, membership.host.settings.group_max_size
+    roster, limit = membership.roster, membership.host.settings.groups.group_max_size
     if membership.is_empty:
         return True
     if membership.state is GroupState.PREPARING_REBALANCE:

@@ -128,7 +128,7 @@ class ClassicMembership(Generations):
         """Members of before a restart have the time of their sessions to come back."""
         for member in self.roster.members.values():
             self.keep_alive(member)
-        if len(self.roster) > self.host.settings.group_max_size:
+        if len(self.roster) > self.host.settings.groups.group_max_size:
             self.prepare_rebalance("it is larger than group.max.size")
 
     def dismiss(self, code: int) -> None:

@@ -129,7 +129,7 @@ class ClassicRequests:
             if member.is_classic
         ]
         is_common = any(all(each.name in names for names in known) for each in request.protocols)
-        is_allowed = self._membership.host.settings.group_consumer_migration_policy != "disabled"
+        is_allowed = self._membership.host.settings.groups.group_consumer_migration_policy != "disabled"
         if not (is_allowed and is_common and request.protocol_type == CONSUMER_PROTOCOL_TYPE):
             raise error_for(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

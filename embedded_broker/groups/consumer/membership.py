@@ -8,6 +8,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from splashdam.embedded_broker.answering.turns import UNIT_BYTES
+from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
 from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.converting import to_classic
@@ -19,7 +20,6 @@ from splashdam.embedded_broker.groups.consumer.member import (
     TopicIdPartition,
 )
 from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_change
-from splashdam.embedded_broker.groups.consumer.settings import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
@@ -334,14 +334,14 @@ class ConsumerMembership:
         return World(
             topics=self.host.topics,
             matches=self._matches,
-            assignors=assignor_names(settings.group_consumer_assignors),
-            max_size=settings.group_consumer_max_size,
+            assignors=assignor_names(settings.groups.group_consumer_assignors),
+            max_size=settings.groups.group_consumer_max_size,
             wall_ms=self.host.wall_ms(),
         )
 
     def times(self) -> GroupTimes:
         """How long members may be silent, as it is set now."""
-        return group_times(self.host.settings, self.host.configs_of(self.group.group_id))
+        return group_times(self.host.settings.groups, self.host.configs_of(self.group.group_id))
 
     @property
     def assignor(self) -> str:
@@ -385,8 +385,8 @@ class ConsumerMembership:
         """The last member that speaks the new protocol is gone, and others are left, and that is allowed."""
         settings = self.host.settings
         return (
-            settings.group_consumer_migration_policy in ("downgrade", "bidirectional")
-            and 0 < len(after.members) <= settings.group_max_size
+            settings.groups.group_consumer_migration_policy in ("downgrade", "bidirectional")
+            and 0 < len(after.members) <= settings.groups.group_max_size
             and all(each.is_classic for each in after.members.values())
             and not all(each.is_classic for each in self.group.members.values())
         )

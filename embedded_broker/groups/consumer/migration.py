@@ -96,12 +96,12 @@ def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Chang
         BrokerResponseError: GROUP_ID_NOT_FOUND (69).
     """
     settings = groups.settings
-    is_allowed = settings.group_consumer_migration_policy in ("upgrade", "bidirectional")
+    is_allowed = settings.groups.group_consumer_migration_policy in ("upgrade", "bidirectional")
     if not (
         is_allowed
         and isinstance(known, ClassicMembership)
         and known.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and len(known.roster) <= settings.group_consumer_max_size
+        and len(known.roster) <= settings.groups.group_consumer_max_size
     ):
         raise _not_a_consumer_group(group_id, "it has members of the classic protocol")
     try:

@@ -248,7 +248,8 @@ async def test_retention_that_a_broker_is_told_takes_effect(
 async def test_a_brokers_settings_take_effect_at_once(talk: Talk, broker: Broker) -> None:
     """Those of the cleaner and of the housekeeping among them; taken away, what was before counts again."""
     await alter(talk, BROKER, "1", ("log.cleaner.backoff.ms", SET, "7"), ("message.max.bytes", SET, "99"))
-    assert broker.settings.log_cleaner_backoff_ms == broker.logs.cleaner.settings.log_cleaner_backoff_ms == 7
+    assert broker.settings.directories.log_cleaner_backoff_ms == 7
+    assert broker.logs.cleaner.settings.log_cleaner_backoff_ms == 7
     assert (await produce(talk, "t", batch(b"x" * 200))).error_code == 10
     await alter(
         talk, BROKER, "1", ("log.cleaner.backoff.ms", DELETE, None), ("message.max.bytes", DELETE, None)

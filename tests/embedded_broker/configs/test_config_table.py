@@ -13,8 +13,7 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
 from splashdam.embedded_broker.configs.table import Scope, as_markdown, known_configs
-from splashdam.embedded_broker.configs.topic_configs import topic_settings
-from splashdam.embedded_broker.configs.topic_settings import TopicSettings
+from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
 from splashdam.storage.files.memory import MemoryFiles
@@ -59,7 +58,7 @@ def test_precedence_is_kafkas(config: dict[str, str], option: str, expected: obj
 def test_a_topics_own_value_wins() -> None:
     """Over any of the broker's, and it is described as the topic's."""
     broker = BrokerSettings.from_properties({"log.retention.hours": "2", "log.roll.hours": "168"})
-    assert topic_settings(broker, {"retention.ms": "5"}).retention_ms == 5
+    assert topic_settings(broker.topic_defaults, {"retention.ms": "5"}).retention_ms == 5
     found = {
         entry.name: (entry.value, entry.source)
         for entry in topic_entries(BrokerLayers(broker, {}, {}), {"retention.ms": "5"})
@@ -203,5 +202,5 @@ def test_the_page_holds_the_table() -> None:
 def test_unknown_options_of_topics_name_the_nearest() -> None:
     """40."""
     with pytest.raises(BrokerResponseError, match=r"Did you mean 'retention\.ms'") as caught:
-        topic_settings(BrokerSettings(), {"retention.m": "1"})
+        topic_settings(TopicSettings(), {"retention.m": "1"})
     assert caught.value.code == 40

@@ -7,7 +7,7 @@ import pytest
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
-from splashdam.embedded_broker.configs.topic_configs import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
 from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
 
 
@@ -15,7 +15,7 @@ def test_defaults_are_kafkas() -> None:
     """A sample of what Kafka's documentation says."""
     settings = BrokerSettings()
     assert settings.topic_defaults.max_message_bytes == 1_048_588
-    assert settings.socket_request_max_bytes == 100 * 1024 * 1024
+    assert settings.limits.socket_request_max_bytes == 100 * 1024 * 1024
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable
 
@@ -50,14 +50,14 @@ def test_topic_takes_the_brokers_settings() -> None:
     broker = BrokerSettings.from_options(
         {"log_segment_bytes": 5000, "message_max_bytes": 700, "compression_type": "lz4"}
     )
-    settings = topic_settings(broker, {"segment.bytes": "6000"})
+    settings = topic_settings(broker.topic_defaults, {"segment.bytes": "6000"})
     assert (settings.segment_bytes, settings.max_message_bytes) == (6000, 700)
     assert settings.compression_type == "lz4"
 
 
 def test_untouched_topic_is_kafkas() -> None:
     """The defaults of broker and topic say the same."""
-    assert topic_settings(BrokerSettings(), {}) == TopicSettings()
+    assert topic_settings(TopicSettings(), {}) == TopicSettings()
 
 
 def test_every_option_is_described() -> None:
@@ -89,5 +89,5 @@ def test_every_option_is_described() -> None:
 def test_illegal_topic_options(configs: dict[str, str]) -> None:
     """40, as CreateTopics answers it."""
     with pytest.raises(BrokerResponseError) as caught:
-        topic_settings(BrokerSettings(), configs)
+        topic_settings(TopicSettings(), configs)
     assert caught.value.code == 40

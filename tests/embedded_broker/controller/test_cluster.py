@@ -8,7 +8,7 @@ from support.broker.broker_talk import at_once, batch, produce
 from support.broker.memory_cluster_kit import Kit, talk_to
 
 from splashdam.embedded_broker.cluster import Cluster
-from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.controller.state import NOBODY
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType

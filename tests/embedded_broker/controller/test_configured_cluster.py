@@ -42,7 +42,7 @@ async def test_what_was_set_while_a_broker_was_down(autojump_clock: MockClock) -
         await cluster.settle()
         broker = cluster.nodes[3].broker
         assert broker.logs.logs[T0].settings.segment_bytes == 5000
-        assert broker.settings.log_cleaner_backoff_ms == 7000
+        assert broker.settings.directories.log_cleaner_backoff_ms == 7000
         assert TopicPartition("t", 1) in broker.logs.logs
 
 

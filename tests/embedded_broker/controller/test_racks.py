@@ -22,10 +22,10 @@ from trio.testing import MockClock
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.controller.assignment import placed
 from splashdam.embedded_broker.controller.options import ClusterOptions
 from splashdam.embedded_broker.controller.state import BrokerState, ClusterState
-from splashdam.embedded_broker.replication.settings import RACK_AWARE_SELECTOR
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import SystemClock

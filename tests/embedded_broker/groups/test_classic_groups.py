@@ -220,7 +220,9 @@ async def test_a_group_that_is_full(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """81 for one more than group.max.size."""
-    broker.settings = attrs.evolve(broker.settings, group_max_size=2)
+    broker.settings = attrs.evolve(
+        broker.settings, groups=attrs.evolve(broker.settings.groups, group_max_size=2)
+    )
     async with members_of(network, 3) as (first, second, third):
         await settle(first, second)
         assert (await third.join(3)).error_code == 81

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.groups import GroupSettings
 from splashdam.embedded_broker.groups.classic.joining import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,
@@ -33,7 +34,7 @@ class MemoryHost:
     """Time that stands still until it is told to go on, and a log that is a list."""
 
     def __init__(self) -> None:
-        self.settings = BrokerSettings(group_max_size=4)
+        self.settings = BrokerSettings(groups=GroupSettings(group_max_size=4))
         self.timers = Timers()
         self.time_ms = 0.0
         self.refuses = False
@@ -212,7 +213,7 @@ class ClassicMachine(RuleBasedStateMachine):
         assert bool(roster.joins) <= (state is GroupState.PREPARING_REBALANCE)
         assert bool(roster.syncs) <= (state is GroupState.COMPLETING_REBALANCE)
         assert state is not GroupState.EMPTY or not roster.members
-        assert len(roster) <= self.host.settings.group_max_size + len(roster.joins)
+        assert len(roster) <= self.host.settings.groups.group_max_size + len(roster.joins)
 
     @invariant()
     def generations_only_grow(self) -> None:

@@ -290,7 +290,9 @@ async def test_a_group_that_is_too_large_after_a_restart(
     """group.max.size was made smaller: its members join again, and the last one is refused (81)."""
     async with members_of(network, 2) as (first, second):
         await settle(first, second)
-        broker.settings = attrs.evolve(broker.settings, group_max_size=1)
+        broker.settings = attrs.evolve(
+            broker.settings, groups=attrs.evolve(broker.settings.groups, group_max_size=1)
+        )
         broker.groups.load_all()
         assert await first.heartbeat() == 27
         await first.begin_join()

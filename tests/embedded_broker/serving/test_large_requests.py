@@ -12,7 +12,7 @@ from support.broker.broker_talk import Talk, at_once, batch, fetch_request, prod
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.quotas import store
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType

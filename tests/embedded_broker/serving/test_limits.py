@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.access_settings import parse_overrides
+from splashdam.embedded_broker.configs.limits import parse_overrides
 from splashdam.embedded_broker.serving import connections
 from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.receiving import FrameReceiver

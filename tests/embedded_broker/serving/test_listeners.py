@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.security.listeners import Listener, parse_listeners
+from splashdam.embedded_broker.configs.security import Listener, parse_listeners
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
@@ -45,7 +45,7 @@ def test_one_listener(text: str, expected: Listener) -> None:
 def test_mistakes(settings: dict[str, str], words: str) -> None:
     """By name."""
     with pytest.raises(KafkaConfigurationError, match=words):
-        BrokerSettings.from_properties(settings).endpoints_on("h", 1)
+        BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
 
 
 @pytest.mark.parametrize("listeners", [{}, {"listeners": "PLAINTEXT://:9092"}])
@@ -54,9 +54,9 @@ def test_clients_were_told_to_connect_to_no_host(listeners: dict[str, str], host
     """What is advertised has to be an address; port 0 stands for the listener's, as in Kafka."""
     settings = {**listeners, "advertised.listeners": f"PLAINTEXT://{host}:0"}
     with pytest.raises(KafkaConfigurationError, match="names no host for PLAINTEXT"):
-        BrokerSettings.from_properties(settings).endpoints_on("h", 1)
+        BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
     settings["advertised.listeners"] = "PLAINTEXT://kafka:0"
-    (listener,) = BrokerSettings.from_properties(settings).endpoints_on("h", 1)
+    (listener,) = BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
     assert listener.told(7) == ("kafka", 7)
 
 
@@ -70,7 +70,7 @@ def test_protocols_and_addresses() -> None:
             "controller.listener.names": "CONTROLLER",
         }
     )
-    inside, tls = settings.endpoints
+    inside, tls = settings.security.endpoints
     assert (inside.protocol, inside.told(7), inside.uses_sasl) == ("SASL_PLAINTEXT", ("outside", 1), True)
     assert (tls.protocol, tls.told(7), tls.uses_tls) == ("SSL", ("broker", 7), True)
     assert Listener("PLAINTEXT", "0.0.0.0", 1).told(7) is None

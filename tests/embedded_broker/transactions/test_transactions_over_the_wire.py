@@ -289,7 +289,7 @@ async def test_a_batch_outside_of_the_transaction(talk: Talk) -> None:
 
 async def test_without_verification(talk: Talk, broker: Broker) -> None:
     """transaction.partition.verification.enable=false takes what the producer says."""
-    object.__setattr__(broker.settings, "transaction_partition_verification_enable", False)
+    object.__setattr__(broker.settings.transactions, "transaction_partition_verification_enable", False)
     producer = RawProducer(talk, uses_v2=False)
     assert await producer.initialize() == 0
     assert await producer.write(b"x") == 0

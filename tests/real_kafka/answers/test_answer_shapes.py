@@ -18,7 +18,7 @@ from support.kafka.answer_questions import (
 from support.kafka.answer_shapes import Shape, differences, unexplained
 from support.kafka.kafka_jars import MEASURE, free_port, kafka_broker
 
-from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
 

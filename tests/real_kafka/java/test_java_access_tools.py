@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.kafka.kafka_jars import need_tools, run_tool
 
-from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -26,7 +26,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from support.clients.foreign_clients import TIMEOUT_SECONDS
 
 from splashdam import KafkaProducer
-from splashdam.embedded_broker.configs.access_settings import AUTHORIZER
+from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import AuthorizationError
 

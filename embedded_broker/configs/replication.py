@@ -5,15 +5,14 @@ from __future__ import annotations
 import attrs
 
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
-from splashdam.storage.settings import DirectorySettings
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 
 
-@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
-class ReplicationSettings(DirectorySettings):
-    """The part of ``BrokerSettings`` that is about brokers of one cluster."""
+@attrs.frozen(kw_only=True)
+class ReplicationSettings:
+    """How followers fetch from their leaders, and who leads."""
 
     replica_lag_time_max_ms: int = option(
         30_000,
@@ -56,19 +55,4 @@ class ReplicationSettings(DirectorySettings):
     )
     leader_imbalance_check_interval_seconds: int = option(
         300, check=whole_number(1, MAX_INT), doc="How often that is looked at"
-    )
-    offsets_topic_replication_factor: int = option(
-        3,
-        check=whole_number(1, 32_767),
-        doc="Brokers that keep each partition of __consumer_offsets, or as many as there are",
-    )
-    transaction_state_log_replication_factor: int = option(
-        3,
-        check=whole_number(1, 32_767),
-        doc="Brokers that keep each partition of __transaction_state, or as many as there are",
-    )
-    transaction_state_log_min_isr: int = option(
-        2,
-        check=whole_number(1, MAX_INT),
-        doc="min.insync.replicas of __transaction_state when it is made, or as many as keep it",
     )

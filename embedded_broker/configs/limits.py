@@ -1,4 +1,4 @@
-"""Kafka's names for what clients may do and how much of it: authorization, quotas, limits."""
+"""Kafka's names for how much clients may ask of the broker: connections, requests, answers, quotas."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ from typing import Any
 
 import attrs
 
-from splashdam.embedded_broker.groups.consumer.settings import ConsumerGroupSettings
-from splashdam.model.options import MAX_INT, MAX_LONG, one_of, option, whole_number
+from splashdam.model.options import MAX_INT, MAX_LONG, option, whole_number
 
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OWN_REQUEST_BYTES = 256 * 1024 * 1024
-
-
-def _principals(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return f"must be a text, not {type(value).__name__}"
-    for each in filter(None, map(str.strip, value.split(";"))):
-        kind, _, name = each.partition(":")
-        if not (kind and name):
-            return f"{each!r} is not TYPE:NAME, as in User:anna; several are separated by semicolons"
-    return None
 
 
 def _overrides(value: Any) -> str | None:
@@ -48,25 +36,10 @@ def parse_overrides(text: str) -> dict[str, int]:
     return found
 
 
-@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
-class AccessSettings(ConsumerGroupSettings):
-    """The part of ``BrokerSettings`` that says what clients may do, and how much of it."""
+@attrs.frozen(kw_only=True)
+class LimitSettings:
+    """What bounds clients, one by one and together."""
 
-    authorizer_class_name: str = option(
-        "",
-        check=one_of("", AUTHORIZER),
-        notes={"kind": "class"},
-        doc=f"Whether clients need ACLs for what they do: {AUTHORIZER}, or empty for no authorization.",
-    )
-    super_users: str = option(
-        "",
-        check=_principals,
-        notes={"kind": "list"},
-        doc="Principals that may do everything, as User:NAME separated by semicolons.",
-    )
-    allow_everyone_if_no_acl_found: bool = option(
-        False, doc="Whether a resource that no ACL is about is open to everybody."
-    )
     quota_window_num: int = option(
         11, check=whole_number(1, MAX_INT), doc="Windows that the rates of quotas are measured over."
     )
@@ -101,13 +74,33 @@ class AccessSettings(ConsumerGroupSettings):
         " have equal shares, and who sends less than 16 KiB/s is closed."
         " -1: 256 MiB (Kafka: no limit).",
     )
+    socket_request_max_bytes: int = option(
+        104_857_600,
+        doc="Largest request in bytes; a larger one closes its connection.",
+        check=whole_number(1, MAX_INT),
+    )
+    connections_max_idle_ms: int = option(
+        600_000,
+        doc="A connection that neither sends nor takes a byte for this long is closed.",
+        check=whole_number(1),
+    )
+    fetch_max_bytes: int = option(
+        57_671_680,
+        doc="Most bytes one fetch answers with, whatever it asks for.",
+        check=whole_number(1024, MAX_INT),
+    )
+    max_incremental_fetch_session_cache_slots: int = option(
+        1000,
+        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
+        check=whole_number(0, MAX_INT),
+    )
+    telemetry_max_bytes: int = option(
+        1_048_576,
+        doc="Most bytes of metrics that a client may push at one time.",
+        check=whole_number(1, MAX_INT),
+    )
 
     @property
     def request_bytes(self) -> int:
         """``queued_max_request_bytes``, or what stands in for it."""
         return _OWN_REQUEST_BYTES if self.queued_max_request_bytes < 1 else self.queued_max_request_bytes
-
-    @property
-    def super_user_names(self) -> list[str]:
-        """``super_users``, one by one."""
-        return [each.strip() for each in self.super_users.split(";") if each.strip()]

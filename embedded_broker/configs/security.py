@@ -1,23 +1,98 @@
-"""Kafka's names for listeners, TLS and SASL, as far as this broker knows them."""
+"""Kafka's names for listeners, TLS, SASL and authorization, as far as this broker knows them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
-from splashdam.embedded_broker.replication.settings import ReplicationSettings
-from splashdam.embedded_broker.security.listeners import Listener, parse_listeners, parse_protocol_map
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
 from splashdam.model.secrets import Secret
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_LISTENER = re.compile(
+    r"(?P<name>\w+)://(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d{1,5})"
+)
+_WILDCARDS = ("", "0.0.0.0", "::")
 _LIST = {"kind": "list"}
 _PATH = {"kind": "path"}
 _PEM = {"kind": "PEM"}
 _DEFAULT_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 _OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+
+@attrs.frozen
+class Listener:
+    """A place where the broker listens.
+
+    Attributes:
+        name: Kafka's name of the listener.
+        host: address to listen on; empty: on all.
+        port: likewise; 0: a free one.
+        protocol: one of ``PROTOCOLS``.
+        advertised: what clients are told; None: ``host``, or where they came in if that is any address.
+    """
+
+    name: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+    advertised: tuple[str, int] | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether its connections are inside TLS."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether its clients have to say who they are."""
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def told(self, port: int) -> tuple[str, int] | None:
+        """The broker's address for clients of this listener, open on ``port``; None: where they came in."""
+        if self.advertised is not None:
+            return self.advertised[0], self.advertised[1] or port
+        return None if self.host in _WILDCARDS else (self.host, port)
+
+
+def parse_listeners(text: str) -> list[Listener]:
+    """``NAME://HOST:PORT,…``
+
+    Raises:
+        ValueError: it is not that, or a name stands there twice.
+    """
+    found: list[Listener] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _LISTENER.fullmatch(part)
+        if match is None or int(match["port"]) > 65_535:
+            raise ValueError(f"{part!r} is not NAME://HOST:PORT")
+        name = match["name"].upper()
+        if any(each.name == name for each in found):
+            raise ValueError(f"the listener {name} is there twice")
+        protocol = name if name in PROTOCOLS else "PLAINTEXT"
+        found.append(Listener(name, match["six"] or match["host"] or "", int(match["port"]), protocol))
+    return found
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """``NAME:PROTOCOL,…``
+
+    Raises:
+        ValueError: it is not that, or a protocol is none.
+    """
+    protocols: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, protocol = part.partition(":")
+        if protocol.strip().upper() not in PROTOCOLS or not name.strip():
+            raise ValueError(f"{part!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
 
 
 def _text(value: Any) -> str | None:
@@ -58,9 +133,19 @@ def _listed(value: Any) -> Any:
     )
 
 
-@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
-class SecuritySettings(ReplicationSettings):
-    """The part of ``BrokerSettings`` that says who may talk to the broker, and how."""
+def _principals(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return f"must be a text, not {type(value).__name__}"
+    for each in filter(None, map(str.strip, value.split(";"))):
+        kind, _, name = each.partition(":")
+        if not (kind and name):
+            return f"{each!r} is not TYPE:NAME, as in User:anna; several are separated by semicolons"
+    return None
+
+
+@attrs.frozen(kw_only=True)
+class SecuritySettings:
+    """Who may talk to the broker, how, and what they may do."""
 
     listeners: str = option(
         "",
@@ -152,6 +237,26 @@ class SecuritySettings(ReplicationSettings):
         check=whole_number(0, MAX_INT),
         doc="How long a client waits for the answer that it is not let in, so that guessing takes time.",
     )
+    authorizer_class_name: str = option(
+        "",
+        check=one_of("", AUTHORIZER),
+        notes={"kind": "class"},
+        doc=f"Whether clients need ACLs for what they do: {AUTHORIZER}, or empty for no authorization.",
+    )
+    super_users: str = option(
+        "",
+        check=_principals,
+        notes={"kind": "list"},
+        doc="Principals that may do everything, as User:NAME separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found: bool = option(
+        False, doc="Whether a resource that no ACL is about is open to everybody."
+    )
+
+    @property
+    def super_user_names(self) -> list[str]:
+        """``super_users``, one by one."""
+        return [each.strip() for each in self.super_users.split(";") if each.strip()]
 
     @property
     def endpoints(self) -> list[Listener]:

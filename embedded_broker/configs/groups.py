@@ -1,4 +1,4 @@
-"""Kafka's names for groups of the consumer protocol: on the broker, and on one group."""
+"""Kafka's names for groups: on the broker, and on one group of the consumer protocol."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.security.settings import SecuritySettings
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
 from splashdam.model.quoting import quoted
+from splashdam.storage.settings import MINUTE_MS
 
 _ASSIGNORS = ("uniform", "range")
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -32,10 +32,55 @@ def assignor_names(value: str) -> list[str]:
     return [name.removesuffix("Assignor").lower() if name[:1].isupper() else name for name in simple if name]
 
 
-@attrs.frozen(kw_only=True, init=False, repr=False, eq=False)  # ``BrokerSettings`` has them
-class ConsumerGroupSettings(SecuritySettings):
-    """The part of ``BrokerSettings`` about groups of the consumer protocol (KIP-848)."""
+@attrs.frozen(kw_only=True)
+class GroupSettings:
+    """Groups of both protocols, and their offsets. What begins with ``group_consumer`` is KIP-848's."""
 
+    offsets_topic_num_partitions: int = option(
+        50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
+    )
+    offsets_topic_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __consumer_offsets when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
+    offsets_retention_minutes: int = option(
+        10_080,
+        doc="Minutes that offsets are kept after the last member left the group, or, where it never had "
+        "any, after the commit.",
+        check=whole_number(1, MAX_INT),
+    )
+    offsets_retention_check_interval_ms: int = option(
+        600_000, doc="How often offsets are looked for that are past it.", check=whole_number(1)
+    )
+    offset_metadata_max_bytes: int = option(
+        4096,
+        doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
+        check=whole_number(0, MAX_INT),
+    )
+    offsets_topic_replication_factor: int = option(
+        3,
+        check=whole_number(1, 32_767),
+        doc="Brokers that keep each partition of __consumer_offsets, or as many as there are",
+    )
+    group_initial_rebalance_delay_ms: int = option(
+        3000,
+        doc="Milliseconds that the first rebalance of an empty group waits for more members; 0 suits tests.",
+        check=whole_number(0, MAX_INT),
+    )
+    group_min_session_timeout_ms: int = option(
+        6000,
+        doc="Shortest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_session_timeout_ms: int = option(
+        30 * MINUTE_MS,
+        doc="Longest session timeout in milliseconds that a member of a classic group may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    group_max_size: int = option(
+        MAX_INT, doc="Most members of a classic group.", check=whole_number(1, MAX_INT)
+    )
     group_consumer_session_timeout_ms: int = option(
         45_000,
         doc="Milliseconds without a heartbeat after which a member of a consumer group is out of it.",
@@ -94,7 +139,7 @@ class GroupTimes(NamedTuple):
     heartbeat_interval_ms: int
 
 
-def group_times(settings: ConsumerGroupSettings, configs: Mapping[str, str]) -> GroupTimes:
+def group_times(settings: GroupSettings, configs: Mapping[str, str]) -> GroupTimes:
     """The times of a group: its own configs, as far as it has them, within the broker's present limits."""
     session_ms = _own(configs, SESSION_TIMEOUT, settings.group_consumer_session_timeout_ms)
     interval_ms = _own(configs, HEARTBEAT_INTERVAL, settings.group_consumer_heartbeat_interval_ms)
@@ -105,7 +150,7 @@ def _own(configs: Mapping[str, str], name: str, default: int) -> int:
     return int(configs.get(name, default))
 
 
-def check_group_configs(settings: ConsumerGroupSettings, configs: Mapping[str, str]) -> None:
+def check_group_configs(settings: GroupSettings, configs: Mapping[str, str]) -> None:
     """Refuses configs of a group that are unknown, no numbers, or outside the broker's limits.
 
     Raises:

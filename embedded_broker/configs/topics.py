@@ -1,4 +1,4 @@
-"""Every option of a topic: the log's own, and those that concern codecs and replication.
+"""Every option of a topic, and how those of a topic are laid over the broker's.
 
 Kafka's documentation ("topic configs") says what each means; ``table.py`` lists them all.
 """
@@ -6,13 +6,19 @@ Kafka's documentation ("topic configs") says what each means; ``table.py`` lists
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from splashdam.model.options import MAX_INT, one_of, whole_number
+from splashdam.model.broker_errors import error_for
+from splashdam.model.error_codes import ErrorCode
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.options import MAX_INT, from_properties, one_of, whole_number
 from splashdam.storage.settings import LogSettings, topic_option
+
+if TYPE_CHECKING:
+    from splashdam.storage.log import Log
 
 _NOT_THROTTLED = "replication is as fast as it can be"
 _THROTTLED = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
@@ -92,3 +98,45 @@ class TopicSettings(LogSettings):
         doc="Replicas whose follower side is throttled, as partition:broker separated by commas, * for all",
         without_effect=_NOT_THROTTLED,
     )
+
+
+def topic_settings(defaults: TopicSettings, configs: Mapping[str, str]) -> TopicSettings:
+    """A topic's options: its own ``configs``, by Kafka's dotted names, over the broker's
+    ``topic_defaults``.
+
+    Raises:
+        BrokerResponseError: INVALID_CONFIG (40): a name is unknown, with the nearest right one, or a value
+            illegal.
+    """
+    if not configs:
+        return defaults
+    try:
+        return attrs.evolve(defaults, **from_properties(TopicSettings, configs, what="topic"))
+    except KafkaConfigurationError as error:
+        raise error_for(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def new_topic_settings(defaults: TopicSettings, configs: Mapping[str, str]) -> TopicSettings:
+    """As ``topic_settings``, for options that somebody sets now: they must fit each other, too.
+
+    Raises:
+        BrokerResponseError: INVALID_CONFIG (40).
+    """
+    settings = topic_settings(defaults, configs)
+    shortest, longest = settings.min_compaction_lag_ms, settings.max_compaction_lag_ms
+    if shortest > longest:
+        raise error_for(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms={shortest} must not be above max.compaction.lag.ms={longest}",
+        )
+    return settings
+
+
+def allows_unclean_election(defaults: TopicSettings, configs: Mapping[str, str]) -> bool:
+    """Whether a replica that is not in sync may lead a topic with these options, which have been checked."""
+    return topic_settings(defaults, configs).unclean_leader_election_enable
+
+
+def options_of(log: Log) -> TopicSettings:
+    """The options of a log's topic: the broker opens every log with ``topic_settings``."""
+    return cast("TopicSettings", log.settings)
