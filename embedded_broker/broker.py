@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.replication.membership import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
-    from splashdam.embedded_broker.security.gate import Gate
     from splashdam.embedded_broker.security.users import UserStore
+    from splashdam.embedded_broker.serving.gate import Gate
     from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.serving.interception import Interception
-from splashdam.embedded_broker.serving.ports import check_port
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.net.clock import LoopClock, SystemClock
 from splashdam.net.connect import Connect

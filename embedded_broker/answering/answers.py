@@ -50,3 +50,18 @@ class CloseConnectionError(Exception):
     def __init__(self, reason: str, parts: list[Part] | None = None) -> None:
         super().__init__(reason)
         self.parts = parts
+
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Who has not said who they are."""
+
+
+class Requester(NamedTuple):
+    """Who asks, and from where."""
+
+    principal: str
+    host: str
+
+
+ANYBODY = Requester(ANONYMOUS, "127.0.0.1")
+"""A client of the same process."""

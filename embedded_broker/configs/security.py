@@ -13,6 +13,7 @@ from splashdam.model.options import MAX_INT, one_of, option, whole_number
 from splashdam.model.secrets import Secret
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+PORTS = 65_536
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _LISTENER = re.compile(
@@ -24,6 +25,18 @@ _PATH = {"kind": "path"}
 _PEM = {"kind": "PEM"}
 _DEFAULT_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 _OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+
+def check_port(port: object) -> None:
+    """Refuses what is no TCP port; None is no TCP at all.
+
+    Raises:
+        KafkaConfigurationError: it is not a whole number of 0 to 65535.
+    """
+    if port is not None and (type(port) is not int or not 0 <= port < PORTS):
+        raise KafkaConfigurationError(
+            f"port={port!r}: it is a whole number of 0 to {PORTS - 1}, where 0 is a free port, or None"
+        )
 
 
 @attrs.frozen
@@ -70,7 +83,7 @@ def parse_listeners(text: str) -> list[Listener]:
     found: list[Listener] = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = _LISTENER.fullmatch(part)
-        if match is None or int(match["port"]) > 65_535:
+        if match is None or int(match["port"]) >= PORTS:
             raise ValueError(f"{part!r} is not NAME://HOST:PORT")
         name = match["name"].upper()
         if any(each.name == name for each in found):

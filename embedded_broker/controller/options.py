@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.serving.ports import PORTS, check_port
+from splashdam.embedded_broker.configs.security import PORTS, check_port
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen

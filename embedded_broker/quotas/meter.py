@@ -19,8 +19,9 @@ from splashdam.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from splashdam.wire.primitives import records_size
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.fetching.sessions import FetchSessions
-    from splashdam.embedded_broker.security.permissions import Requester
+    from collections.abc import Iterable
+
+    from splashdam.embedded_broker.answering.answers import Requester
     from splashdam.storage.files.log_file import FileSlice
 
 _UNMETERED = frozenset(
@@ -42,6 +43,14 @@ class MeteredClient(Protocol):
     requester: Requester
 
 
+class FetchedElsewhere(Protocol):
+    """What takes back an answer to a fetch that is not sent (``FetchSessions`` does)."""
+
+    def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None:
+        """As ``FetchSessions.take_back``."""
+        ...
+
+
 class Meter:
     """One connection's.
 
@@ -51,7 +60,7 @@ class Meter:
         sessions: what the broker has told those who fetch.
     """
 
-    def __init__(self, quotas: ClientQuotas, client: MeteredClient, sessions: FetchSessions) -> None:
+    def __init__(self, quotas: ClientQuotas, client: MeteredClient, sessions: FetchedElsewhere) -> None:
         self._quotas = quotas
         self._sessions = sessions
         self._client = client

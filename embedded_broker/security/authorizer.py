@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator
 
+from splashdam.embedded_broker.answering.answers import Requester
 from splashdam.embedded_broker.security.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -18,7 +19,7 @@ from splashdam.embedded_broker.security.acls import (
     PatternType,
     Permission,
 )
-from splashdam.embedded_broker.security.permissions import Operation, Requester, ResourceType
+from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 
 _IMPLYING = {
     Operation.DESCRIBE: frozenset(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
-from typing import NamedTuple
 
 
 class Operation(IntEnum):
@@ -47,20 +46,6 @@ class ResourceType(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 """The one name of a resource of type CLUSTER."""
-
-ANONYMOUS = "User:ANONYMOUS"
-"""Who has not said who they are."""
-
-
-class Requester(NamedTuple):
-    """Who asks, and from where."""
-
-    principal: str
-    host: str
-
-
-ANYBODY = Requester(ANONYMOUS, "127.0.0.1")
-"""A client of the same process."""
 
 _O = Operation
 SUPPORTED: dict[ResourceType, tuple[Operation, ...]] = {

@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.answering.answers import ANYBODY, Address
 from splashdam.embedded_broker.configs.limits import parse_overrides
 from splashdam.embedded_broker.producing.straight_produce import ProduceForms
-from splashdam.embedded_broker.security.permissions import ANYBODY
 from splashdam.embedded_broker.serving.registry import Client
-from splashdam.embedded_broker.serving.server import ClientConnection
+from splashdam.embedded_broker.serving.server import ClientConnection, ServedBroker
 from splashdam.model.options import MAX_INT
 from splashdam.net.connect import address_text
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.quotas.entities import Quotas
-    from splashdam.embedded_broker.security.gate import Gate
+    from splashdam.embedded_broker.serving.gate import Gate
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Connections:
         produce_forms: by which the usual requests of all clients are known.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ServedBroker) -> None:
         self.produce_forms = ProduceForms()
         self._broker = broker
         self._served: set[ClientConnection] = set()

@@ -15,7 +15,7 @@ from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authority import TokenValidator
-    from splashdam.embedded_broker.security.gate import Gate
+    from splashdam.embedded_broker.serving.gate import Gate
 
 
 PLAINTEXT = "PLAINTEXT"
@@ -40,7 +40,7 @@ def make_gates(
     if not guarded:
         return {}
     from splashdam.embedded_broker.security.authority import BrokerAuthority
-    from splashdam.embedded_broker.security.gate import Gate
+    from splashdam.embedded_broker.serving.gate import Gate
 
     keytab = settings.security.sasl_kerberos_keytab
     authority = BrokerAuthority(files, access.users, clock, token_validator, keytab)

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import Address, Answer, CloseConnectionError
-from splashdam.embedded_broker.security.permissions import (
+from splashdam.embedded_broker.answering.answers import (
     ANYBODY,
+    Address,
+    Answer,
+    CloseConnectionError,
+    Requester,
+)
+from splashdam.embedded_broker.security.permissions import (
     CLUSTER_NAME,
     Operation,
-    Requester,
     ResourceType,
     all_operation_bits,
     operation_bits,

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
@@ -24,7 +24,7 @@ from splashdam.embedded_broker.producing.straight_produce import StraightProduce
 from splashdam.embedded_broker.serving.dispatch import LargeRequestError, dispatch
 from splashdam.embedded_broker.serving.interception import Interceptor, SilencedError
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
-from splashdam.embedded_broker.serving.registry import Client
+from splashdam.embedded_broker.serving.registry import AskedBroker, Client
 from splashdam.embedded_broker.serving.request_memory import network_of
 from splashdam.embedded_broker.serving.sending import Outbox
 from splashdam.model.errors import ProtocolError, message_of
@@ -34,15 +34,27 @@ from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.broker import Broker
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.serving.attention import Attention
+    from splashdam.embedded_broker.serving.connections import Connections
+    from splashdam.embedded_broker.serving.interception import Interception
+    from splashdam.embedded_broker.serving.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
 """A request is one unit of its turn, and one more for each of these bytes: large ones may ask about much."""
+
+
+class ServedBroker(AskedBroker, Protocol):
+    """The parts of a broker that its connections need; the attributes are those of `Broker`."""
+
+    attention: Attention
+    connections: Connections
+    interception: Interception
+    request_memory: RequestMemory
 
 
 class ClientConnection:
@@ -54,7 +66,7 @@ class ClientConnection:
     def __init__(
         self,
         stream: trio.abc.Stream,
-        broker: Broker,
+        broker: ServedBroker,
         address: Address,
         peer: str,
         *,
