@@ -1,5 +1,5 @@
 """Records waiting to be sent: batches per TopicPartition, the memory budget, readiness.
 
 Lives here: the RecordAccumulator and its ProducerBatch; pure decisions, no I/O, no clock, no lock.
-May import: record, model.
+May import: model, record.
 """

@@ -3,7 +3,7 @@
 Lives here: what all commands share, among it `clusters` for those that ask one, and in folders one file per
 command: `broker`, `cluster`, `records`, `pipeline`. `measuring` is what ``splashdam bench`` shares with
 ``benchmarks/``. There is nothing that a program would want to import.
-May import: every room.
+May import: anything.
 """
 
 from splashdam.cli.entry import main as main

@@ -2,5 +2,5 @@
 
 Lives here: KafkaProducer (blocking), AsyncKafkaProducer (trio), and the waiters that wake threads, trio and
 asyncio. ``local.py`` alone wires a producer to an embedded broker.
-May import: sender, accumulator, net, record, wire, model (and embedded_broker from ``local.py``).
+May import: accumulator, embedded_broker, model, net, record, sender.
 """

@@ -3,5 +3,5 @@
 Lives here: the trio server, ``handlers/`` with one file per API key, ``storage/`` (the log), ``cluster/``
 (the controller), ``replication/``, the coordinators in ``groups/`` and ``transactions/``, and who may do what
 and how often: ``security/``, ``authorization/``, ``quotas/``. Independent of client, sender and accumulator.
-May import: net, record, wire, model.
+May import: model, net, record, storage, wire.
 """

@@ -3,5 +3,5 @@
 Lives here: Clock, Connect and Listen (TCP, TLS and memory), Connection (framing, correlation, in-flight,
 timeouts), SASL for both sides, a minimal fetch client, and
 ``admin/``: what an administrator asks of a cluster.
-May import: record, wire, model.
+May import: model, record, wire.
 """

@@ -2,5 +2,5 @@
 
 Lives here: whatever a test suite needs that an application does not; ``faults/`` (what a broker does wrong on
 demand), the pytest plugin, the ``simulator/``, and the ``contract/`` that clusters are held against.
-May import: every room but pipeline and cli.
+May import: anything.
 """

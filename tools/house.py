@@ -176,6 +176,28 @@ def knots(sources: Mapping[str, Source]) -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
+def neighbours(sources: Mapping[str, Source]) -> dict[str, set[str]]:
+    """What each package imports of what stands beside it in its parent, imports for types included.
+
+    What lies further away is the parent's own import: ``embedded_broker.groups`` has ``topics`` here, and
+    ``embedded_broker`` has ``net``, whichever of its files it is that imports it.
+    """
+    found: dict[str, set[str]] = {
+        name: set() for name, source in sources.items() if source.path.name == "__init__.py"
+    }
+    for name, source in sources.items():
+        for other in source.imported(sources):
+            ours, theirs = name.split("."), other.split(".")
+            shared = next(
+                (at for at, (own, its) in enumerate(zip(ours, theirs, strict=False)) if own != its),
+                min(len(ours), len(theirs)),
+            )
+            room = ".".join(ours[: shared + 1])
+            if min(len(ours), len(theirs)) > shared and room in found:
+                found[room].add(theirs[shared])
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of one checkout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

@@ -1,4 +1,4 @@
 """A broker of one's own: it runs, has users, and its directory is looked through.
 
-May import: what ``cli`` may.
+May import: endings, once, output, parameters.
 """

@@ -1,4 +1,5 @@
 """``splashdam pipeline``: what its commands share; each pipeline is a file in ``jobs/``.
 
-May import: what ``cli`` may; pyspark is imported once a pipeline runs.
+pyspark is imported once a pipeline runs.
+May import: clusters, endings, once, output, parameters.
 """

@@ -1,4 +1,4 @@
 """What a producer tells of itself: metrics, spans, telemetry to the brokers, whole batches.
 
-May import: sender's statistics, wire, model.
+May import: base, interceptors, settings.
 """

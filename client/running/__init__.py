@@ -1,4 +1,4 @@
 """A producer's loop, its parts and its life: threads, forks, collection, exit.
 
-May import: settings, sending, observing, sender, net.
+May import: observing, sending, settings, transactions, waiters.
 """

@@ -1,4 +1,4 @@
 """The transactional methods of both producers, and the offsets that go with a transaction.
 
-May import: sending, sender.
+May import: running, sending, settings, waiters.
 """

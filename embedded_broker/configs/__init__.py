@@ -1,4 +1,4 @@
 """What can be set for brokers, topics, groups and client metrics: declared, described, changed and kept.
 
-May import: nothing else of the broker but the settings that its sub-rooms declare.
+May import: nothing.
 """

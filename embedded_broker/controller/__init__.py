@@ -3,5 +3,5 @@
 ``state`` has the values, and ``ClusterChange``, in which whatever happens is written down. ``election``,
 ``reassignment`` and ``assignment`` decide and are pure; ``controller`` keeps the state, on disk too, and
 tells the brokers. A broker that is alone has a controller of its own: there is no other way to lead.
-May import: net, record, wire, model, and the broker's storage.
+May import: answering, configs, security.
 """

@@ -2,5 +2,5 @@
 
 Lives here: the records of ``__consumer_offsets`` and what they add up to, timers, and the seam between a
 group and its membership, of which there is one for each of Kafka's protocols.
-May import: embedded_broker, record, wire, model.
+May import: answering, configs, topics.
 """

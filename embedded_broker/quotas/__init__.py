@@ -1,5 +1,5 @@
 """How much a client may ask for: rates, who they are set for, and how long who exceeds them has to wait.
 
 Nothing is imported for a broker on which no quota was ever set.
-May import: embedded_broker, wire, model.
+May import: answering, configs.
 """

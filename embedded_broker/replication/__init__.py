@@ -3,5 +3,5 @@
 ``leader_state`` (who is in sync, how far everybody is), ``divergence`` (where two logs part) and
 ``fetch_session`` are pure. ``partition`` is the leader's side with its log and those who wait, ``fetcher``
 the follower's side over the real protocol; ``replica_manager`` does what the controller says.
-May import: net, record, wire, model, and the broker's storage and cluster state.
+May import: configs, controller, fetching, topics.
 """

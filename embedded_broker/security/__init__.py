@@ -1,5 +1,5 @@
 """Who may talk to the broker, and how: listeners, TLS, users, and the SASL session of a connection.
 
 Nothing but the settings is imported for a broker whose listeners are all PLAINTEXT.
-May import: embedded_broker, net, wire, model.
+May import: answering, configs, quotas.
 """

@@ -1,4 +1,4 @@
 """What clients tell of themselves (KIP-714).
 
-May import: configs.
+May import: groups.
 """

@@ -3,5 +3,5 @@
 ``states`` and ``metadata`` are pure: a life as a table, and the changes of one transactional id. ``ending``
 says what EndTxn means in which state. ``coordinator`` keeps them in ``__transaction_state``, ``completion``
 writes the markers, ``recovery`` finishes at the start what a crash interrupted.
-May import: net, record, wire, model, and the broker's storage.
+May import: configs, controller, groups, topics.
 """

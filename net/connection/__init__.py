@@ -1,4 +1,4 @@
 """One connection to a broker: frames, correlation, requests in flight, negotiation, time-outs; what listens.
 
-May import: the clock and ``connect`` of net, wire, model.
+May import: clock, connect.
 """

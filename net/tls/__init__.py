@@ -1,4 +1,4 @@
 """TLS on both sides: contexts from files, streams, and errors in words.
 
-May import: ``connect`` and ``connection`` of net, model.
+May import: connect, connection.
 """

@@ -1,4 +1,4 @@
 """Whole pipelines, as functions that the command ``splashdam pipeline`` calls: one file each.
 
-May import: as the room.
+May import: decoding, local_source, option_values, schema, sink, tables, values.
 """

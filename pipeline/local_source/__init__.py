@@ -1,5 +1,5 @@
 """``kafka-local``: a topic of a running cluster as a DataFrame, batch and streaming.
 
 Lives here: its options, which offsets are read (pure), the readers, pushdown of filters.
-May import: as the room.
+May import: cluster_config, clusters, decoding, filters, options, schema, sink.
 """

@@ -1,4 +1,4 @@
 """Arrow tables of any library as columns of bytes, numbers and headers.
 
-May import: model, record.
+May import: kernel.
 """

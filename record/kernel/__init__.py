@@ -3,8 +3,7 @@
 ``SPLASHDAM_PURE=1`` (any text) in the environment forces the Python twin; ``IMPL`` says which one is in use,
 "c" or "python". Type checkers always see the Python twin. Each idea is a file with its twin beside it: the
 Python one says what it does, the ``.pxi`` is compiled as a part of ``_kernel_c.pyx``.
-
-May import: model, record.
+May import: batch, checksum, damage, record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """A client's metrics for a broker that asks for them (KIP-714).
 
-May import: the room's root, net, record, wire, model.
+May import: context, links.
 """

@@ -1,4 +1,4 @@
 """What stands in a data directory beside logs: identity, checkpoints, topic ids; and all of a broker's.
 
-May import: segments (the names of files), files, topic_names.
+May import: files, segments, topic_names.
 """

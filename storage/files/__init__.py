@@ -1,4 +1,4 @@
 """The seam to the file system: what the log needs of files, on disk and in memory, and a directory's lock.
 
-May import: nothing else of storage; record and model, and of net the lock of `splashdam.net.guard`.
+May import: nothing.
 """

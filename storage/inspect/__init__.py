@@ -1,4 +1,4 @@
 """Logs and data directories looked at from outside: nothing is changed, nothing in them is trusted.
 
-May import: all of storage but log, manager and cleaning.
+May import: directories, files, index, leader_epochs, producers, recovery, segments, topic_names.
 """

@@ -4,5 +4,5 @@
 ``drivers/`` the programs of others, with ``external`` on our side of the pipe; ``conversation`` speaks the
 protocol itself. ``behaviours/`` says what has to happen, ``differences`` where it is known not to;
 ``running`` and ``line_up`` bring them together, ``report`` tells.
-May import: every room but pipeline and cli.
+May import: nothing.
 """

@@ -2,5 +2,5 @@
 
 ``faults`` is the language, ``switchboard`` lets faults happen, ``places`` and ``refusals`` know topics
 and errors of any API. Nothing of it runs in a broker without faults.
-May import: embedded_broker, net, wire, model.
+May import: nothing.
 """

@@ -1,4 +1,4 @@
 """One file per API key: its request and response, declared once.
 
-May import: wire, model.
+May import: fields, message.
 """

@@ -1,4 +1,4 @@
 """The clients that are measured, a file for each with its ways to send, and how they reach a secured cluster.
 
-May import: what ``cli.measuring`` may.
+May import: clock, task.
 """

@@ -1,1 +1,4 @@
-"""``splashdam pipeline …``: one file per pipeline, imported when it is asked for."""
+"""``splashdam pipeline …``: one file per pipeline, imported when it is asked for.
+
+May import: query_progress, spark, topic_streams.
+"""

@@ -1,4 +1,4 @@
 """Batches that are built: records encoded as they are appended, and the straight path there.
 
-May import: model, record.
+May import: outcomes.
 """

@@ -1,4 +1,4 @@
 """Rows of columns, Arrow columns among them, encoded without an object for each record.
 
-May import: model, record.
+May import: building, outcomes.
 """

@@ -1,4 +1,4 @@
 """What became of a batch and its records: states, handles, futures' cells and callbacks.
 
-May import: model, record.
+May import: nothing.
 """

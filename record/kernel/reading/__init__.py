@@ -1,4 +1,4 @@
 """Batches that are read: walked, checked, decoded to records or columns, searched and compacted.
 
-May import: model, record.
+May import: building.
 """

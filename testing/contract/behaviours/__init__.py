@@ -1,6 +1,6 @@
 """What a cluster does, an area a file.
 
-May import: what ``testing.contract`` may.
+May import: behaviour, conversation, vocabulary.
 """
 
 from __future__ import annotations

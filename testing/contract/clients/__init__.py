@@ -1,5 +1,5 @@
 """The Python clients of the contract, each behind the words of ``vocabulary``.
 
-May import: what ``testing.contract`` may; and each module the one client that it is named after, if that is
-installed.
+Each module imports the one client that it is named after, if that is installed.
+May import: vocabulary.
 """
