@@ -73,7 +73,7 @@ def _make(changes: _Changes, results: list[AlterUserScramCredentialsResult], con
 def _change(
     asked: ScramCredentialDeletion | ScramCredentialUpsertion, context: RequestContext
 ) -> dict[str, ScramCredential | None]:
-    from splashdam.embedded_broker.security.scram_codes import MECHANISMS
+    from splashdam.embedded_broker.security.users import MECHANISMS
 
     users = context.broker.access.users
     if not asked.name:
@@ -96,7 +96,7 @@ def _change(
 
 
 def _credential(asked: ScramCredentialUpsertion, mechanism: str) -> ScramCredential:
-    from splashdam.embedded_broker.security.scram_codes import MOST_ITERATIONS
+    from splashdam.embedded_broker.security.users import MOST_ITERATIONS
     from splashdam.net.sasl.scram import MIN_ITERATIONS, credential_of_salted
 
     if asked.iterations < MIN_ITERATIONS:

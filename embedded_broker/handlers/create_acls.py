@@ -18,8 +18,7 @@ def create_acls(request: CreateAclsRequest, context: RequestContext) -> Steps[Cr
         _check_may_alter(context)
     except BrokerResponseError as error:
         return CreateAclsResponse(results=[_refused(error)] * len(request.creations))
-    from splashdam.embedded_broker.security.acl_messages import acl_of
-    from splashdam.embedded_broker.security.acls import check_acl
+    from splashdam.embedded_broker.security.acls import acl_of, check_acl
 
     results: list[AclCreationResult] = []
     made = []

@@ -31,7 +31,7 @@ def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> Steps[De
         )
     if context.broker.authorizer is None:
         return (yield from _all_refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
-    from splashdam.embedded_broker.security.acl_messages import filter_of
+    from splashdam.embedded_broker.security.acls import filter_of
 
     answer, deleted = DeleteAclsResponse(), []
     acls = context.broker.access.acls.all

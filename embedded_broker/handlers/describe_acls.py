@@ -30,7 +30,7 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Step
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
         )
-    from splashdam.embedded_broker.security.acl_messages import filter_of
+    from splashdam.embedded_broker.security.acls import filter_of
 
     wanted = filter_of(request)
     if wanted.is_unknown:

@@ -41,7 +41,7 @@ def _refused(request: DescribeUserScramCredentialsRequest) -> Steps[DescribeUser
 
 
 def _described(name: str, count: int, context: RequestContext) -> DescribeUserScramCredentialsResult:
-    from splashdam.embedded_broker.security.scram_codes import CODES
+    from splashdam.embedded_broker.security.users import CODES
 
     if count > 1:
         return DescribeUserScramCredentialsResult(

@@ -14,6 +14,9 @@ import attrs
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError
 from splashdam.model.quoting import quoted
+from splashdam.wire.messages.create_acls import AclCreation
+from splashdam.wire.messages.delete_acls import DeleteAclsFilter
+from splashdam.wire.messages.describe_acls import DescribeAclsRequest
 
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
@@ -130,3 +133,29 @@ def check_principal(principal: str) -> None:
         raise InvalidRequestError(
             f"expected a string in format principalType:principalName but got {quoted(principal)}"
         )
+
+
+def acl_of(asked: AclCreation) -> Acl:
+    """The ACL that a client wants; codes that are not known here are UNKNOWN."""
+    return Acl(
+        resource_type=known(ResourceType, asked.resource_type),
+        resource_name=asked.resource_name,
+        pattern_type=known(PatternType, asked.resource_pattern_type),
+        principal=asked.principal,
+        host=asked.host,
+        operation=known(Operation, asked.operation),
+        permission=known(Permission, asked.permission_type),
+    )
+
+
+def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """The filter of a client; likewise."""
+    return AclFilter(
+        resource_type=known(ResourceType, asked.resource_type_filter),
+        resource_name=asked.resource_name_filter,
+        pattern_type=known(PatternType, asked.pattern_type_filter),
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=known(Operation, asked.operation),
+        permission=known(Permission, asked.permission_type),
+    )

@@ -23,6 +23,13 @@ from splashdam.net.sasl.saslprep import saslprep
 from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, make_credential
 from splashdam.storage.files.disk import DiskFiles, Files
 
+CODES: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+MECHANISMS: Mapping[int, str] = {code: mechanism for mechanism, code in CODES.items()}
+
+MOST_ITERATIONS = 16_384
+"""Kafka's own maximum for what its clients set."""
+
+
 FILE_NAME = "splashdam-users.json"
 
 _VERSION = 1
