@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ import trio
 
 from splashdam.client.running import process
 from splashdam.client.running.connecting import TrackedConnect
-from splashdam.client.running.errands import Errands
 from splashdam.client.running.guard import make_guard
 from splashdam.client.running.lifecycle import TRANSITIONS, Event, State
 from splashdam.client.running.wiring import (
@@ -381,3 +381,45 @@ def _but_cancelled(error: BaseException) -> BaseException | None:
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1]
     return None if isinstance(error, trio.Cancelled) else error
+
+
+class Errands:
+    """A queue that one task empties, and after the end whoever comes.
+
+    Args:
+        finished: open when the task has ended.
+    """
+
+    def __init__(self, finished: Latch) -> None:
+        self._finished = finished
+        self._queue: deque[Callable[[], object]] = deque()
+        self._wakeup = Wakeup()
+
+    def add(self, act: Callable[[], object]) -> None:
+        """Has ``act`` called in the loop, between the steps of all its tasks; here, if the loop has ended.
+
+        From any thread, also in signal handlers and ``__del__``.
+        """
+        self._queue.append(act)
+        self._wakeup.wake()
+        if self._finished.opened:
+            self.do_all()
+
+    async def run(self) -> None:
+        """The task."""
+        while True:
+            await self._wakeup.sleep()
+            self.do_all()
+
+    def do_all(self) -> None:
+        """Does what there is."""
+        while True:
+            try:
+                act = self._queue.popleft()
+            except IndexError:  # not asked before: when the loop has ended, two threads may be at it
+                return
+            act()
+
+    def close(self) -> None:
+        """The task has ended, and leaves no descriptor behind."""
+        self._wakeup.close()

@@ -14,10 +14,9 @@ from random import Random
 import attrs
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.controller import topic_changes
+from splashdam.embedded_broker.controller import assignment
 from splashdam.embedded_broker.controller.committing import Committing, Member
-from splashdam.embedded_broker.controller.election import changed, without_broker
-from splashdam.embedded_broker.controller.isr_checks import check_epochs, check_isr
+from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
 from splashdam.embedded_broker.controller.journal import Keeps
 from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
 from splashdam.embedded_broker.controller.reassignment import advanced
@@ -32,6 +31,8 @@ from splashdam.embedded_broker.controller.state import (
     Resource,
 )
 from splashdam.model.broker_errors import (
+    FencedLeaderEpochError,
+    InvalidRequestError,
     UnknownTopicOrPartitionError,
     error_for,
 )
@@ -335,9 +336,9 @@ class Controller(Committing):
         """Makes topics, all or none, and returns them as they are (or would be).
 
         Raises:
-            BrokerResponseError: as ``topic_changes.created``; KafkaStorageError.
+            BrokerResponseError: as ``assignment.created``; KafkaStorageError.
         """
-        change = topic_changes.created(
+        change = assignment.created(
             wanted, self.state, check_configs, default_replication_factor, self._random
         )
         if not validate_only:
@@ -355,9 +356,9 @@ class Controller(Committing):
         """More partitions for a topic, ``count`` in all.
 
         Raises:
-            BrokerResponseError: as ``topic_changes.extended``; KafkaStorageError.
+            BrokerResponseError: as ``assignment.extended``; KafkaStorageError.
         """
-        change = topic_changes.extended(self.state, name, count, assignments, self._random)
+        change = assignment.extended(self.state, name, count, assignments, self._random)
         if not validate_only:
             self._commit(change)
 
@@ -368,7 +369,7 @@ class Controller(Committing):
             UnknownTopicOrPartitionError: there is none.
             KafkaStorageError: nothing has changed.
         """
-        self._commit(topic_changes.configured(self.state, name, configs))
+        self._commit(assignment.configured(self.state, name, configs))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic.
@@ -377,7 +378,7 @@ class Controller(Committing):
             UnknownTopicOrPartitionError: there is none.
             KafkaStorageError: the disk refuses.
         """
-        self._commit(topic_changes.deleted(self.state, name))
+        self._commit(assignment.deleted(self.state, name))
 
     def put_resources(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
         """Replaces options that all brokers share (of brokers, users, quotas…); none at all: nothing is kept.
@@ -386,3 +387,38 @@ class Controller(Committing):
             KafkaStorageError: nothing has changed.
         """
         self._commit(ClusterChange(resources=resources))
+
+
+def check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partition_epoch: int) -> None:
+    """Whether a broker leads a partition, and goes by its present state.
+
+    Raises:
+        BrokerResponseError: NOT_CONTROLLER (41): epochs of the future; FENCED_LEADER_EPOCH (74);
+            INVALID_REQUEST (42): it does not lead; INVALID_UPDATE_VERSION (95): it goes by an older state.
+    """
+    if leader_epoch > before.leader_epoch or partition_epoch > before.partition_epoch:
+        raise error_for(ErrorCode.NOT_CONTROLLER, "the epochs are ahead of the controller's")
+    if leader_epoch < before.leader_epoch:
+        raise FencedLeaderEpochError(f"the leader epoch is {before.leader_epoch}, not {leader_epoch}")
+    if node_id != before.leader:
+        raise InvalidRequestError(f"node {before.leader} leads, not {node_id}")
+    if partition_epoch < before.partition_epoch:
+        raise error_for(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the partition epoch is {before.partition_epoch}, not {partition_epoch}",
+        )
+
+
+def check_isr(before: PartitionState, new_isr: Sequence[int], is_eligible: IsEligible) -> None:
+    """Whether a partition may have this ISR.
+
+    Raises:
+        BrokerResponseError: INVALID_REQUEST (42): it is none, or is without the leader; INELIGIBLE_REPLICA
+            (107): somebody who would join is down, or about to end.
+    """
+    is_legal = len(set(new_isr)) == len(new_isr) and set(new_isr) <= set(before.replicas)
+    if not is_legal or before.leader not in new_isr:
+        raise InvalidRequestError(f"{list(new_isr)} is no ISR of replicas {list(before.replicas)}")
+    for node in new_isr:
+        if node not in before.isr and not is_eligible(node):
+            raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or about to end")

@@ -16,10 +16,15 @@ import trio
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.group import Group, Membership
+from splashdam.embedded_broker.groups.offset_records import (
+    GroupKey,
+    OffsetKey,
+    parse_key,
+    parse_value,
+)
 from splashdam.embedded_broker.groups.offset_state import OffsetState
-from splashdam.embedded_broker.groups.replaying import KnownKeys, replay
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics, StoredBatch
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
@@ -33,6 +38,8 @@ from splashdam.model.broker_errors import (
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
+from splashdam.record.record import Record
 from splashdam.storage.append_checks import check_size
 
 if TYPE_CHECKING:
@@ -291,3 +298,42 @@ class GroupCoordinator:
 
     def _on_earlier(self) -> None:
         self._earlier.set()
+
+
+class KnownKeys(dict[bytes, OffsetKey | GroupKey | None]):
+    """What keys say: the same few come again and again."""
+
+    def __missing__(self, data: bytes) -> OffsetKey | GroupKey | None:
+        key = self[data] = parse_key(data)
+        return key
+
+
+def replay(state: OffsetState, keys: KnownKeys, batch: StoredBatch) -> None:
+    """Takes in one batch of the log; a record that is none costs itself.
+
+    Raises:
+        CorruptMessageError: the batch cannot be read.
+    """
+    header = batch.header
+    if header.is_control:
+        record = next(iter(batch.records), None)
+        kind = None if record is None else type_of_control_record(record)
+        if kind in (ABORT, COMMIT):
+            state.end_transaction(header.producer_id, committed=kind == COMMIT)
+        return
+    producer_id = header.producer_id if header.is_transactional else -1
+    for record in batch.records:
+        try:
+            _replay_record(state, keys, record, producer_id)
+        except CorruptMessageError as error:
+            _log.warning("%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error.message)
+
+
+def _replay_record(state: OffsetState, keys: KnownKeys, record: Record, producer_id: int) -> None:
+    key = None if record.key is None else keys[record.key]
+    if isinstance(key, GroupKey):
+        state.membership(key, record.value)
+    elif key is not None and record.value is None:
+        state.forget(key)
+    elif key is not None and record.value is not None:
+        state.commit(key, parse_value(record.value), record.offset, producer_id)

@@ -27,9 +27,8 @@ from splashdam.embedded_broker.transactions.metadata import (
     TransactionMetadata,
     concurrent_transactions,
 )
-from splashdam.embedded_broker.transactions.reading import read_states
 from splashdam.embedded_broker.transactions.records import encode_key, encode_value
-from splashdam.embedded_broker.transactions.recovery import settle_hanging
+from splashdam.embedded_broker.transactions.recovery import read_states, settle_hanging
 from splashdam.embedded_broker.transactions.states import AT_REST, TransactionState
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,

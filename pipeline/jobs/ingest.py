@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
+from pyspark.sql.datasource import DataSource, InputPartition
 
 from splashdam.pipeline.jobs.progress import BatchProgress, OnProgress, follow
-from splashdam.pipeline.local_source.options import includes_headers
+from splashdam.pipeline.local_source.options import SourceOptions, includes_headers, source_options
+from splashdam.pipeline.local_source.stream_reader import StreamReader
+from splashdam.pipeline.option_values import from_text
 from splashdam.pipeline.schema import all_columns
+from splashdam.pipeline.tables.data_files import FILES_DDL, files_to_arrow
+from splashdam.pipeline.tables.files_sink import WRITING
 from splashdam.pipeline.tables.opening import open_table
 from splashdam.pipeline.tables.streaming import (
     CommittedBatch,
@@ -20,11 +25,50 @@ from splashdam.pipeline.tables.streaming import (
     table_schema,
 )
 from splashdam.pipeline.tables.table import Table
+from splashdam.pipeline.tables.writing import Writing, write_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+FORMAT = "kafka-local-files"
+"""Internal: `splashdam.pipeline.jobs.ingest` is how it is used."""
+
+
+class IngestSource(DataSource):
+    """The source; its options are those of ``kafka-local`` and a `Writing`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return FILES_DDL
+
+    def streamReader(self, schema: StructType) -> IngestReader:
+        given = {name: value for name, value in self.options.items() if name.lower() != WRITING}
+        return IngestReader(source_options(given, streaming=True), from_text(self.options[WRITING]))
+
+
+class IngestReader(StreamReader):
+    """Plans as ``kafka-local`` does; its tasks write.
+
+    Args:
+        options: of the query.
+        writing: how and where.
+    """
+
+    def __init__(self, options: SourceOptions, writing: Writing) -> None:
+        super().__init__(options, all_columns(options.include_headers))
+        self._writing = writing
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Writes the records of one task, and names the files; another attempt writes other files."""
+        return files_to_arrow(write_files(self._writing, super().read(partition)))
+
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 """Makes other rows of a stream's rows, with Spark's functions: filters, columns that are parsed or left
@@ -169,7 +213,7 @@ def start_ingest(
 def _files(
     spark: SparkSession, options: Mapping[str, str], target: Target, on_commit: OnCommit | None
 ) -> DataStreamWriter:
-    from splashdam.pipeline.jobs.ingest_source import FORMAT, IngestSource
+    from splashdam.pipeline.jobs.ingest import FORMAT, IngestSource
     from splashdam.pipeline.option_values import to_text
     from splashdam.pipeline.tables.files_sink import WRITING
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -15,25 +18,22 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.pipeline.local_source.batch_planning import subscribed
-from splashdam.pipeline.local_source.initial_offsets import InitialOffsets
+from splashdam.pipeline.local_source.data_loss import DataLoss
 from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import rate_limited
-from splashdam.pipeline.local_source.positions import Offsets, from_json, to_json
+from splashdam.pipeline.local_source.planning import OffsetRange, backlog_of, rate_limited
+from splashdam.pipeline.local_source.positions import Offsets, from_json, in_order, to_json
 from splashdam.pipeline.local_source.reading import Reading
-from splashdam.pipeline.local_source.resolving import latest_from, moves, resolve
-from splashdam.pipeline.local_source.stream_planning import (
-    Waiting,
-    known_to,
-    ranges_between,
-    with_new_partitions,
-)
+from splashdam.pipeline.local_source.resolving import earliest, latest_from, moves, resolve
+from splashdam.pipeline.local_source.subscriptions import Cluster, Subscription
 from splashdam.pipeline.local_source.topic_ids import TopicIds, for_topics, made_anew, topic_ids
 from splashdam.pipeline.schema import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.fs import FileSystem
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -151,3 +151,189 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cluster = self._reading.cluster()
         partitions = self._options.subscription.partitions(cluster)
         return latest_from(cluster, partitions, known, self._options.patience)
+
+
+_FILE = "initial-offsets.json"
+_VERSION = 1
+
+
+@attrs.frozen
+class InitialOffsets:
+    """A file with the first offsets of one query.
+
+    Attributes:
+        location: a directory, by path or URI (``s3://…``); one per query, as its checkpoint.
+        reads: what the query reads, in words; another query's file is refused.
+    """
+
+    location: str
+    reads: str
+
+    def kept(self, find: Callable[[], Offsets]) -> Offsets:
+        """The offsets that are kept, found and kept now if there are none.
+
+        Args:
+            find: asks the cluster.
+
+        Raises:
+            KafkaConfigurationError: the file is another query's, or none of these.
+            OSError: the file can be neither read nor written.
+        """
+        files, directory = _opened(self.location)
+        path = f"{directory}/{_FILE}"
+        if _is_there(files, path):
+            return self._read(files, path)
+        offsets = find()
+        files.create_dir(directory, recursive=True)
+        text = json.dumps({"version": _VERSION, "reads": self.reads, "offsets": to_json(offsets)})
+        new = f"{path}.{os.getpid()}.new"
+        with files.open_output_stream(new) as stream:
+            stream.write(text.encode())
+        files.move(new, path)  # whole or not at all
+        return offsets
+
+    def _read(self, files: FileSystem, path: str) -> Offsets:
+        with files.open_input_stream(path) as stream:
+            text = stream.read()
+        try:
+            kept: dict[str, Any] = json.loads(text)
+            version, reads, offsets = kept["version"], kept["reads"], kept["offsets"]
+        except (ValueError, KeyError, TypeError):
+            raise KafkaConfigurationError(
+                f"{path} holds no initial offsets of a stream: delete it if the query has no checkpoint yet"
+            ) from None
+        if version != _VERSION:
+            raise KafkaConfigurationError(f"{path} is of version {version}; this splashdam reads {_VERSION}")
+        if reads != self.reads:
+            raise KafkaConfigurationError(
+                f"{path} is of a query that reads {reads}, this one reads {self.reads}:"
+                " give each query an initialOffsetsLocation of its own"
+            )
+        return from_json(offsets)
+
+
+def _opened(location: str) -> tuple[FileSystem, str]:
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+    if "://" not in location:
+        return LocalFileSystem(), os.path.abspath(location)
+    try:
+        files, path = FileSystem.from_uri(location)
+    except (ValueError, OSError):  # not one of Arrow's own
+        try:
+            from fsspec.core import url_to_fs
+
+            other, path = url_to_fs(location)
+        except (ImportError, ValueError) as error:
+            raise KafkaConfigurationError(f"initialOffsetsLocation={location!r}: {error}") from error
+        files = PyFileSystem(FSSpecHandler(other))
+    return files, path.rstrip("/")
+
+
+def _is_there(files: FileSystem, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return files.get_file_info(path).type is FileType.File
+
+
+@attrs.define
+class Waiting:
+    """Lets a trigger wait for enough records, but not too long.
+
+    Attributes:
+        clock: for the wait.
+        min_offsets: how many are enough; None if any are.
+        max_delay_ms: the longest wait since the last trigger that did not.
+    """
+
+    clock: Clock
+    min_offsets: int | None
+    max_delay_ms: float
+    _last_ms: float | None = attrs.field(default=None, init=False)
+
+    def is_over(self, start: Offsets, latest: Offsets) -> bool:
+        """Whether the trigger goes ahead; the first one always does.
+
+        Args:
+            start: where it begins, with the partitions that are new.
+            latest: the ends.
+        """
+        now_ms = self.clock.now_ms()
+        is_early = self._last_ms is not None and now_ms - self._last_ms < self.max_delay_ms
+        if is_early and backlog_of(start, latest) < (self.min_offsets or 0):
+            return False
+        self._last_ms = now_ms
+        return True
+
+
+def with_new_partitions(start: Offsets, latest: Offsets, cluster: Cluster) -> dict[TopicPartition, int]:
+    """Where a trigger begins: partitions that have appeared begin at their first offset."""
+    return in_order({**earliest(cluster, [each for each in latest if each not in start]), **start})
+
+
+def known_to(
+    end: Offsets, initial: Offsets, subscription: Subscription, cluster: Cluster
+) -> dict[TopicPartition, int]:
+    """Where a stream began, without partitions that came after the first trigger's end was fixed.
+
+    Whoever asks again for the beginning, before the first trigger is committed, hears of partitions that this
+    trigger does not have. They are not gone: to the next one they are new.
+    """
+    late = {each for each in initial if each not in end}
+    late &= set(subscription.partitions(cluster)) if late else late
+    return {each: offset for each, offset in initial.items() if each not in late}
+
+
+def ranges_between(
+    start: Offsets,
+    end: Offsets,
+    subscription: Subscription,
+    cluster: Cluster,
+    loss: DataLoss,
+    *,
+    anew: Collection[str] = (),
+) -> list[OffsetRange]:
+    """What lies between the ends of two triggers.
+
+    Partitions that the first does not have are new and are read from their first offset on. Those that the
+    second does not have, or that are no longer there, are gone.
+
+    Args:
+        start: the end of the trigger before.
+        end: that of this one.
+        subscription: of the query.
+        cluster: what is asked.
+        loss: the rule of the query.
+        anew: topics that were deleted and made again since the trigger before; their partitions are new.
+
+    Raises:
+        DataLossError: records are gone, or an end is below its start, and the query is to fail then.
+    """
+    replaced = sorted({each.topic for each in start}.intersection(anew))
+    if replaced:
+        loss.report(f"deleted and made anew since they were last read: {', '.join(replaced)}")
+        start = {each: offset for each, offset in start.items() if each.topic not in replaced}
+    gone = [each for each in start if each not in end]
+    new = [each for each in end if each not in start]
+    firsts = _firsts(new, subscription, cluster)
+    gone += [each for each in new if each not in firsts]
+    if gone:
+        loss.report(f"no longer there: {', '.join(map(str, sorted(gone)))}")
+    for where, first in firsts.items():
+        if first > 0:
+            loss.report(f"{where} is new and starts at {first} instead of 0")
+    begins = {**start, **firsts}
+    ranges = [OffsetRange(each, begins[each], offset) for each, offset in end.items() if each in begins]
+    for each in ranges:
+        if each.size < 0:
+            loss.report(f"{each.where} was read up to {each.first} and now ends at {each.end}")
+    return [each for each in ranges if each.size > 0]
+
+
+def _firsts(
+    new: Sequence[TopicPartition], subscription: Subscription, cluster: Cluster
+) -> dict[TopicPartition, int]:
+    if not new:
+        return {}
+    there = set(subscription.partitions(cluster))
+    return earliest(cluster, [each for each in new if each in there])

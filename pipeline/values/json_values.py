@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from splashdam.pipeline.values.json_quick import QuickReader, is_quick
 from splashdam.pipeline.values.json_rules import Object, Rule, rule_of
 from splashdam.pipeline.values.verdicts import BadValueError, Decoded, Reason, all_nullable, verdicts
 
@@ -195,3 +195,206 @@ def _in_order(found: list[tuple[pa.Array, Decoded]], nothing: Decoded) -> Decode
     order = pc.array_sort_indices(pa.concat_arrays([rows for rows, _ in found]))
     columns = zip(*(_columns(decoded) for _, decoded in found), strict=True)
     return Decoded(*(pa.concat_arrays(list(column)).take(order) for column in columns))
+
+
+DEEPEST = 400
+"""Brackets that open in a row; with more of them it may nest deeper than Python's parser goes."""
+
+_NO_NUMBERS = r"[:\[,]\s*-?(NaN|Inf)"
+
+ROWS_BETWEEN = 40
+"""Bad rows nearer to each other than this, on average, are not looked for one after the other: reading all
+rows with Python's parser takes no longer."""
+_SEARCHED_ROWS = 1024
+_ROW = re.compile(r" in row (\d+)$")
+"""The end of what Arrow's parser says of a row that it cannot read."""
+
+
+def is_quick(fields: pa.StructType) -> bool:
+    """Whether Arrow's parser knows types and requirements of all fields."""
+    import pyarrow as pa
+
+    return len(fields) > 0 and all(
+        _is_quick(field.type) or _is_text(field.type) or pa.types.is_float32(field.type) for field in fields
+    )
+
+
+def _is_quick(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_struct(kind):
+        return len(kind) > 0 and all(_is_quick(field.type) for field in kind)
+    if types.is_list(kind):
+        # inside of a list nothing can be required: that would have to be found item by item
+        return kind.value_type == all_nullable(kind.value_type) and _is_quick(kind.value_type)
+    return bool(
+        types.is_string(kind)
+        or types.is_boolean(kind)
+        or types.is_signed_integer(kind)
+        or types.is_float64(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """What JSON writes as a string that a rule then reads."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+class QuickReader:
+    """Reads rows of one schema; see ``is_quick`` for which.
+
+    Args:
+        fields: as ``JsonFormat`` has them.
+        refuses_unknown: likewise.
+    """
+
+    def __init__(self, fields: pa.StructType, refuses_unknown: bool) -> None:
+        import pyarrow as pa
+
+        self._fields = list(fields)
+        self._type = all_nullable(fields)
+        self._read_as = pa.schema([(field.name, _read_as(field.type)) for field in fields])
+        self._unexpected = "error" if refuses_unknown else "ignore"
+        self._rules: dict[str, Rule] = {
+            field.name: rule_of(field.type, f"$.{field.name}", refuses_unknown=False)
+            for field in fields
+            if _is_text(field.type)
+        }
+
+    @staticmethod
+    def certain(values: pa.BinaryArray) -> pa.BooleanArray:
+        """Which rows ``read`` may be asked about."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        certain = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
+        rows = [row or b"" for row in values.to_pylist()]
+        text = b"\n".join(rows)
+        # searches in one text are several times faster than Arrow's in each row, and nearly always enough
+        if _brackets(text) > len(rows) + DEEPEST:
+            certain = pc.and_(certain, pa.array([_brackets(row) <= DEEPEST for row in rows], pa.bool_()))
+        if b"NaN" in text or b"Inf" in text:
+            certain = pc.and_(certain, pc.invert(pc.match_substring_regex(values, _NO_NUMBERS)))
+        return pc.fill_null(certain, False)
+
+    def read(self, values: pa.BinaryArray) -> pa.StructArray | None:
+        """The rows as structs; None where one of them may be bad."""
+        import pyarrow as pa
+
+        try:
+            table = self._table(values.to_pylist())
+            if table.num_rows != len(values) or any(self._absent(table)):
+                return None
+            columns = [self._column(table, field) for field in self._fields]
+        except (UnicodeDecodeError, pa.ArrowInvalid, BadValueError):
+            return None
+        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+
+    def suspects(self, values: pa.BinaryArray) -> list[int]:
+        """Rows that are likely to be bad, ascending: perhaps not all of them, and perhaps good ones, too.
+
+        Arrow's parser gives up on the first bad row, and mostly says which it is. Behind that row it is asked
+        again.
+        """
+        import pyarrow as pa
+
+        rows, found, first = values.to_pylist(), set[int](), 0
+        while first < len(rows) and len(found) * ROWS_BETWEEN <= first + _SEARCHED_ROWS:
+            searched = rows[first : first + _SEARCHED_ROWS]
+            try:
+                for absent in self._absent(self._table(searched)):
+                    found.update(first + row for row in absent)
+            except UnicodeDecodeError:
+                pass  # one of these rows, and which is not said
+            except pa.ArrowInvalid as error:
+                said = _ROW.search(str(error))
+                if said is not None:
+                    found.add(first + int(said[1]))
+                    first += int(said[1]) + 1
+                    continue
+            first += len(searched)
+        return sorted(row for row in found if row < len(rows))
+
+    def _table(self, rows: Sequence[bytes]) -> pa.Table:
+        """What Arrow's parser makes of rows.
+
+        Raises:
+            UnicodeDecodeError: a row is not UTF-8.
+            ArrowInvalid: the parser does not accept them.
+        """
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        text = b"\n".join([*rows, b""])
+        text.decode()
+        return pj.read_json(
+            pa.BufferReader(text),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self._read_as, unexpected_field_behavior=self._unexpected
+            ),
+        )
+
+    def _absent(self, table: pa.Table) -> Iterator[list[int]]:
+        """For each required field that is null in some rows, those rows."""
+        for field in self._fields:
+            yield from _absent(_whole(table, field), field, None)
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        import pyarrow as pa
+
+        column = _whole(table, field)
+        rule = self._rules.get(field.name)
+        if rule is not None:
+            times = [None if text is None else rule(text) for text in column.to_pylist()]
+            return pa.array(times, field.type)
+        return _single(column) if pa.types.is_float32(field.type) else column
+
+
+def _brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if _is_text(kind):
+        return pa.string()
+    # straight to single precision would round once, and Python's way rounds twice
+    return pa.float64() if pa.types.is_float32(kind) else all_nullable(kind)
+
+
+def _single(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    single = column.cast(pa.float32(), safe=False)
+    if pc.any(pc.is_inf(single)).as_py():
+        raise pa.ArrowInvalid("too large")
+    return single
+
+
+def _whole(table: pa.Table, field: pa.Field) -> pa.Array:
+    """A column as one array."""
+    import pyarrow as pa
+
+    column = table.column(field.name).combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _absent(column: pa.Array, field: pa.Field, parent: Any) -> Iterator[list[int]]:
+    """Rows in which a required field is null and what holds it is not, of a column and what is in it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not field.nullable and column.null_count:
+        absent = pc.is_null(column) if parent is None else pc.and_(pc.is_null(column), pc.is_valid(parent))
+        rows: list[int] = pc.indices_nonzero(absent).to_pylist()
+        if rows:
+            yield rows
+    if pa.types.is_struct(field.type):
+        for inner in field.type:
+            yield from _absent(pc.struct_field(column, inner.name), inner, column)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.values.avro_schemas import parsed_file
 from splashdam.pipeline.values.avro_values import AvroFormat, Framing
-from splashdam.pipeline.values.json_schemas import json_format
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.verdicts import ValueFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def read_format(
@@ -82,3 +85,139 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise KafkaConfigurationError(f"cannot read {path}: {error}") from error
+
+
+_SAID_ONLY = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"}
+"""Words that demand nothing of a value."""
+_STRUCT = {"type", "properties", "required", "additionalProperties"}
+_WORDS = {
+    "object": _STRUCT,
+    "array": {"type", "items"},
+    "string": {"type", "format", "contentEncoding"},
+    "integer": {"type", "format"},
+    "number": {"type", "format"},
+    "boolean": {"type"},
+}
+
+
+def json_format(schema: Mapping[str, Any]) -> JsonFormat:
+    """The format that a JSON Schema describes.
+
+    Understood are objects with ``properties`` and ``required``, or with a schema for ``additionalProperties``
+    (a map), arrays with ``items``, strings (``format`` ``date-time`` or ``date``, ``contentEncoding``
+    ``base64``), integers of 64 bits (``format`` ``int32``: of 32), numbers (``format`` ``float``: of single
+    precision), booleans, and ``["null", …]`` of one of them. A required field must not be null, unless its
+    type says so. ``additionalProperties: false`` on the outside refuses unknown fields at every depth.
+
+    Raises:
+        KafkaConfigurationError: the schema is not of an object, or has a word that is not understood: nothing
+            that it demands is left unchecked.
+    """
+    kind, is_optional = _type(schema, "$")
+    import pyarrow as pa
+
+    if is_optional or not pa.types.is_struct(kind):
+        raise KafkaConfigurationError('the JSON Schema should say "type": "object" and its "properties"')
+    return JsonFormat(kind, refuses_unknown=schema.get("additionalProperties") is False)
+
+
+def _type(schema: Any, path: str) -> tuple[pa.DataType, bool]:
+    """Arrow's type, and whether null is one of the values."""
+    if not isinstance(schema, Mapping):
+        raise KafkaConfigurationError(f"{path} of the JSON Schema is no object that says its type")
+    said = schema.get("type")
+    named = list(said) if isinstance(said, list) else [said]
+    kinds = [name for name in named if name != "null"]
+    if len(kinds) != 1 or not isinstance(kinds[0], str) or kinds[0] not in _WORDS:
+        raise KafkaConfigurationError(
+            f'{path} of the JSON Schema has type {said!r}; known are {", ".join(_WORDS)}, and ["null", …]'
+        )
+    unknown = sorted(set(schema) - _WORDS[kinds[0]] - _SAID_ONLY)
+    if unknown:
+        raise KafkaConfigurationError(
+            f"{path} of the JSON Schema says {unknown[0]!r}, which is not checked here: take it out"
+        )
+    return _MAKERS[kinds[0]](schema, path), len(kinds) < len(named)
+
+
+def _object(schema: Mapping[str, Any], path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    properties, more = schema.get("properties"), schema.get("additionalProperties")
+    if properties is None and isinstance(more, Mapping):
+        return pa.map_(pa.string(), _type(more, f"{path}.*")[0])
+    if not isinstance(properties, Mapping) or not properties or isinstance(more, Mapping):
+        raise KafkaConfigurationError(
+            f"{path} of the JSON Schema needs properties, or a schema for all of them"
+        )
+    if not isinstance(more, bool | None):
+        raise KafkaConfigurationError(f"{path} of the JSON Schema has additionalProperties {more!r}")
+    names = schema.get("required", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise KafkaConfigurationError(
+            f"{path} of the JSON Schema requires {names!r}, which is no list of names"
+        )
+    required = set(names)
+    if not required <= set(properties):
+        raise KafkaConfigurationError(
+            f"{path} of the JSON Schema requires {min(required - set(properties))!r} without describing it"
+        )
+    fields = []
+    for name, inner in properties.items():
+        kind, may_be_null = _type(inner, f"{path}.{name}")
+        fields.append(pa.field(name, kind, nullable=may_be_null or name not in required))
+    return pa.struct(fields)
+
+
+def _array(schema: Mapping[str, Any], path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    kind, may_be_null = _type(schema.get("items"), f"{path}[]")
+    return pa.list_(pa.field("element", kind, nullable=may_be_null))
+
+
+def _string(schema: Mapping[str, Any], path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if "contentEncoding" in schema:
+        return _one_of(schema, "contentEncoding", path, {"base64": pa.binary()})
+    kinds = {None: pa.string(), "date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
+    return _one_of(schema, "format", path, kinds)
+
+
+def _integer(schema: Mapping[str, Any], path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return _one_of(schema, "format", path, {None: pa.int64(), "int64": pa.int64(), "int32": pa.int32()})
+
+
+def _number(schema: Mapping[str, Any], path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return _one_of(
+        schema, "format", path, {None: pa.float64(), "double": pa.float64(), "float": pa.float32()}
+    )
+
+
+def _boolean(_schema: Mapping[str, Any], _path: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.bool_()
+
+
+def _one_of(schema: Mapping[str, Any], word: str, path: str, kinds: Mapping[str | None, Any]) -> pa.DataType:
+    said = schema.get(word)
+    if not isinstance(said, str | None) or said not in kinds:
+        known = ", ".join(name for name in kinds if name)
+        raise KafkaConfigurationError(f"{path} of the JSON Schema has {word} {said!r}; known are {known}")
+    return kinds[said]
+
+
+_MAKERS = {
+    "object": _object,
+    "array": _array,
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+}

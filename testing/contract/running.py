@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from time import monotonic
 from typing import NamedTuple
 
 from splashdam.model.errors import KafkaError
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
-from splashdam.testing.contract.differences import DIFFERENCES
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Client, Refused
+
+DIFFERENCES: Mapping[tuple[str, str], str] = {
+    ("a_compacted_topic_wants_keys", "aiokafka"): (
+        "aiokafka does not know error code 87 and calls it UNKNOWN_SERVER_ERROR"
+    ),
+    ("offsets_are_kept_with_their_metadata", "confluent-kafka"): (
+        "confluent-kafka commits the metadata of a TopicPartition with a zero byte behind it"
+    ),
+    ("offsets_are_kept_with_their_metadata", "kafkajs"): "kafkajs's setOffsets commits no metadata",
+}
+"""By a behaviour's and a client's name."""
 
 
 class Verdict(StrEnum):

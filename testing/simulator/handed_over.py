@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from splashdam.embedded_broker.answering.answers import Address
@@ -10,10 +11,10 @@ from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.files.disk import Files
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.testing.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
-from splashdam.testing.simulator.moving import move_directory
 
 
 class HandedOverLogs(SimulatedCluster):
@@ -84,3 +85,22 @@ class HandedOverLogs(SimulatedCluster):
         finally:
             old.broker.parking.changed(topic_partition)
         return True
+
+
+def move_directory(source: Files, old: str, target: Files, new: str) -> None:
+    """Moves the files of one directory, which has none below it; when it returns the move is durable.
+
+    Raises:
+        KafkaStorageError: one of the disks refuses.
+    """
+    target.make_directory(new)
+    for name, is_directory in source.list_directory(old):
+        assert not is_directory, f"{old}/{name}"
+        data = source.read_bytes(f"{old}/{name}")
+        assert data is not None
+        target.write_atomic(f"{new}/{name}", data)
+        modified_ms = source.modified_ms(f"{old}/{name}")
+        target.set_modified_ms(f"{new}/{name}", modified_ms or 0)
+    target.sync_directory(os.path.dirname(new))
+    source.remove_tree(old)
+    source.sync_directory(os.path.dirname(old))

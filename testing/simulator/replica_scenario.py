@@ -5,9 +5,16 @@ from __future__ import annotations
 from random import Random
 
 import attrs
+import trio
 
+from splashdam.testing.simulator.cluster import BrokerNode
+from splashdam.testing.simulator.faults import FaultMaker
+from splashdam.testing.simulator.network import SimulatedNetwork
+from splashdam.testing.simulator.replicas import ReplicatedLogs, line_name
+from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.scenario import (
     FAULTS,
+    PlannedFault,
     ProducerPlan,
     ReplicationPlan,
     Scenario,
@@ -78,3 +85,88 @@ def _replication(random: Random, factor: int, *, is_durable: bool) -> Replicatio
         "transaction_state_log_min_isr": min(2, factor),
     }
     return ReplicationPlan(factor, is_durable, random.choice((100, 600, 2_000)), settings)
+
+
+class ReplicaFaultMaker(FaultMaker):
+    """A `FaultMaker` that knows these as well."""
+
+    def __init__(
+        self, scenario: Scenario, cluster: ReplicatedLogs, network: SimulatedNetwork, record: RunRecord
+    ) -> None:
+        super().__init__(scenario, cluster, network, record)
+        self._replicas = cluster
+        self._acts |= {
+            "isolate": self._isolate,
+            "late news": lambda node, _: setattr(cluster.lines[node.node_id], "hears", False),
+            "ask in vain": lambda node, _: setattr(cluster.lines[node.node_id], "is_asked", False),
+            "answer lost": lambda node, _: setattr(cluster.lines[node.node_id], "answers", False),
+            "kill unnoticed": self._kill_unnoticed,
+            "cut line": self._cut_line,
+            "slow line": self._slow_line,
+            "stall line": self._stall_line,
+            "doom line": self._doom_line,
+            "preferred": lambda _node, _fault: cluster.elect_preferred(),
+            "reassign": self._reassign,
+        }
+        self._ends |= {
+            "isolate": cluster.rejoin,
+            "late news": cluster.rejoin,
+            "ask in vain": cluster.rejoin,
+            "answer lost": cluster.rejoin,
+            "kill unnoticed": cluster.start,
+            "cut line": self._mend_lines,
+            "slow line": self._mend_lines,
+            "doom line": self._mend_lines,
+        }
+
+    # --- the controller -------------------------------------------------------------------------------------
+
+    def _isolate(self, node: BrokerNode, _fault: PlannedFault) -> None:
+        """It hears nothing from the controller and cannot ask: it leads on, and others may, too."""
+        line = self._replicas.lines[node.node_id]
+        line.hears = line.is_asked = False
+        self._replicas.fence_later(node)
+
+    def _kill_unnoticed(self, node: BrokerNode, _fault: PlannedFault) -> None:
+        if node.broker is not None:
+            self._replicas.lines[node.node_id].is_silent = True
+            self._replicas.fence_later(node)
+            self._replicas.end(node, "kill")
+
+    def _reassign(self, node: BrokerNode, fault: PlannedFault) -> None:
+        nodes = sorted(self._replicas.nodes)
+        replicas = [*nodes[node.node_id - 1 :], *nodes[: node.node_id - 1]][: self._replicas.plan.factor]
+        partitions = self._replicas.partitions
+        self._replicas.reassign(partitions[fault.number % len(partitions)], replicas)
+
+    # --- lines between brokers ------------------------------------------------------------------------------
+
+    def _lines(self, node: BrokerNode, fault: PlannedFault) -> list[str]:
+        """One of the node's lines, or all."""
+        names = [line_name(node, other) for other in self._replicas.nodes.values() if other is not node]
+        return [names[fault.number % len(names)]] if names and fault.number % 3 else names
+
+    def _cut_line(self, node: BrokerNode, fault: PlannedFault) -> None:
+        for name in self._lines(node, fault):
+            self._replicas.cut_lines.add(name)
+            self._network.cut(name, "both" if fault.number % 2 else "broker")
+
+    def _slow_line(self, node: BrokerNode, fault: PlannedFault) -> None:
+        for name in self._lines(node, fault):
+            self._network.weather(name).slowest_ms = 20 + fault.number % 700
+
+    def _stall_line(self, node: BrokerNode, fault: PlannedFault) -> None:
+        for name in self._lines(node, fault):
+            self._network.weather(name).stalled_until = trio.current_time() + fault.for_ms / 1000
+
+    def _doom_line(self, node: BrokerNode, fault: PlannedFault) -> None:
+        for name in self._lines(node, fault):
+            self._network.weather(name).cut_after_bytes = 200 + fault.number % 3_000
+            self._network.cut(name, "both")
+
+    def _mend_lines(self, node: BrokerNode) -> None:
+        for other in self._replicas.nodes.values():
+            name = line_name(node, other)
+            self._replicas.cut_lines.discard(name)
+            weather = self._network.weather(name)
+            weather.slowest_ms, weather.cut_after_bytes = self._network.distance_ms, 0

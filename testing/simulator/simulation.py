@@ -22,8 +22,7 @@ from splashdam.testing.simulator.cluster import Parts, SimulatedCluster
 from splashdam.testing.simulator.faults import FaultMaker
 from splashdam.testing.simulator.handed_over import HandedOverLogs
 from splashdam.testing.simulator.network import SimulatedNetwork
-from splashdam.testing.simulator.replica_faults import ReplicaFaultMaker
-from splashdam.testing.simulator.replica_scenario import replicated_scenario
+from splashdam.testing.simulator.replica_scenario import ReplicaFaultMaker, replicated_scenario
 from splashdam.testing.simulator.replicas import ReplicatedLogs
 from splashdam.testing.simulator.report import RunRecord
 from splashdam.testing.simulator.scenario import Scenario, scenario

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from splashdam.testing.contract import external, toolchains
-from splashdam.testing.contract.external import ExternalClient
-from splashdam.testing.contract.line_up import available
+from splashdam.testing.contract import line_up, toolchains
+from splashdam.testing.contract.line_up import ExternalClient, available
 from splashdam.testing.contract.toolchains import MissingToolError, all_drivers, cache_directory
 from splashdam.testing.contract.vocabulary import Read, Record, Refused
 
@@ -67,7 +66,7 @@ def test_a_driver_that_ends(client: ExternalClient) -> None:
 
 def test_a_driver_that_hangs(client: ExternalClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is killed."""
-    monkeypatch.setattr(external, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(line_up, "ANSWER_SECONDS", 0.05)
     with pytest.raises(Refused, match="DRIVER_ENDED"):
         client.call("describe_cluster")
 

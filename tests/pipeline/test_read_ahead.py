@@ -14,7 +14,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.fetch_client import FetchSettings
 from splashdam.net.cluster.fetching import FetchedBatches
-from splashdam.pipeline.read_ahead import AHEAD, ReadAhead
+from splashdam.pipeline.clusters import AHEAD, ReadAhead
 from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 
 WHERE = TopicPartition("flights", 0)

@@ -13,8 +13,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.batch import Codec
 from splashdam.record.compression import Compression, compress
-from splashdam.record.legacy import UNKNOWN_COUNT, parse_entry
-from splashdam.record.lz4_header import with_right_checksum, xxhash32
+from splashdam.record.legacy import UNKNOWN_COUNT, parse_entry, with_right_checksum, xxhash32
 from splashdam.record.reader import Record, iter_records, read_records
 from splashdam.record.stored import iter_stored_headers, parse_stored_header, stored_crc_ok
 

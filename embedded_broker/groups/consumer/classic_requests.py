@@ -15,7 +15,7 @@ from splashdam.embedded_broker.groups.classic.members import (
     SyncReply,
     SyncResult,
 )
-from splashdam.embedded_broker.groups.consumer.assigning import refresh, update_target
+from splashdam.embedded_broker.groups.consumer.assignors import refresh, update_target
 from splashdam.embedded_broker.groups.consumer.changes import MetadataChange
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,

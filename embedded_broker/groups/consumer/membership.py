@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from splashdam.embedded_broker.answering.turns import UNIT_BYTES
 from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
-from splashdam.embedded_broker.groups.consumer.assigning import assignor_of
+from splashdam.embedded_broker.groups.consumer.assignors import assignor_of
 from splashdam.embedded_broker.groups.consumer.changes import Change
 from splashdam.embedded_broker.groups.consumer.converting import to_classic
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.groups.consumer import schemas
+from splashdam.embedded_broker.groups.consumer import records
 from splashdam.embedded_broker.groups.consumer.changes import (
     Change,
     CurrentChange,
@@ -32,7 +32,135 @@ from splashdam.embedded_broker.groups.consumer.member import (
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
+from splashdam.wire.fields import array, binary, int8, int32, int64, string, struct, uuid
+from splashdam.wire.message import Struct
 from splashdam.wire.persisted import Persisted, decode_persisted, encode_persisted, version_of
+
+GROUP_METADATA = 3
+PARTITION_METADATA = 4
+MEMBER_METADATA = 5
+TARGET_ASSIGNMENT_METADATA = 6
+TARGET_ASSIGNMENT_MEMBER = 7
+CURRENT_MEMBER_ASSIGNMENT = 8
+REGULAR_EXPRESSION = 16
+
+
+class GroupRecordKey(Persisted, versions="3-6"):
+    """Of a record that a group has once: kinds 3, 4 and 6."""
+
+    group_id: str = string()
+
+
+class GroupPartKey(Persisted, versions="5-16"):
+    """Of a record for each member (kinds 5, 7 and 8) or each pattern (16)."""
+
+    group_id: str = string()
+    name: str = string()
+
+
+class GroupMetadataValue(Persisted, versions="0", flexible="0+"):
+    """The group epoch."""
+
+    epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
+
+
+class PartitionRacks(Struct):
+    """The racks of one partition, which Kafka no longer writes."""
+
+    partition: int = int32()
+    racks: list[str] = array("string")
+
+
+class TopicMetadata(Struct):
+    """A subscribed topic."""
+
+    topic_id: bytes = uuid()
+    topic_name: str = string()
+    num_partitions: int = int32()
+    partition_metadata: list[PartitionRacks] = array(PartitionRacks)
+
+
+class PartitionMetadataValue(Persisted, versions="0", flexible="0+"):
+    """The subscribed topics."""
+
+    topics: list[TopicMetadata] = array(TopicMetadata)
+
+
+class ClassicProtocol(Struct):
+    """A protocol that a classic member supports."""
+
+    name: str = string()
+    metadata: bytes = binary()
+
+
+class ClassicMemberMetadata(Struct):
+    """What a classic member told when it joined."""
+
+    session_timeout_ms: int = int32()
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+
+
+class MemberMetadataValue(Persisted, versions="0", flexible="0+"):
+    """What a member says of itself."""
+
+    instance_id: str | None = string(nullable="0+")
+    rack_id: str | None = string(nullable="0+")
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = array("string")
+    subscribed_topic_regex: str | None = string(nullable="0+")
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = string(nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = struct(
+        ClassicMemberMetadata, nullable="0+", default=None, tag=0
+    )
+
+
+class TargetAssignmentMetadataValue(Persisted, versions="0", flexible="0+"):
+    """For which group epoch the target assignment is."""
+
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+
+class TargetTopicPartitions(Struct):
+    """Partitions of one topic in a target assignment."""
+
+    topic_id: bytes = uuid()
+    partitions: list[int] = array("int32")
+
+
+class TargetAssignmentMemberValue(Persisted, versions="0", flexible="0+"):
+    """A member's share."""
+
+    topic_partitions: list[TargetTopicPartitions] = array(TargetTopicPartitions)
+
+
+class CurrentTopicPartitions(Struct):
+    """Partitions of one topic that a member has; ``assignment_epochs`` is as long as ``partitions``."""
+
+    topic_id: bytes = uuid()
+    partitions: list[int] = array("int32")
+    assignment_epochs: list[int] | None = array("int32", nullable="0+", default=None, tag=0)
+
+
+class CurrentMemberAssignmentValue(Persisted, versions="0", flexible="0+"):
+    """How far a member has come."""
+
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: list[CurrentTopicPartitions] = array(CurrentTopicPartitions)
+    partitions_pending_revocation: list[CurrentTopicPartitions] = array(CurrentTopicPartitions)
+
+
+class RegularExpressionValue(Persisted, versions="0", flexible="0+"):
+    """What a pattern matched."""
+
+    topics: list[str] = array("string")
+    version: int = int64()
+    timestamp: int = int64()
 
 
 class _Kind(NamedTuple):
@@ -54,9 +182,9 @@ def encode_change(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
     """Key and value of a change's record; no value where it is a tombstone."""
     number, encode = _ENCODERS[type(change)]
     *name, content = change
-    key: Persisted = schemas.GroupRecordKey(group_id=group_id)
+    key: Persisted = records.GroupRecordKey(group_id=group_id)
     if name:
-        key = schemas.GroupPartKey(group_id=group_id, name=str(name[0]))
+        key = records.GroupPartKey(group_id=group_id, name=str(name[0]))
     value = None if content is None else encode_persisted(encode(content), 0)
     return encode_persisted(key, number), value
 
@@ -74,29 +202,29 @@ def decode_change(key: Buffer, value: Buffer | None) -> ChangeOf | None:
             return None
         found = None if value is None else decode_persisted(kind.value, value)
         if kind.has_name:
-            part = decode_persisted(schemas.GroupPartKey, key)
+            part = decode_persisted(records.GroupPartKey, key)
             return ChangeOf(part.group_id, kind.change(part.name, found))
-        return ChangeOf(decode_persisted(schemas.GroupRecordKey, key).group_id, kind.change("", found))
+        return ChangeOf(decode_persisted(records.GroupRecordKey, key).group_id, kind.change("", found))
     except ProtocolError as error:
         raise CorruptMessageError(f"a record of a consumer group cannot be read: {error}") from error
 
 
-def _epoch_value(epoch: int) -> schemas.GroupMetadataValue:
-    return schemas.GroupMetadataValue(epoch=epoch)
+def _epoch_value(epoch: int) -> records.GroupMetadataValue:
+    return records.GroupMetadataValue(epoch=epoch)
 
 
-def _topics_value(topics: Mapping[str, TopicShape]) -> schemas.PartitionMetadataValue:
-    return schemas.PartitionMetadataValue(
+def _topics_value(topics: Mapping[str, TopicShape]) -> records.PartitionMetadataValue:
+    return records.PartitionMetadataValue(
         topics=[
-            schemas.TopicMetadata(topic_id=shape.topic_id, topic_name=name, num_partitions=shape.partitions)
+            records.TopicMetadata(topic_id=shape.topic_id, topic_name=name, num_partitions=shape.partitions)
             for name, shape in sorted(topics.items())
         ]
     )
 
 
-def _metadata_value(metadata: MemberMetadata) -> schemas.MemberMetadataValue:
+def _metadata_value(metadata: MemberMetadata) -> records.MemberMetadataValue:
     classic = metadata.classic
-    return schemas.MemberMetadataValue(
+    return records.MemberMetadataValue(
         instance_id=metadata.instance_id,
         rack_id=metadata.rack_id,
         client_id=metadata.client_id,
@@ -107,31 +235,31 @@ def _metadata_value(metadata: MemberMetadata) -> schemas.MemberMetadataValue:
         server_assignor=metadata.server_assignor,
         classic_member_metadata=None
         if classic is None
-        else schemas.ClassicMemberMetadata(
+        else records.ClassicMemberMetadata(
             session_timeout_ms=classic.session_timeout_ms,
             supported_protocols=[
-                schemas.ClassicProtocol(name=name, metadata=data)
+                records.ClassicProtocol(name=name, metadata=data)
                 for name, data in classic.supported_protocols
             ],
         ),
     )
 
 
-def _target_epoch_value(epoch: int) -> schemas.TargetAssignmentMetadataValue:
-    return schemas.TargetAssignmentMetadataValue(assignment_epoch=epoch)
+def _target_epoch_value(epoch: int) -> records.TargetAssignmentMetadataValue:
+    return records.TargetAssignmentMetadataValue(assignment_epoch=epoch)
 
 
-def _target_value(share: Share) -> schemas.TargetAssignmentMemberValue:
-    return schemas.TargetAssignmentMemberValue(
+def _target_value(share: Share) -> records.TargetAssignmentMemberValue:
+    return records.TargetAssignmentMemberValue(
         topic_partitions=[
-            schemas.TargetTopicPartitions(topic_id=topic_id, partitions=partitions)
+            records.TargetTopicPartitions(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in by_topic(share)
         ]
     )
 
 
-def _current_value(current: CurrentAssignment) -> schemas.CurrentMemberAssignmentValue:
-    return schemas.CurrentMemberAssignmentValue(
+def _current_value(current: CurrentAssignment) -> records.CurrentMemberAssignmentValue:
+    return records.CurrentMemberAssignmentValue(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.previous_member_epoch,
         state=current.state.value,
@@ -140,9 +268,9 @@ def _current_value(current: CurrentAssignment) -> schemas.CurrentMemberAssignmen
     )
 
 
-def _held_value(held: Held) -> list[schemas.CurrentTopicPartitions]:
+def _held_value(held: Held) -> list[records.CurrentTopicPartitions]:
     return [
-        schemas.CurrentTopicPartitions(
+        records.CurrentTopicPartitions(
             topic_id=topic_id,
             partitions=partitions,
             assignment_epochs=[held[TopicIdPartition(topic_id, each)] for each in partitions],
@@ -151,8 +279,8 @@ def _held_value(held: Held) -> list[schemas.CurrentTopicPartitions]:
     ]
 
 
-def _regex_value(resolved: ResolvedRegex) -> schemas.RegularExpressionValue:
-    return schemas.RegularExpressionValue(topics=sorted(resolved.topics), timestamp=resolved.timestamp_ms)
+def _regex_value(resolved: ResolvedRegex) -> records.RegularExpressionValue:
+    return records.RegularExpressionValue(topics=sorted(resolved.topics), timestamp=resolved.timestamp_ms)
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[int]]]:
@@ -163,11 +291,11 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[i
     ]
 
 
-def _epoch_change(_: str, value: schemas.GroupMetadataValue | None) -> Change:
+def _epoch_change(_: str, value: records.GroupMetadataValue | None) -> Change:
     return GroupEpochChange(None if value is None else value.epoch)
 
 
-def _topics_change(_: str, value: schemas.PartitionMetadataValue | None) -> Change:
+def _topics_change(_: str, value: records.PartitionMetadataValue | None) -> Change:
     if value is None:
         return TopicsChange(None)
     return TopicsChange(
@@ -175,7 +303,7 @@ def _topics_change(_: str, value: schemas.PartitionMetadataValue | None) -> Chan
     )
 
 
-def _metadata_change(member_id: str, value: schemas.MemberMetadataValue | None) -> Change:
+def _metadata_change(member_id: str, value: records.MemberMetadataValue | None) -> Change:
     if value is None:
         return MetadataChange(member_id, None)
     classic = value.classic_member_metadata
@@ -198,11 +326,11 @@ def _metadata_change(member_id: str, value: schemas.MemberMetadataValue | None) 
     return MetadataChange(member_id, metadata)
 
 
-def _target_epoch_change(_: str, value: schemas.TargetAssignmentMetadataValue | None) -> Change:
+def _target_epoch_change(_: str, value: records.TargetAssignmentMetadataValue | None) -> Change:
     return TargetEpochChange(None if value is None else value.assignment_epoch)
 
 
-def _target_change(member_id: str, value: schemas.TargetAssignmentMemberValue | None) -> Change:
+def _target_change(member_id: str, value: records.TargetAssignmentMemberValue | None) -> Change:
     if value is None:
         return TargetChange(member_id, None)
     partitions = (
@@ -213,7 +341,7 @@ def _target_change(member_id: str, value: schemas.TargetAssignmentMemberValue | 
     return TargetChange(member_id, frozenset(partitions))
 
 
-def _current_change(member_id: str, value: schemas.CurrentMemberAssignmentValue | None) -> Change:
+def _current_change(member_id: str, value: records.CurrentMemberAssignmentValue | None) -> Change:
     if value is None:
         return CurrentChange(member_id, None)
     try:
@@ -230,7 +358,7 @@ def _current_change(member_id: str, value: schemas.CurrentMemberAssignmentValue 
     return CurrentChange(member_id, current)
 
 
-def _held(topics: list[schemas.CurrentTopicPartitions], member_epoch: int) -> Held:
+def _held(topics: list[records.CurrentTopicPartitions], member_epoch: int) -> Held:
     """A Kafka before 4.3 writes no epochs of partitions: they count from the member's."""
     return {
         TopicIdPartition(each.topic_id, number): epoch
@@ -241,32 +369,32 @@ def _held(topics: list[schemas.CurrentTopicPartitions], member_epoch: int) -> He
     }
 
 
-def _regex_change(regex: str, value: schemas.RegularExpressionValue | None) -> Change:
+def _regex_change(regex: str, value: records.RegularExpressionValue | None) -> Change:
     if value is None:
         return RegexChange(regex, None)
     return RegexChange(regex, ResolvedRegex(frozenset(value.topics), value.timestamp))
 
 
 _KINDS = {
-    schemas.GROUP_METADATA: _Kind(schemas.GroupMetadataValue, _epoch_change),
-    schemas.PARTITION_METADATA: _Kind(schemas.PartitionMetadataValue, _topics_change),
-    schemas.MEMBER_METADATA: _Kind(schemas.MemberMetadataValue, _metadata_change, has_name=True),
-    schemas.TARGET_ASSIGNMENT_METADATA: _Kind(schemas.TargetAssignmentMetadataValue, _target_epoch_change),
-    schemas.TARGET_ASSIGNMENT_MEMBER: _Kind(
-        schemas.TargetAssignmentMemberValue, _target_change, has_name=True
+    records.GROUP_METADATA: _Kind(records.GroupMetadataValue, _epoch_change),
+    records.PARTITION_METADATA: _Kind(records.PartitionMetadataValue, _topics_change),
+    records.MEMBER_METADATA: _Kind(records.MemberMetadataValue, _metadata_change, has_name=True),
+    records.TARGET_ASSIGNMENT_METADATA: _Kind(records.TargetAssignmentMetadataValue, _target_epoch_change),
+    records.TARGET_ASSIGNMENT_MEMBER: _Kind(
+        records.TargetAssignmentMemberValue, _target_change, has_name=True
     ),
-    schemas.CURRENT_MEMBER_ASSIGNMENT: _Kind(
-        schemas.CurrentMemberAssignmentValue, _current_change, has_name=True
+    records.CURRENT_MEMBER_ASSIGNMENT: _Kind(
+        records.CurrentMemberAssignmentValue, _current_change, has_name=True
     ),
-    schemas.REGULAR_EXPRESSION: _Kind(schemas.RegularExpressionValue, _regex_change, has_name=True),
+    records.REGULAR_EXPRESSION: _Kind(records.RegularExpressionValue, _regex_change, has_name=True),
 }
 
 _ENCODERS: Mapping[type, tuple[int, Callable[[Any], Persisted]]] = {
-    GroupEpochChange: (schemas.GROUP_METADATA, _epoch_value),
-    TopicsChange: (schemas.PARTITION_METADATA, _topics_value),
-    MetadataChange: (schemas.MEMBER_METADATA, _metadata_value),
-    TargetEpochChange: (schemas.TARGET_ASSIGNMENT_METADATA, _target_epoch_value),
-    TargetChange: (schemas.TARGET_ASSIGNMENT_MEMBER, _target_value),
-    CurrentChange: (schemas.CURRENT_MEMBER_ASSIGNMENT, _current_value),
-    RegexChange: (schemas.REGULAR_EXPRESSION, _regex_value),
+    GroupEpochChange: (records.GROUP_METADATA, _epoch_value),
+    TopicsChange: (records.PARTITION_METADATA, _topics_value),
+    MetadataChange: (records.MEMBER_METADATA, _metadata_value),
+    TargetEpochChange: (records.TARGET_ASSIGNMENT_METADATA, _target_epoch_value),
+    TargetChange: (records.TARGET_ASSIGNMENT_MEMBER, _target_value),
+    CurrentChange: (records.CURRENT_MEMBER_ASSIGNMENT, _current_value),
+    RegexChange: (records.REGULAR_EXPRESSION, _regex_value),
 }

@@ -27,7 +27,7 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.simulator.moving import move_directory
+from splashdam.testing.simulator.handed_over import move_directory
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,

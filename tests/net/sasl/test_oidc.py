@@ -19,8 +19,7 @@ from support.security.token_server import CLIENT, CLIENT_SECRET, TokenServer, an
 from splashdam.model.errors import KafkaConfigurationError, SaslError
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
-from splashdam.net.sasl.oidc import OidcTokenProvider
-from splashdam.net.sasl.token_endpoint import MAX_ANSWER_BYTES
+from splashdam.net.sasl.oidc import MAX_ANSWER_BYTES, OidcTokenProvider
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
 from splashdam.pipeline.audit.files import FileTask
 from splashdam.pipeline.audit.findings import Kind
 from splashdam.pipeline.audit.offsets import Hole
-from splashdam.pipeline.audit.rows import Plan
+from splashdam.pipeline.audit.run import Plan
 from splashdam.pipeline.audit.stretch import KEPT_FINDINGS, Stretch
 
 TRANSACTIONAL: dict[str, Any] = {"is_transactional": True}

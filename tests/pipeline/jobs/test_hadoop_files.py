@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from splashdam.pipeline.jobs.window_state import HadoopFolder, numbered
+from splashdam.pipeline.jobs.window import HadoopFolder, numbered
 
 
 class FakePath(str):

@@ -18,8 +18,7 @@ from splashdam.pipeline.tables.data_files import files_from_rows
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.pipeline.jobs.ingest import Target, ingest
-from splashdam.pipeline.jobs.ingest_source import IngestSource
+from splashdam.pipeline.jobs.ingest import IngestSource, Target, ingest
 from splashdam.pipeline.tables.files_sink import WRITING
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ spark = pytest.importorskip("pyspark.sql.datasource", reason="needs splashdam[sp
 
 from pyspark.sql.types import LongType, StructField, StructType  # noqa: E402
 
-from splashdam.pipeline.local_source.batch_reader import BatchReader, FilteringBatchReader  # noqa: E402
-from splashdam.pipeline.local_source.data_source import (  # noqa: E402
+from splashdam.pipeline.local_source.data_source import (  # noqa: E402  # noqa: E402
     PUSHING_WORKER,
+    BatchReader,
+    FilteringBatchReader,
     KafkaLocalDataSource,
     filters_come,
 )

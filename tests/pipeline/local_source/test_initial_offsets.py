@@ -8,7 +8,7 @@ import pytest
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.local_source.initial_offsets import InitialOffsets
+from splashdam.pipeline.local_source.stream_reader import InitialOffsets
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 

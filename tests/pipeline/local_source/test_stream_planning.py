@@ -11,7 +11,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.pipeline.local_source.data_loss import DataLoss, DataLossError
 from splashdam.pipeline.local_source.planning import OffsetRange
-from splashdam.pipeline.local_source.stream_planning import Waiting, ranges_between, with_new_partitions
+from splashdam.pipeline.local_source.stream_reader import Waiting, ranges_between, with_new_partitions
 from splashdam.pipeline.local_source.subscriptions import Topics
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

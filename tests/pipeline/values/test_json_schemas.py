@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.json_schemas import json_format
+from splashdam.pipeline.values.schema_files import json_format
 
 
 def test_types() -> None:

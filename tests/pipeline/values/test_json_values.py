@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.json_quick import DEEPEST, is_quick
-from splashdam.pipeline.values.json_values import CHUNK_ROWS, JsonDecoder, JsonFormat
+from splashdam.pipeline.values.json_values import CHUNK_ROWS, DEEPEST, JsonDecoder, JsonFormat, is_quick
 from splashdam.pipeline.values.verdicts import Decoded
 
 FIELDS = pa.struct(

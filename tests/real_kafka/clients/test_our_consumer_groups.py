@@ -17,7 +17,7 @@ from support.kafka.kafka_reading import make_topic
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.embedded_broker.groups.consumer import schemas
+from splashdam.embedded_broker.groups.consumer import records
 from splashdam.wire.fields import ArrayType, StructType
 from splashdam.wire.message import Struct
 from splashdam.wire.messages.consumer_group_describe import DescribedGroup
@@ -28,13 +28,13 @@ GROUP = "readers"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 VALUES: dict[str, type[Persisted]] = {
-    "ConsumerGroupMetadata": schemas.GroupMetadataValue,
-    "ConsumerGroupPartitionMetadata": schemas.PartitionMetadataValue,
-    "ConsumerGroupMemberMetadata": schemas.MemberMetadataValue,
-    "ConsumerGroupTargetAssignmentMetadata": schemas.TargetAssignmentMetadataValue,
-    "ConsumerGroupTargetAssignmentMember": schemas.TargetAssignmentMemberValue,
-    "ConsumerGroupCurrentMemberAssignment": schemas.CurrentMemberAssignmentValue,
-    "ConsumerGroupRegularExpression": schemas.RegularExpressionValue,
+    "ConsumerGroupMetadata": records.GroupMetadataValue,
+    "ConsumerGroupPartitionMetadata": records.PartitionMetadataValue,
+    "ConsumerGroupMemberMetadata": records.MemberMetadataValue,
+    "ConsumerGroupTargetAssignmentMetadata": records.TargetAssignmentMetadataValue,
+    "ConsumerGroupTargetAssignmentMember": records.TargetAssignmentMemberValue,
+    "ConsumerGroupCurrentMemberAssignment": records.CurrentMemberAssignmentValue,
+    "ConsumerGroupRegularExpression": records.RegularExpressionValue,
 }
 
 

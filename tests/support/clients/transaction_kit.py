@@ -155,7 +155,7 @@ class Talk:
         if asked is Asked.END:
             manager.commit()
         else:
-            from splashdam.client.transactions.offsets import group_of, offsets_of
+            from splashdam.client.transactions.transactions import group_of, offsets_of
 
             manager.send_offsets(offsets_of(GROUP_OFFSETS), group_of("g"))
         return self.until(asked)

@@ -11,8 +11,7 @@ from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
 from splashdam.pipeline.audit.files import check_files, check_root, file_tasks
 from splashdam.pipeline.audit.findings import Kind
 from splashdam.pipeline.audit.report import AuditReport, report_of
-from splashdam.pipeline.audit.rows import audit_slice, in_order
-from splashdam.pipeline.audit.run import plan_of
+from splashdam.pipeline.audit.run import audit_slice, in_order, plan_of
 from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.directories import find_logs
 from splashdam.pipeline.log_source.filesystems import location_of

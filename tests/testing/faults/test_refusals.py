@@ -9,7 +9,7 @@ from support.record.wire_values import full_example
 
 from splashdam.model.error_codes import ErrorCode
 from splashdam.testing.faults.places import Place, leaves, speaks_of_topics, split
-from splashdam.testing.faults.refusals import error_codes, merge, refusal
+from splashdam.testing.faults.switchboard import error_codes, merge, refusal
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
