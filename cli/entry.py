@@ -1,4 +1,7 @@
-"""Where the installed command begins: says what to install where click and rich are missing."""
+"""Where the installed command begins: says what to install where click and rich are missing.
+
+The group of all commands. A command is imported when it is asked for or listed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cluster as planners and tasks of Spark ask it: calls that block, over connections kept per process."""
+"""A cluster as planners and tasks of Spark ask it: calls that block, over connections kept per process.
+
+One range of a partition, fetched in the loop while its reader decodes what came before.
+"""
 
 from __future__ import annotations
 

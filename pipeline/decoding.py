@@ -1,4 +1,7 @@
-"""Batches of one partition, as a broker or a segment file has them, into Arrow's record batches."""
+"""Batches of one partition, as a broker or a segment file has them, into Arrow's record batches.
+
+Decoded records as Arrow's record batches: the kernel's buffers as they are, constants made once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compression of record batches: which codec, at which level, and the one way in and out.
 
 gzip is the standard library's. The others come with ``pip install splashdam[compression]`` and are imported
-when first used. How each codec frames its bytes stands in ``codecs.py``.
+when first used.
 """
 
 from __future__ import annotations

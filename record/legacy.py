@@ -2,6 +2,11 @@
 
 An entry is an offset, a size and one message. Where messages are compressed, a wrapper message holds a whole
 message set. Byte layout: ``docs/format/message-set.md``. Semantics: ``AbstractLegacyRecordBatch`` of Kafka.
+
+The header of an LZ4 frame as Kafka wrote it in message format 0: its checksum covers the wrong bytes. The
+byte behind the frame descriptor is the second of an xxHash32; old Kafkas took it over the magic number and
+the descriptor, every LZ4 library takes it over the descriptor alone. Sources: the LZ4 frame format, xxHash's
+specification, Kafka's ``Lz4BlockInputStream``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Called with the guard held. Outcomes whose waiters are to be run afterwards, without it, collect in
 ``finished``; what is to be logged waits as well, because a log handler has a lock of its own and may send.
+
+What to do with a batch, by the error code the broker answered for it. The whole table is here. Source:
+Kafka's ``Errors``, ``Sender.completeBatch`` and ``TransactionManager``. Without idempotence a retriable error
+is retried and every other one fails the batch.
 """
 
 from __future__ import annotations

@@ -159,16 +159,21 @@ class ScriptedBroker:
         if trouble.then == "hang_up":
             return False
         if trouble.then == "answer" and not (isinstance(message, ProduceRequest) and message.acks == 0):
-            for part in encode_response(
-                response, version=header.api_version, correlation_id=header.correlation_id
-            ):
-                assert isinstance(part, bytes | bytearray | memoryview)
-                await stream.send_all(part)
+            try:
+                for part in encode_response(
+                    response, version=header.api_version, correlation_id=header.correlation_id
+                ):
+                    assert isinstance(part, bytes | bytearray | memoryview)
+                    await stream.send_all(part)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._cluster.surfaced.append(message)
+                raise
         return True
 
     async def _work_later(self, message: Request[Any], header: RequestHeader, trouble: Trouble) -> None:
         await trio.sleep(trouble.delay_ms / 1000)
         self._cluster.respond(self, message, header.api_version, trouble)
+        self._cluster.surfaced.append(message)
 
 
 class ScriptedCluster:
@@ -182,6 +187,7 @@ class ScriptedCluster:
 
     Attributes:
         received: every request, in order.
+        surfaced: those that were worked on when their connections were gone.
         produce_script: what happens to the next ProduceRequests, first to last; then the usual.
         id_script: likewise for InitProducerId.
         trouble_for: asked for each request that no script covers.
@@ -204,6 +210,7 @@ class ScriptedCluster:
         self.network = network
         self.brokers = {node_id: ScriptedBroker(self, node_id) for node_id in range(1, nodes + 1)}
         self.received: list[Received] = []
+        self.surfaced: list[Request[Any]] = []
         self.produce_script: deque[Trouble] = deque()
         self.id_script: deque[Trouble] = deque()
         self.trouble_for: Callable[[Request[Any]], Trouble] = lambda _message: USUAL

@@ -2,6 +2,14 @@
 
 Semantics are Kafka's protocol guide and KIP-482 (flexible versions, tagged fields). The compiled functions
 know no field names; when one fails, the message runs once more through a tracing twin that knows where it is.
+
+Compiles the decoder of one message in one version: straight-line Python, nested structures in line. Runs of
+fixed-width fields are read by one ``struct`` call. Before anything is allocated, lengths and counts are
+checked against the bytes that are left; the depth of the generated loops is that of the schema, so no input
+makes it recurse.
+
+Compiles the encoder of one message in one version: pieces are appended to a list that is joined once. Large
+records never enter that list: `primitives.add_records` makes them parts of their own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Classes have slots, keyword-only constructors and Kafka's defaults; they compare by value. The constructor
 is compiled when the first instance is made, so that importing a declaration costs next to nothing.
+
+Compiles the keyword-only constructor of a structure.
 """
 
 from __future__ import annotations

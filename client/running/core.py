@@ -1,6 +1,8 @@
 """What a producer's loop may refer to: everything but the producer.
 
 So a producer that nobody uses any more is collected although its loop still runs, and that closes it.
+
+What other threads have a producer's loop do: by a task of it, or by themselves once it has ended.
 """
 
 from __future__ import annotations

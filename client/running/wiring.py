@@ -1,4 +1,7 @@
-"""The parts of a producer, made from its settings."""
+"""The parts of a producer, made from its settings.
+
+TLS contexts and credentials, made of a producer's options. Imported only where they are asked for.
+"""
 
 from __future__ import annotations
 

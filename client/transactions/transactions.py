@@ -1,4 +1,7 @@
-"""A producer's transactions: when records are taken, and the calls up to where somebody has to wait."""
+"""A producer's transactions: when records are taken, and the calls up to where somebody has to wait.
+
+What ``send_offsets_to_transaction`` accepts, made into our values.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ rack in turn until there are as many replicas as asked. Within a rack the broker
 the replicas of a partition are on as many racks as there can be. Brokers without a rack are a rack together;
 where none has one, there is a single circle of all brokers. Brokers that are down never lead, and follow only
 where their rack has no other left.
+
+What topics are to become, as changes of the cluster's state; checked first, and nothing is done here.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A change is decided by pure functions, made durable, and takes effect; then the brokers are told, in the order
 of what happened. Nothing here waits. A broker that is alone has a controller of its own, whose topics are
 those of the broker's directory.
+
+What a leader must get right when it says who is in sync; the order of the checks is KRaft's.
 """
 
 from __future__ import annotations

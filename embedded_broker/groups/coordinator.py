@@ -2,6 +2,8 @@
 
 A group lives on the leader of its partition of ``__consumer_offsets``. What is known of it stands in memory
 and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gives it away.
+
+Reads a partition of ``__consumer_offsets`` again: its groups are then what they were before.
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ What is fetched is appended as it is. The leader says where the logs diverge, th
 has nothing any more of what this one needs next, this one begins anew. The high watermark comes with the next
 fetch. Whatever fails is tried again after ``replica.fetch.backoff.ms``, a partition by itself where it alone
 fails.
+
+Where a follower's log is cut when its leader's differs (KIP-101, KIP-595). Pure. The leader compares the
+follower's last epoch and offset with its own epochs, and names the last epoch that it knows up to there, with
+its end. The follower cuts its log to that end, or, where it does not know the epoch either, to the end of its
+own last one below, and asks again.
+
+A follower's side of a fetch session (KIP-227): after one full request only what changed is said. Pure.
 """
 
 from __future__ import annotations

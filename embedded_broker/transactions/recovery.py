@@ -5,6 +5,8 @@ without ``flush.messages`` may take the one and leave the other. Kafka calls the
 read_committed consumers wait for their end for ever. A broker that is alone ends them: what it does not know
 nobody will end. A directory without any ``__transaction_state`` is another matter: it was copied from a
 cluster whose coordinator may still decide, so what is open in it stays open.
+
+What a partition of ``__transaction_state`` says: the newest state of each of its transactional ids.
 """
 
 from __future__ import annotations

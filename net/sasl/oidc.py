@@ -1,4 +1,9 @@
-"""Tokens by OIDC's client credentials grant (KIP-768): fetched from an endpoint, kept, renewed in time."""
+"""Tokens by OIDC's client credentials grant (KIP-768): fetched from an endpoint, kept, renewed in time.
+
+One HTTP request to a token endpoint: no redirects, no proxies, and an end to size and time. A redirect would
+carry the client's secret to somebody else, so there is none; what a hostile or broken endpoint answers is cut
+off.
+"""
 
 from __future__ import annotations
 

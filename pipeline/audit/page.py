@@ -1,4 +1,7 @@
-"""The report as one HTML page with its pictures in it: a file that can be mailed or kept."""
+"""The report as one HTML page with its pictures in it: a file that can be mailed or kept.
+
+The look of the report page, in light and in dark; nothing of it comes from elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pictures of the report: where offsets are, when bytes came, how large batches are, what packed them."""
+"""The pictures of the report: where offsets are, when bytes came, how large batches are, what packed them.
+
+Small pictures as SVG text: bars, histograms, and a map of what is there. Colours are those of the page.
+"""
 
 from __future__ import annotations
 

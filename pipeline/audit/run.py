@@ -1,4 +1,7 @@
-"""The audit itself: Spark's workers read batches as ``kafka-log`` does, and the files of a disk beside it."""
+"""The audit itself: Spark's workers read batches as ``kafka-log`` does, and the files of a disk beside it.
+
+From the rows of ``kafka-log`` in ``mode=batches`` to the audit of what a worker reads, without Spark.
+"""
 
 from __future__ import annotations
 

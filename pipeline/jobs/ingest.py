@@ -1,4 +1,9 @@
-"""Topics into a table, each record exactly once."""
+"""Topics into a table, each record exactly once.
+
+Topics as a stream of files: the source of an ingest without a transformation. A task fetches, decodes and
+writes its file in one go, so that records never cross to Spark's JVM and back; what Spark sees are names of
+files. It plans, checkpoints and repeats as for ``kafka-local``, whose options it has.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Spark's own stateful aggregation drops late rows and says how many, never which. So the windows are kept here:
 each micro-batch makes parts of aggregates, which are put together with those of the windows that are open,
 and a window that the watermark has passed is written once and forgotten.
+
+What ``window`` knows between two batches: the watermark, and the windows that are still open. Beside the
+checkpoint stand, for each batch N, ``state-N/`` (Parquet: the parts of open windows), and ``N.json``, which
+says that the batch was finished and how. The state of the batch before is kept, so that a batch can be
+repeated; older ones are deleted.
 """
 
 from __future__ import annotations

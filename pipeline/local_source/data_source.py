@@ -1,4 +1,7 @@
-"""``kafka-local`` as Spark knows it."""
+"""``kafka-local`` as Spark knows it.
+
+``kafka-local`` as a batch: ranges are planned once, tasks read them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""``kafka-local`` as a stream: where a trigger begins and ends, and what its tasks read."""
+"""``kafka-local`` as a stream: where a trigger begins and ends, and what its tasks read.
+
+Where a stream began, kept outside Spark, so that every answer about it is the same. Spark asks a source for
+its first offsets twice before the first trigger, takes the second answer, and asks again when a query is
+restarted before that trigger was committed. It tells no Python source where the checkpoint is, so the place
+is an option of its own.
+
+What a trigger of a stream takes, and what becomes of it when partitions come and go. Free of Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The batches of a slice as Arrow, a row for each, of ``mode=batches``: no record is decoded."""
+"""The batches of a slice as Arrow, a row for each, of ``mode=batches``: no record is decoded.
+
+Headers of batches as Arrow's columns: a list for each column that is read, and no object for each row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The records of a slice as Arrow, of ``mode=records``."""
+"""The records of a slice as Arrow, of ``mode=records``.
+
+What only a walk along several batches shows: offsets that go back, and aborts that no index lists.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@ first bad row. So it is asked about rows whose looks leave no room for such diff
 up, it is asked again without the rows that it stumbles over, then about chunks, and what remains is read row
 by row. Which way a row went cannot be seen in the
 result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
+
+Whole columns of JSON through Arrow's parser, for rows on which it and a strict reader must agree. What it
+forgives is looked for beforehand: ``NaN`` and its like, bytes that are not UTF-8, two objects in one row,
+objects nested deeper than Python's stack. Each row begins with ``{`` and ends with ``}``, and no value goes
+on over a ``}``, a line's end and a ``{``: so as many objects as rows means one object in each row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Formats of values from the files that people keep: DDL, JSON Schema, Avro."""
+"""Formats of values from the files that people keep: DDL, JSON Schema, Avro.
+
+JSON Schema, as far as it names fields and types: what JSON values of columns need.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Nothing of Arrow has to be installed. The two structs of the C data interface are read through ``ctypes`` on
 both twins, which costs some microseconds per chunk; the rows are the kernel's (``arrow_column.py``).
+
+Columns of Arrow data that are no bytes: partitions, timestamps and headers.
 """
 
 from __future__ import annotations

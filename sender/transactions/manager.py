@@ -3,6 +3,8 @@
 One request is under way at a time: FindCoordinator, InitProducerId, AddPartitions or AddOffsets (or none of
 them, with KIP-890), TxnOffsetCommit, EndTxn. Semantics are those of Kafka's ``TransactionManager``; the
 differences are in ``docs/decisions/transactions.md``.
+
+Which partitions are in a producer's transaction: the accumulator's gate before its sequence numbers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The turns run off the event loop, one at a time; what lies between them (a look whether the log is still as it
 was, a copy put into place) runs on it. So readers and writers of the log notice nothing.
+
+The first pass of a cleaning: which key was written where last, in the part of a log that is dirty.
 """
 
 from __future__ import annotations

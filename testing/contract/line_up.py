@@ -1,4 +1,7 @@
-"""Which clients can be held against a cluster here, and how each is made."""
+"""Which clients can be held against a cluster here, and how each is made.
+
+Clients of other languages: a process each, and a line of JSON for every operation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs behaviours through clients against one cluster."""
+"""Runs behaviours through clients against one cluster.
+
+Where clients differ from each other by themselves, whatever the cluster: known, looked into, and named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""The interceptor of a broker under test: looks which faults are due, lets them happen, and logs."""
+"""The interceptor of a broker under test: looks which faults are due, lets them happen, and logs.
+
+Faults and fetch sessions (KIP-227): a request of a session does not name the partitions it is about. While a
+fault waits for certain partitions, or is to be told of each, sessions therefore end: the client is told that
+its session is not known, asks for everything, which it names then, and is given no new session.
+
+Answers that say an error, in the shape of any API and version; built from what was asked and declared. Where
+an API answers for each partition the error stands with each partition, elsewhere at the top, and where there
+is no top with each topic, group or resource. That is how a broker answers too.
+"""
 
 from __future__ import annotations
 

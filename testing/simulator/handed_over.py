@@ -1,4 +1,7 @@
-"""Brokers that keep one copy of each partition, with one map of leaders: a move takes the files along."""
+"""Brokers that keep one copy of each partition, with one map of leaders: a move takes the files along.
+
+A partition's directory from one disk to another: what replication would have done by then.
+"""
 
 from __future__ import annotations
 

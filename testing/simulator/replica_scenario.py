@@ -1,4 +1,7 @@
-"""What a seed means on brokers that replicate: the same applications, other brokers, further faults."""
+"""What a seed means on brokers that replicate: the same applications, other brokers, further faults.
+
+Faults of brokers that replicate: between them, and between them and their controller.
+"""
 
 from __future__ import annotations
 

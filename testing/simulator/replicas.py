@@ -1,4 +1,9 @@
-"""Brokers that replicate under one controller, over lines of the simulated network."""
+"""Brokers that replicate under one controller, over lines of the simulated network.
+
+The controller as a broker sees it that is some way off: news come late, questions and answers get lost.
+
+What must be true of replicas all the time: one leader per epoch, and what was committed stays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What an application does with one producer, and what it is told about each record."""
+"""What an application does with one producer, and what it is told about each record.
+
+What an application does with a transactional producer: transactions until each has its end.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Both see the group as it was last assigned. ``range`` gives neighbouring partitions, the same numbers of all
 topics with equally many to the same member; ``uniform`` gives everybody equally many and moves few.
+
+The ``uniform`` assignor where members want different topics: as equal as their subscriptions allow.
+
+From what members want and what there is of it to a target assignment: the two epochs of a group.
 """
 
 from __future__ import annotations

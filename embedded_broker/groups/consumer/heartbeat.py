@@ -2,6 +2,11 @@
 
 It has three parts. The member comes, or says that it wants something else, which moves the group epoch; a new
 group epoch gives a new target assignment; and the member goes a step towards its share of that.
+
+The way of one member towards its share of the target assignment, as Kafka's CurrentAssignmentBuilder. A
+partition is first given up by one member and then given to the next, so no two ever hold it. A member that
+has to give something up keeps its epoch until a heartbeat no longer names it among what it owns; then it goes
+to the epoch of the target at once, with what is free of its share, and waits for the rest.
 """
 
 from __future__ import annotations

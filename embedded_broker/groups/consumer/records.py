@@ -1,4 +1,10 @@
-"""Changes of groups as keys and values of ``__consumer_offsets``. Format: docs/format/consumer-offsets.md."""
+"""Changes of groups as keys and values of ``__consumer_offsets``. Format: docs/format/consumer-offsets.md.
+
+Keys and values of a group's records as Kafka declares them (group-coordinator's message schemas). The number
+in front of a key is the kind of its record, in front of a value the version, so far always 0. Fields that
+Kafka added later stand behind tags: ``MetadataHash`` (4.1), ``AssignmentTimestamp`` and ``AssignmentEpochs``
+(4.3), and the pattern's record is of 4.0.
+"""
 
 from __future__ import annotations
 

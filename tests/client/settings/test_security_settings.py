@@ -14,7 +14,7 @@ from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.producer import KafkaProducer
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.client.settings.security_settings import MECHANISM_NAMES, PROTOCOLS
-from splashdam.embedded_broker.security import listeners
+from splashdam.embedded_broker.configs import security as broker_security
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.mechanisms import MECHANISMS
@@ -28,7 +28,7 @@ JAAS = (
 def test_names_are_those_of_the_tables() -> None:
     """They are written twice, so that nothing is imported for them."""
     assert set(MECHANISM_NAMES) == set(MECHANISMS)
-    assert PROTOCOLS == listeners.PROTOCOLS
+    assert PROTOCOLS == broker_security.PROTOCOLS
 
 
 @pytest.mark.parametrize(
