@@ -1,110 +1,21 @@
-"""The parts of a producer, made from its settings.
-
-TLS contexts and credentials, made of a producer's options. Imported only where they are asked for.
-"""
+"""The parts of a producer, made from its settings."""
 
 from __future__ import annotations
 
 import random
-import ssl
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-
-import attrs
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import compression, topic_compression
-from splashdam.client.settings.security_settings import SecuritySettings
-from splashdam.model.errors import KafkaConfigurationError, message_of
-from splashdam.model.secrets import Secret
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.connection.authentication import Authenticator
-from splashdam.net.sasl.exchange import SaslAuthenticator
-from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
-from splashdam.net.sasl.oidc import OidcTokenProvider
-from splashdam.net.tls.context import TlsFiles, client_context
-from splashdam.net.tls.tls import TlsConnect
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 
 if TYPE_CHECKING:
     from splashdam.client.observing.batch_listener import BatchListener
-
-_NAMES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_password", "ssl_ciphers")
-
-
-def tls_connect(settings: SecuritySettings, connect: Connect, timeout_ms: float) -> TlsConnect:
-    """Connections inside TLS.
-
-    Raises:
-        KafkaConfigurationError: a file is missing, or is not what it should be.
-    """
-    return TlsConnect(connect, _context(settings), timeout_ms=timeout_ms)
-
-
-def make_authenticator(settings: SecuritySettings) -> Authenticator:
-    """Shows brokers who we are.
-
-    Raises:
-        KafkaConfigurationError: the mechanism needs an option that is missing.
-    """
-    name = str(settings.sasl_mechanism)
-    if settings.sasl_oauthbearer_token_endpoint_url is not None and name == "OAUTHBEARER":
-        settings = attrs.evolve(settings, sasl_oauth_token_provider=_token_provider(settings))
-    mechanism = MECHANISMS[name]
-    for option in mechanism.needs:
-        if not getattr(settings, option):
-            instead = "; or sasl_oauthbearer_token_endpoint_url" if name == "OAUTHBEARER" else ""
-            raise KafkaConfigurationError(f"{option} is missing: sasl_mechanism={name!r} needs it{instead}")
-    mechanism.check_installed()
-    password = settings.sasl_plain_password
-    credentials = Credentials(
-        "",
-        username=settings.sasl_plain_username,
-        password=None if password is None else Secret(password),
-        token_provider=settings.sasl_oauth_token_provider,
-        service=settings.sasl_kerberos_name or settings.sasl_kerberos_service_name,
-        service_host=settings.sasl_kerberos_domain_name,
-    )
-    return SaslAuthenticator(name, credentials)
-
-
-def _token_provider(settings: SecuritySettings) -> OidcTokenProvider:
-    for option in ("sasl_oauthbearer_client_id", "sasl_oauthbearer_client_secret"):
-        if not getattr(settings, option):
-            raise KafkaConfigurationError(
-                f"{option} is missing: sasl_oauthbearer_token_endpoint_url needs it"
-            )
-    try:
-        return OidcTokenProvider(
-            str(settings.sasl_oauthbearer_token_endpoint_url),
-            str(settings.sasl_oauthbearer_client_id),
-            settings.sasl_oauthbearer_client_secret or "",
-            scope=settings.sasl_oauthbearer_scope,
-            extensions=settings.sasl_oauthbearer_extensions,
-            cafile=settings.sasl_oauthbearer_cafile,
-            header_urlencode=settings.sasl_oauthbearer_header_urlencode,
-        )
-    except KafkaConfigurationError as error:
-        raise KafkaConfigurationError(f"sasl_oauthbearer_{message_of(error)}") from None
-
-
-def _context(settings: SecuritySettings) -> ssl.SSLContext:
-    if settings.ssl_context is not None:
-        context: ssl.SSLContext = settings.ssl_context
-        return context
-    files = TlsFiles(
-        names=_NAMES,
-        cafile=settings.ssl_cafile,
-        certfile=settings.ssl_certfile,
-        keyfile=settings.ssl_keyfile,
-        crlfile=settings.ssl_crlfile,
-        password=None if settings.ssl_password is None else Secret(settings.ssl_password),
-        ciphers=settings.ssl_ciphers,
-    )
-    return client_context(files, check_hostname=settings.ssl_check_hostname)
-
 
 WRITE_PATIENCE_MS = 4.0
 """A request of some MB has gone by then where broker and network are fast; others go on in a task."""
@@ -207,7 +118,7 @@ def secured(settings: ProducerSettings, connect: Connect) -> Connect:
     """
     if not settings.uses_tls:
         return connect
-    from splashdam.client.running.wiring import tls_connect
+    from splashdam.client.running.security import tls_connect
 
     return tls_connect(settings, connect, settings.socket_connection_setup_timeout_max_ms)
 
@@ -220,6 +131,6 @@ def authenticator(settings: ProducerSettings) -> Authenticator | None:
     """
     if not settings.uses_sasl:
         return None
-    from splashdam.client.running.wiring import make_authenticator
+    from splashdam.client.running.security import make_authenticator
 
     return make_authenticator(settings)

@@ -1,6 +1,6 @@
 """The options that say who is trusted, and who we are: TLS, SASL, and logins that others vouch for.
 
-Python names are kafka-python's. What they are made into is in ``running/wiring.py``, imported only where
+Python names are kafka-python's. What they are made into is in ``running/security.py``, imported only where
 ``security_protocol`` asks for it; Java's names for files and logins are in ``security_properties.py``.
 """
 

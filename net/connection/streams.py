@@ -7,7 +7,6 @@ has nothing, or that is about to have something.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import select
 import time
@@ -92,8 +91,9 @@ def read_soon_py(descriptor: int, into: bytearray | memoryview, patience_us: flo
 write_within, read_soon = write_within_py, read_soon_py
 if not TYPE_CHECKING and not os.environ.get("SPLASHDAM_PURE"):
     with contextlib.suppress(ImportError):  # as in record/kernel/__init__.py
-        _twin = importlib.import_module("splashdam.net.connection._writing_c")
-        read_soon, write_within = _twin.read_soon, _twin.write_within
+        from splashdam.net.connection import _writing_c
+
+        read_soon, write_within = _writing_c.read_soon, _writing_c.write_within
 
 
 @runtime_checkable

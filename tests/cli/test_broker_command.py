@@ -14,7 +14,7 @@ from support.running.cli_processes import first_line, run, started
 from support.running.process_kit import run_script
 
 from splashdam import KafkaProducer
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 
 LISTENING = re.compile(r"listening on (127\.0\.0\.1):(\d+)")
 

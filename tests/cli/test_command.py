@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 from click.testing import CliRunner
 
-from splashdam.cli.entry import COMMANDS, splashdam
+from splashdam.cli.commands import COMMANDS, splashdam
 
 
 def test_version() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from support.running.cli_processes import run
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 TARGETS = {

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 
 ARGUMENTS = {
     "bench": ("--rounds", "1"),

@@ -16,7 +16,7 @@ from support.running.patches import perhaps
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 from support.pipeline.audit_kit import audited
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as on_spark
 from splashdam.pipeline.audit import run as auditing
 

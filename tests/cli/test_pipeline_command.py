@@ -14,8 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from splashdam.cli.commands import splashdam
 from splashdam.cli.endings import EndedBySignal
-from splashdam.cli.entry import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
 from splashdam.cli.pipeline.command import names, pipeline
 from splashdam.cli.pipeline.query_progress import progress_line

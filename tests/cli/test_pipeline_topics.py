@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from support.running import patches
 
 from splashdam import EmbeddedBroker
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
 
 

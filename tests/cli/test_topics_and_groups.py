@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from splashdam import EmbeddedBroker
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 
 Invoke = Callable[..., Result]
 

@@ -96,7 +96,7 @@ def test_a_producer_imports_what_it_uses(tcp_cluster: Any) -> None:
 
 def test_the_command_does_not_read_its_version_before_it_is_asked() -> None:
     """``importlib.metadata``, with half of ``email``, took longer to import than click."""
-    script = "import sys, splashdam.cli.broker.broker, splashdam.cli.entry; print('email' in sys.modules)"
+    script = "import sys, splashdam.cli.broker.broker, splashdam.cli.commands; print('email' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

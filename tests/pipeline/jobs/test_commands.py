@@ -16,7 +16,7 @@ from support.running.patches import guard
 pytest.importorskip("deltalake", reason="needs splashdam[delta]")
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

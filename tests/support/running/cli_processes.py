@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from click.testing import CliRunner
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 
 COMMAND = (sys.executable, "-W", "error", "-m", "splashdam.cli")
 

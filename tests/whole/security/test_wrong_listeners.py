@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from splashdam.cli.entry import splashdam
+from splashdam.cli.commands import splashdam
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import KafkaTimeoutError, WrongListenerError
