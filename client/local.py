@@ -139,8 +139,9 @@ class Lease:
 
 def _start(address: LocalAddress) -> EmbeddedBroker:
     from splashdam.embedded_broker.embedded import EmbeddedBroker
+    from splashdam.net.clock import SystemClock
 
-    broker = EmbeddedBroker(address.directory, port=address.port)
+    broker = EmbeddedBroker(address.directory, port=address.port, clock=SystemClock())
     broker.start()
     return broker
 

@@ -4,6 +4,7 @@ Lives here: the front doors ``embedded.py``, ``embedded_cluster.py``, ``broker.p
 behind them sub-rooms in layers. Requests come in by ``serving/``, are guarded in ``authorization/`` and
 answered in ``handlers/``, one file per API key; what these ask is in ``topics/``, ``producing/``,
 ``fetching/``, ``groups/``, ``transactions/``, ``replication/`` and ``controller/``; settings are in
-``configs/``. Independent of client, sender and accumulator.
-May import: model, net, record, storage, wire.
+``configs/``. ``splashdam.testing`` is imported when a program asks for faults, and not before. Independent
+of client, sender and accumulator.
+May import: model, net, record, storage, testing, wire.
 """

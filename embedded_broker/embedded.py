@@ -15,7 +15,7 @@ from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
-from splashdam.net.clock import LoopClock, SystemClock
+from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.pair import PairConnect, stream_of
 from splashdam.storage.files.disk import DiskFiles, Files
@@ -57,6 +57,8 @@ class EmbeddedBroker(RunsInThread[Broker]):
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False never waits for the disk, whatever the settings say: for tests. A power cut may then cost
             everything; a killed process loses no more than usual.
+        clock: what time it is; by default a clock that the attribute ``clock`` steers.
+            `splashdam.net.clock.SystemClock` is the machine's.
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
@@ -64,7 +66,6 @@ class EmbeddedBroker(RunsInThread[Broker]):
     """
 
     _WHAT = "broker"
-    _CLOCK: type[LoopClock] = SystemClock
 
     def __init__(
         self,
@@ -75,13 +76,12 @@ class EmbeddedBroker(RunsInThread[Broker]):
         config: Mapping[str, Any] | None = None,
         token_validator: TokenValidator | None = None,
         fsync: bool = True,
+        clock: LoopClock | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(clock)
         check_port(port)
         checked = BrokerSettings.from_options(settings, config)
-        self._interception = Interception()
-        self._clock = self._CLOCK()
         files = None if fsync else DiskFiles(fsync=False)
         self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
 

@@ -12,9 +12,8 @@ import trio
 from splashdam.embedded_broker.cluster import Cluster, open_cluster
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
-from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.net.clock import LoopClock, SystemClock
+from splashdam.net.clock import LoopClock
 from splashdam.storage.files.disk import DiskFiles
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             brokers.
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False: as ``EmbeddedBroker`` has it.
+        clock: what time it is; by default a clock that the attribute ``clock`` steers.
+            `splashdam.net.clock.SystemClock` is the machine's.
         settings: as ``BrokerSettings``, by Python name: ``min_insync_replicas=2``.
 
     Raises:
@@ -56,7 +57,6 @@ class EmbeddedCluster(RunsInThread[Cluster]):
     """
 
     _WHAT = "cluster"
-    _CLOCK: type[LoopClock] = SystemClock
 
     def __init__(
         self,
@@ -69,13 +69,12 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         config: Mapping[str, Any] | None = None,
         token_validator: TokenValidator | None = None,
         fsync: bool = True,
+        clock: LoopClock | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(clock)
         BrokerSettings.from_options(settings, config)
         self._path = path
-        self._interception = Interception()
-        self._clock = self._CLOCK()
         self._opened = partial(
             open_cluster,
             path,

@@ -1,4 +1,7 @@
-"""What runs in a trio loop of its own, in a daemon thread, for programs that are not written in trio."""
+"""What runs in a trio loop of its own, in a daemon thread, for programs that are not written in trio.
+
+Tests steer it from outside, whether it runs or not: its clock, and what stands between clients and handlers.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,22 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import cached_property
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import trio
 
 from splashdam.embedded_broker.fork_guard import check_process
+from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
+from splashdam.net.clock import LoopClock
 from splashdam.net.guard import Guard
+from splashdam.net.steered_clock import SteeredClock
+
+if TYPE_CHECKING:
+    from splashdam.testing.faults.faults import Faults
+    from splashdam.testing.faults.request_log import RequestLog
 
 _log = logging.getLogger(__name__)
 
@@ -149,14 +160,43 @@ class LoopThread(Generic[T]):
 
 
 class RunsInThread(ABC, Generic[T]):
-    """What is started and stopped, in a ``with`` block too, and runs in a `LoopThread` meanwhile."""
+    """What is started and stopped, in a ``with`` block too, and runs in a `LoopThread` meanwhile.
+
+    Args:
+        clock: of the loop, and of all times in it; None: one that is steered by ``clock``.
+    """
 
     _WHAT: str
 
-    def __init__(self) -> None:
+    def __init__(self, clock: LoopClock | None) -> None:
+        self._clock = SteeredClock() if clock is None else clock
+        self._interception = Interception()
         self._running: LoopThread[T] | None = None
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
         self._guard = Guard()  # a signal handler may call stop() while start() waits
+
+    @cached_property
+    def faults(self) -> Faults:
+        """What is to go wrong; it outlives restarts."""
+        from splashdam.testing.faults.faults import Faults
+
+        return Faults(self._interception)
+
+    @property
+    def requests(self) -> RequestLog:
+        """What the brokers were asked: ``requests.start()`` begins to log."""
+        return self.faults.requests
+
+    @property
+    def clock(self) -> SteeredClock:
+        """The brokers' clock, which can be set, stepped, frozen and advanced.
+
+        Raises:
+            IllegalStateError: another clock was given.
+        """
+        if not isinstance(self._clock, SteeredClock):
+            raise IllegalStateError(f"nobody steers the {type(self._clock).__name__} of this {self._WHAT}")
+        return self._clock
 
     @abstractmethod
     def _new_thread(self) -> LoopThread[T]:

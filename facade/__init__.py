@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from splashdam.client.serializers import Serializer as Serializer
     from splashdam.embedded_broker.broker import open_broker as open_broker
     from splashdam.embedded_broker.cluster import open_cluster as open_cluster
+    from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
+    from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster as EmbeddedCluster
     from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
     from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
     from splashdam.model.prepared import PreparedTransaction as PreparedTransaction
     from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
-    from splashdam.testing.embedded import EmbeddedBroker as EmbeddedBroker
-    from splashdam.testing.embedded_cluster import EmbeddedCluster as EmbeddedCluster
 
     __impl__: str
     """Which twin of the hot kernels is in use: "c" or "python"."""
@@ -52,8 +52,8 @@ _HOMES = {
     "DefaultPartitioner": "client.partitioning.partitioners",
     "DefaultSerializer": "client.serializers",
     "DeliveryReport": "client.report",
-    "EmbeddedBroker": "testing.embedded",
-    "EmbeddedCluster": "testing.embedded_cluster",
+    "EmbeddedBroker": "embedded_broker.embedded",
+    "EmbeddedCluster": "embedded_broker.embedded_cluster",
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from splashdam.testing.embedded import EmbeddedBroker
-    from splashdam.testing.embedded_cluster import EmbeddedCluster
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
+    from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
     from splashdam.testing.faults.faults import Faults
 
 _KEEP = "--kafka-keep-data"
@@ -113,7 +113,7 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
     It starts empty within two milliseconds and is gone after the test. Settings come from
     ``@pytest.mark.kafka(config={"num.partitions": 6})``; faults, request log and clock are its attributes.
     """
-    from splashdam.testing.embedded import EmbeddedBroker
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
 
     with EmbeddedBroker(_kafka_directory / "broker", fsync=False, config=_Wanted(request).config) as broker:
         yield broker
@@ -122,7 +122,7 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[EmbeddedCluster]:
     """Three brokers of this test's own, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
-    from splashdam.testing.embedded_cluster import EmbeddedCluster
+    from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 
     wanted = _Wanted(request)
     with EmbeddedCluster(

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.kafka.kafka_jars import kafka_broker  # noqa: E402  # it stands among the tests
 
+from splashdam.embedded_broker.embedded import EmbeddedBroker  # noqa: E402
 from splashdam.net.addresses import parse_bootstrap_servers  # noqa: E402
 from splashdam.testing.contract.behaviours import all_behaviours  # noqa: E402
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient  # noqa: E402
@@ -34,7 +35,6 @@ from splashdam.testing.contract.report import across  # noqa: E402
 from splashdam.testing.contract.running import Result, Verdict, hold_all  # noqa: E402
 from splashdam.testing.contract.skipped import ranges_table, skipped_table  # noqa: E402
 from splashdam.testing.contract.toolchains import all_drivers  # noqa: E402
-from splashdam.testing.embedded import EmbeddedBroker  # noqa: E402
 from splashdam.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
 
 PAGE = ROOT / "docs" / "contract.md"

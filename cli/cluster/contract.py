@@ -140,8 +140,8 @@ def _cluster(bootstrap: str | None) -> Iterator[str]:
         parse_bootstrap_servers(bootstrap)
         yield bootstrap
         return
+    from splashdam.embedded_broker.embedded import EmbeddedBroker
     from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
-    from splashdam.testing.embedded import EmbeddedBroker
 
     with (
         TemporaryDirectory(prefix="splashdam-contract-") as directory,

@@ -100,7 +100,7 @@ gates = Gates()
     ),
     "a broker's clock": (
         """
-from splashdam.testing.steered_clock import SteeredClock
+from splashdam.net.steered_clock import SteeredClock
 clock = SteeredClock()
 """,
         "clock.advance(seconds=1); clock.freeze(); clock.step(1); clock.resume(); clock.reset()",

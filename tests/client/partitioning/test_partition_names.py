@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from splashdam.client.producer import KafkaProducer
+from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import BrokerResponseError
-from splashdam.testing.embedded import EmbeddedBroker
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a record without a key": ({"log.cleanup.policy": "compact"}, {"value": b"v"}),

@@ -26,13 +26,13 @@ from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.controller.assignment import placed
 from splashdam.embedded_broker.controller.options import ClusterOptions
 from splashdam.embedded_broker.controller.state import BrokerState, ClusterState
+from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.manager.topic_registry import NewTopic
-from splashdam.testing.embedded_cluster import EmbeddedCluster
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest
 from splashdam.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
 from splashdam.wire.messages.metadata import MetadataRequest

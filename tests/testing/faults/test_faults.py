@@ -238,7 +238,7 @@ async def test_followers_are_left_alone(talk: Talk, faults: Faults) -> None:
 
 def test_every_served_api_has_a_method() -> None:
     """By its name in snake case; editors know all that are declared."""
-    from splashdam.testing.faults.api_names import ApiNames
+    from splashdam.testing.faults.faults import ApiNames
     from splashdam.wire.registry import API_KEYS
 
     declared = {api.request.__module__.rpartition(".")[2] for api in API_KEYS.values()}
