@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from coverage import Coverage
 
 from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
@@ -23,10 +24,16 @@ def ctrl_c() -> Iterator[Callable[[float], None]]:
     def strike(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
+    # `make coverage`: what is struck may be coverage's tracer, whose own lock then stays taken.
+    tracer = Coverage.current()
+    if tracer is not None:
+        tracer.stop()
     before = signal.signal(signal.SIGVTALRM, strike)
     yield partial(signal.setitimer, signal.ITIMER_VIRTUAL)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     signal.signal(signal.SIGVTALRM, before)
+    if tracer is not None:
+        tracer.start()
 
 
 class Entrance:
