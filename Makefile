@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip
 LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
-# Apache Kafka's jars for `make kafka`: the newest, the newest whose tools are published, and the last line before 4.
+# Apache Kafka's jars for `make kafka`: the newest, the line before it, and the last before 4.
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
 SEEDS ?= 1000
 FIRST ?= 0

@@ -7,19 +7,20 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.kafka.kafka_jars import need_tools, run_tool
+from support.kafka.kafka_jars import config_command, need_tools, run_tool
 
 from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-CONFIGS, TRANSACTIONS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.TransactionsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def test_acls_quotas_users_and_transactions(version: str, tmp_path: Path) -> None:
     """What each tool changes, it shows."""
     need_tools(version)
+    configs = config_command(version)
     acls = "kafka.admin.AclCommand" if version.startswith("3.") else "org.apache.kafka.tools.AclCommand"
     with EmbeddedBroker(tmp_path, authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS") as broker:
         servers = ("--bootstrap-server", broker.bootstrap_servers)
@@ -31,11 +32,11 @@ def test_acls_quotas_users_and_transactions(version: str, tmp_path: Path) -> Non
 
         user = ("--entity-type", "users", "--entity-name", "anna")
         scram = "SCRAM-SHA-256=[iterations=8192,password=hunter2]"
-        run_tool(version, CONFIGS, *servers, "--alter", *user, "--add-config", scram)
+        run_tool(version, configs, *servers, "--alter", *user, "--add-config", scram)
         both = (*user, "--entity-type", "clients", "--entity-default")
-        run_tool(version, CONFIGS, *servers, "--alter", *both, "--add-config", "producer_byte_rate=1024")
+        run_tool(version, configs, *servers, "--alter", *both, "--add-config", "producer_byte_rate=1024")
         assert broker.users.mechanisms_of("anna") == ["SCRAM-SHA-256"]
-        shown = run_tool(version, CONFIGS, *servers, "--describe", *both)
+        shown = run_tool(version, configs, *servers, "--describe", *both)
         assert "user-principal 'anna', the default client-id are producer_byte_rate=1024.0" in shown
 
         options = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from support.kafka.kafka_jars import need_tools, run_tool
+from support.kafka.kafka_jars import config_command, need_tools, run_tool
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
@@ -31,8 +31,8 @@ class Tools:
     def configs(self, kind: str, name: str | None, *arguments: str) -> str:
         """What kafka-configs says; None: of all brokers."""
         named = ("--entity-default",) if name is None else ("--entity-name", name)
-        servers = ("--bootstrap-server", self._servers)
-        return run_tool(self._version, CONFIGS, *servers, "--entity-type", kind, *named, *arguments)
+        told = ("--bootstrap-server", self._servers, "--entity-type", kind, *named, *arguments)
+        return run_tool(self._version, config_command(self._version), *told)
 
 
 def test_topics_and_configurations(version: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.kafka.kafka_jars import TOOL_SECONDS, classpath, kafka_broker, newest_with_tools
+from support.kafka.kafka_jars import TOOL_SECONDS, classpath, config_command, kafka_broker, newest_with_tools
 
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
@@ -25,7 +25,6 @@ _JVM = (
 _TOOLS = "org.apache.kafka.tools"
 _CLASSES = {
     "topics": f"{_TOOLS}.TopicCommand",
-    "configs": "kafka.admin.ConfigCommand",
     "groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
     "producer": f"{_TOOLS}.ConsoleProducer",
     "consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
@@ -143,8 +142,9 @@ def said_by(step: Step, version: str, servers: str, directory: Path) -> str:
     """Exit status and output of a tool, without what is another one each time."""
     address = () if step.tool in WITHOUT_ADDRESS else ("--bootstrap-server", servers)
     told = (*address, *step.arguments.replace("BROKER", servers).split())
+    main_class = config_command(version) if step.tool == "configs" else _CLASSES[step.tool]
     done = subprocess.run(
-        ["java", *_JVM, "-cp", classpath(version), _CLASSES[step.tool], *told],
+        ["java", *_JVM, "-cp", classpath(version), main_class, *told],
         input=step.lines,
         capture_output=True,
         text=True,
@@ -152,6 +152,7 @@ def said_by(step: Step, version: str, servers: str, directory: Path) -> str:
         check=False,
         cwd=directory,
     )
+    assert "Could not find or load main class" not in done.stderr, done.stderr
     text = f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     for pattern, name in VARIES:
         text = re.sub(pattern, name, text)

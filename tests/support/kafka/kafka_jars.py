@@ -87,6 +87,12 @@ def newest_with_tools() -> str:
     pytest.skip("; ".join(dict.fromkeys(missing)))
 
 
+def config_command(version: str) -> str:
+    """The main class of kafka-configs, which came to the other tools in 4.4."""
+    major, minor = (int(number) for number in version.split(".")[:2])
+    return "org.apache.kafka.tools.ConfigCommand" if (major, minor) >= (4, 4) else "kafka.admin.ConfigCommand"
+
+
 def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
     """What kafka-dump-log says of the files; skips the test where the tools were not published."""
     need_tools(version)

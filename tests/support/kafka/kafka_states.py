@@ -54,7 +54,10 @@ def dumped(version: str, logs: Iterable[Path]) -> States:
     states: States = {}
     for key, payload in _LINE.findall(_text(version, logs)):
         transactional_id = json.loads(key)["data"]["transactionalId"]
-        states.setdefault(transactional_id, []).append(json.loads(payload)["data"])
+        state = json.loads(payload)["data"]
+        if isinstance(name := state["transactionStatus"], str):  # 4.4 prints names
+            state["transactionStatus"] = _number_of(name)
+        states.setdefault(transactional_id, []).append(state)
     return states
 
 
@@ -64,10 +67,14 @@ def dumped_in_short(version: str, logs: Iterable[Path]) -> ShortStates:
         return in_short(dumped(version, logs))
     states: ShortStates = {}
     for transactional_id, producer_id, epoch, state, partitions in _OLD_LINE.findall(_text(version, logs)):
-        number = TransactionState[re.sub("(?<!^)([A-Z])", r"_\1", state).upper()].value
-        short = (int(producer_id), int(epoch), number, sorted(filter(None, partitions.split(","))))
+        short = (int(producer_id), int(epoch), _number_of(state), sorted(filter(None, partitions.split(","))))
         states.setdefault(transactional_id, []).append(short)
     return states
+
+
+def _number_of(name: str) -> int:
+    """A state's number by the name that Kafka's tools print."""
+    return next(state.value for state in TransactionState if state.kafka_name == name)
 
 
 def read_by_us(directory: Path) -> States:
