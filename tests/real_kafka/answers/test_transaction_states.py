@@ -37,7 +37,7 @@ def ours(tmp_path: Path) -> Path:
 def test_kafkas_decoder_reads_ours(version: str, ours: Path) -> None:
     """Every record as our own code does."""
     read = in_short(read_by_us(ours.parent))
-    assert sum(map(len, read.values())) == 16
+    assert sum(map(len, read.values())) >= 16  # librdkafka may add the partitions in more than one request
     assert read[OPEN][-1][2:] == (1, ["inputs-0", "inputs-1", "others-0"])
     assert dumped_in_short(version, ours.glob("*.log")) == read
 
