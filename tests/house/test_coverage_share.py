@@ -14,7 +14,7 @@ SOURCE = "import sys\nif len(sys.argv) > 1:\n    print(1)\n    print(2)\n"
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """Two runs of a program with one branch, and one of a pipeline's, that does not count."""
+    """Two runs of a program with one branch; a pipeline's, and a module that is gone by now, do not count."""
     (tmp_path / "pyproject.toml").write_text("[tool.coverage.run]\nbranch = true\n")
     (tmp_path / "pipeline").mkdir()
     for name in ("program.py", "pipeline/job.py"):
@@ -22,6 +22,10 @@ def recorded(tmp_path: Path) -> Path:
     for file, arguments in (("test", ["program.py"]), ("rest", ["program.py", "more"])):
         run(tmp_path, "run", f"--data-file={file}", *arguments)
     run(tmp_path, "run", "--append", "--data-file=rest", "pipeline/job.py")
+    gone = tmp_path.with_name(f"{tmp_path.name}-gone.py")
+    gone.write_text(SOURCE)
+    run(tmp_path, "run", "--append", "--data-file=rest", str(gone))
+    gone.unlink()
     return tmp_path
 
 
