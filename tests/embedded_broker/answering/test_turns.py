@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 import trio
 from support.broker.broker_talk import Talk, batch, produce, produce_request
+from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.quota_talk import alter
-from support.fuzzing.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.running import patches
 
 from splashdam.embedded_broker.answering.answers import Answer
