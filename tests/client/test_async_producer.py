@@ -13,8 +13,7 @@ from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition
-from splashdam.model.broker_errors import MessageTooLargeError, TopicAuthorizationFailedError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, MessageTooLargeError, TopicAuthorizationFailedError
 from splashdam.model.errors import (
     IllegalArgumentError,
     IllegalStateError,

@@ -14,7 +14,7 @@ from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     BulkSendError,

@@ -17,7 +17,7 @@ from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,

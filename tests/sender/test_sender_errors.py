@@ -8,6 +8,7 @@ from support.broker.scripted_cluster import Trouble
 
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
+    ErrorCode,
     InvalidRecordError,
     KafkaStorageError,
     MessageTooLargeError,
@@ -15,7 +16,6 @@ from splashdam.model.broker_errors import (
     TopicAuthorizationFailedError,
     error_class,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell

@@ -11,7 +11,7 @@ from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import IllegalStateError, PurgedError, TransactionFailedError
 
 
