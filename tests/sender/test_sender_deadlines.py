@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.scripted_broker import Trouble

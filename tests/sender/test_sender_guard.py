@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.testing.scripted_broker import Trouble
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from splashdam.accumulator.sequences import SEQUENCE_COUNT
+from splashdam.accumulator.batch import SEQUENCE_COUNT
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
