@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from support.broker.scripted_cluster import ScriptedCluster
 from support.clients.holding import holding
 from trio.testing import MockClock
 
@@ -25,7 +26,6 @@ from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.wakeup import Wakeup
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.scripted_broker import ScriptedCluster
 
 ACCUMULATOR_DEFAULTS: dict[str, Any] = {
     "batch_bytes": 16_384,
