@@ -15,7 +15,7 @@ from support.clients.holding import holding
 from trio.testing import MockClock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
 from splashdam.net.memory import MemoryNetwork

@@ -8,7 +8,7 @@ import pytest
 import trio
 from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.metadata import MetadataRequest

@@ -11,7 +11,7 @@ import pytest
 import trio
 from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.model.errors import KafkaTimeoutError
 
 TOPICS = [f"t{number}" for number in range(60)]

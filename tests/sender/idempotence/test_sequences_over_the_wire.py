@@ -7,7 +7,7 @@ import trio
 import trio.lowlevel
 from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.sequences import SEQUENCE_COUNT
+from splashdam.accumulator.batch import SEQUENCE_COUNT
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
