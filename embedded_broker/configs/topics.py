@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import from_properties
 from splashdam.storage.settings import LogSettings

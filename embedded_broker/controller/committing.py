@@ -8,8 +8,7 @@ from typing import Protocol
 
 from splashdam.embedded_broker.controller.journal import Keeps
 from splashdam.embedded_broker.controller.state import ClusterChange, ClusterState
-from splashdam.model.broker_errors import KafkaStorageError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, KafkaStorageError, error_for
 
 _log = logging.getLogger(__name__)
 

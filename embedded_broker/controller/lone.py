@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.controller.controller import Controller, IsUnclean
 from splashdam.embedded_broker.controller.state import ClusterChange, ClusterState, PartitionState, Resource
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.producer_ids import HandsOutIds

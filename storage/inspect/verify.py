@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import MAGIC, BatchHeader
 from splashdam.record.reader import RecordScan, iter_records, scan_batch
