@@ -22,7 +22,7 @@ from splashdam.embedded_broker.controller.election import IsEligible
 from splashdam.embedded_broker.controller.reassignment import check_replicas
 from splashdam.embedded_broker.controller.state import ClusterChange, ClusterState, PartitionState
 from splashdam.model.broker_errors import ErrorCode, UnknownTopicOrPartitionError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import NewTopic, Topic, new_topics
 

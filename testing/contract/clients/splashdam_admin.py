@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import trio
 
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import configs, groups, topics

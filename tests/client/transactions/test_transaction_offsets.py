@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata as TheirOffset
 from kafka.structs import TopicPartition as TheirPartition
 from trio.testing import MockClock
 
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.end_txn import EndTxnRequest
