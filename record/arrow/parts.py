@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.arrow.arrays import buffer, buffers, check_numbers, needed, parts, validity
 from splashdam.record.arrow.schema import (
     ColumnType,
     Selection,
@@ -26,6 +25,7 @@ from splashdam.record.arrow.schema import (
     name_of,
     select,
 )
+from splashdam.record.arrow.source import buffer, buffers, check_numbers, needed, parts, validity
 from splashdam.record.arrow.structs import (
     ArrowArray,
     ArrowArrayStream,
