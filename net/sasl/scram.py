@@ -227,7 +227,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def strict_base64(text: str) -> bytes | None:
-    """Decode `text`; None unless it is exactly what encoding gives, which ``validate=True`` does not ensure."""
+    """Decode `text`; None unless encoding gives exactly it again, which ``validate`` does not check."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
