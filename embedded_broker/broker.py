@@ -39,8 +39,8 @@ from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError, IllegalStateError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen

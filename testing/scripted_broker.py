@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import attrs
 import trio
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ForeignBytesError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

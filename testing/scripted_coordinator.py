@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import parse_header
 from splashdam.wire.message import Request, Response

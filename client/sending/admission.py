@@ -16,9 +16,9 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.sending.lookup import MetadataWait, TopicLookup, no_such_partition
 from splashdam.client.waiters import Wake
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import (
     AuthenticationError,
-    BrokerResponseError,
     BufferExhaustedError,
     IllegalStateError,
 )

@@ -33,14 +33,14 @@ from splashdam.embedded_broker.controller.state import (
     Resource,
 )
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     FencedLeaderEpochError,
     InvalidRequestError,
     KafkaStorageError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid

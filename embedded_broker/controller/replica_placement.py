@@ -14,8 +14,7 @@ from itertools import islice
 from random import Random
 
 from splashdam.embedded_broker.controller.state import ClusterState
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 
 
 def placed(

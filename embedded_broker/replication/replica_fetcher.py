@@ -23,9 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import attrs
 import trio
 
-from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError, message_of
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    error_for,
+)
+from splashdam.model.errors import KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.connection.connection import Connection

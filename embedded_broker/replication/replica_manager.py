@@ -17,8 +17,7 @@ import trio
 
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:

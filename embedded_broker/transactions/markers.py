@@ -11,8 +11,12 @@ import trio
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.state import NOBODY
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
-from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import (
+    ErrorCode,
+    InvalidProducerEpochError,
+    UnknownTopicOrPartitionError,
+    error_class,
+)
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.transaction_marker import MARKER_BYTES, TransactionMarker

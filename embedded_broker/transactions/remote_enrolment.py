@@ -14,12 +14,13 @@ from splashdam.embedded_broker.topics.internal_topics import InternalTopic, Owns
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CoordinatorNotAvailableError,
     InvalidTxnStateError,
     NotCoordinatorError,
     error_for,
 )
-from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

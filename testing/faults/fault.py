@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.testing.faults.gates import Gates
 from splashdam.testing.faults.places import Names, Place, leaves

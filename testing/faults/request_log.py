@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.testing.faults.fault import Which
 from splashdam.testing.faults.gates import Gates

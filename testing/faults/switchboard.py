@@ -18,7 +18,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.interception import Interception, SilencedError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.guard import Guard
 from splashdam.testing.faults.fault import Fault, Which, is_from_broker
 from splashdam.testing.faults.places import (

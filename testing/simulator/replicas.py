@@ -34,8 +34,8 @@ from splashdam.embedded_broker.controller.state import (
     IsrProposal,
 )
 from splashdam.embedded_broker.replication.replica_manager import Membership
-from splashdam.model.broker_errors import NetworkExceptionError
-from splashdam.model.errors import BrokerResponseError, KafkaConnectionError
+from splashdam.model.broker_errors import BrokerResponseError, NetworkExceptionError
+from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.net.memory import MemoryStream
 from splashdam.record.batch import BatchHeader, iter_headers

@@ -12,8 +12,7 @@ import trio.testing
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition
-from splashdam.model.broker_errors import MessageTooLargeError, TopicAuthorizationFailedError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, MessageTooLargeError, TopicAuthorizationFailedError
 from splashdam.model.errors import (
     IllegalArgumentError,
     IllegalStateError,

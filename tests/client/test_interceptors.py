@@ -13,7 +13,7 @@ import trio.testing
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     BulkSendError,

@@ -16,7 +16,7 @@ import trio
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,

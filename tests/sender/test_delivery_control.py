@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from splashdam.accumulator.backoff import exponential_ms
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.testing.scripted_broker import ScriptedBroker, Trouble

@@ -7,6 +7,7 @@ import trio
 
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
+    ErrorCode,
     InvalidRecordError,
     KafkaStorageError,
     MessageTooLargeError,
@@ -14,7 +15,6 @@ from splashdam.model.broker_errors import (
     TopicAuthorizationFailedError,
     error_class,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 _PREFIX = "do_"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers

@@ -17,11 +17,11 @@ from splashdam.client.bulk import sending as bulk_sending
 from splashdam.client.bulk.reports import BulkDelivery
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.model.broker_errors import (
+    ErrorCode,
     InvalidRecordError,
     MessageTooLargeError,
     TopicAuthorizationFailedError,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     BulkSendError,

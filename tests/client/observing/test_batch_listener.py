@@ -9,8 +9,7 @@ import pytest
 import trio.testing
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.broker_errors import InvalidRecordError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, InvalidRecordError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 from splashdam.model.values import BatchMetadata, TopicPartition
 from splashdam.testing.scripted_broker import Trouble

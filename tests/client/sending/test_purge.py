@@ -10,7 +10,7 @@ import trio.testing
 from support.clients.holding import holding
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import IllegalStateError, PurgedError, TransactionFailedError
 from splashdam.testing.scripted_broker import Trouble
 

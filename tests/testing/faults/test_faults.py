@@ -11,7 +11,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.serving.interception import Interception
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.faults.faults import Faults

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.record.wire_values import full_example
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.faults.places import Place, leaves, speaks_of_topics, split
 from splashdam.testing.faults.switchboard import error_codes, merge, refusal
 from splashdam.wire.codec import decode, encode
