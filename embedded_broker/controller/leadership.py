@@ -2,8 +2,6 @@
 
 The controller says so (`ClusterView`). Brokers that keep one copy of each partition and hand it over, as
 those of the simulator do, share a `LeadershipMap` instead.
-
-What the handlers of one broker ask about the cluster, from its controller's state.
 """
 
 from __future__ import annotations

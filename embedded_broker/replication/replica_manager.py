@@ -2,8 +2,6 @@
 
 A partition with a single replica has no part in this: its log is alone, and costs what it cost before. The
 others have a `Partition` each, and for every other broker that leads one of them there is a `LeaderFetcher`.
-
-What a broker is given that is not alone.
 """
 
 from __future__ import annotations
