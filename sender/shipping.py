@@ -15,7 +15,7 @@ import trio
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.compressions import BatchCompressions
-from splashdam.accumulator.results import DrainGate, ReadyCheck
+from splashdam.accumulator.readiness import DrainGate, ReadyCheck
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,

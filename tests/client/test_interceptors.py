@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer
@@ -23,7 +24,6 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 from splashdam.model.values import RecordMetadata, TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 
 
 class Diary(ProducerInterceptor):

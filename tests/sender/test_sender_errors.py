@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
@@ -18,7 +19,6 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest

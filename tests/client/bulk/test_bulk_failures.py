@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone
 from trio.testing import MockClock
@@ -30,7 +31,6 @@ from splashdam.model.errors import (
 )
 from splashdam.model.values import TopicPartition
 from splashdam.record.bulk_places import BulkPlaces
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 VALUES = [b"%03d" % number + bytes(97) for number in range(300)]
