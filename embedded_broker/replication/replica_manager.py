@@ -10,16 +10,18 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import trio
 
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
-from splashdam.storage.turns import logged
+from splashdam.storage.background import log_failures
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-    from splashdam.embedded_broker.controller.peers import ConnectToBroker
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.inter_broker_client import ConnectToBroker
     from splashdam.embedded_broker.controller.state import (
         ClusterState,
         IsrAnswer,
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
         PartitionState,
     )
     from splashdam.embedded_broker.fetching.replica_fetches import ReplicaFetch
-    from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
-    from splashdam.embedded_broker.replication.leader_state import Follower
+    from splashdam.embedded_broker.replication.isr import Follower
+    from splashdam.embedded_broker.replication.replica_fetcher import LeaderFetcher
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.model.values import TopicPartition
@@ -159,7 +161,7 @@ class ReplicaManager:
             answers = dict.fromkeys(proposals, error)
         for partition, proposal in asked.items():
             topic_partition = partition.log.topic_partition
-            with logged(f"node {self.node_id}: leading {topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {topic_partition}"):
                 partition.answered(proposal, answers[topic_partition])
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
@@ -193,7 +195,7 @@ class ReplicaManager:
         """Leads, follows or lets go of partitions; what the disk refuses is logged, and tried again."""
         for topic_partition, state in partitions.items():
             self._refused.pop(topic_partition, None)
-            with logged(f"node {self.node_id}: what the controller says of {topic_partition}"):
+            with log_failures(f"node {self.node_id}: what the controller says of {topic_partition}"):
                 try:
                     self._apply(topic_partition, state)
                 except KafkaStorageError:
@@ -209,7 +211,7 @@ class ReplicaManager:
         known = self._controller.state.topics
         missing = sorted({each.topic for each in refused} - self._broker.logs.topics.keys())
         for topic in [known[name] for name in missing if name in known]:
-            with logged(f"node {self.node_id}: making {topic.name}"):
+            with log_failures(f"node {self.node_id}: making {topic.name}"):
                 self._broker.topics.apply(ClusterChange(topics={topic.name: topic}))
         self.apply(refused)
 
@@ -255,7 +257,7 @@ class ReplicaManager:
             self._fetcher(state.leader).follow(partition.log, state.leader_epoch)
 
     def _fetcher(self, leader_id: int) -> LeaderFetcher:
-        from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
+        from splashdam.embedded_broker.replication.replica_fetcher import LeaderFetcher
 
         if leader_id not in self._fetchers:
             fetcher = self._fetchers[leader_id] = LeaderFetcher(leader_id, self)
@@ -334,7 +336,7 @@ class ReplicaManager:
             partition.propose_again()
         self.settle_isrs()
         for partition in present:
-            with logged(f"node {self.node_id}: leading {partition.log.topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {partition.log.topic_partition}"):
                 partition.look_at_isr()
         self.settle_isrs()
         for partition in looked_at:
@@ -346,3 +348,18 @@ class ReplicaManager:
         """A log begins later: its leader, or its followers, are to hear of that."""
         for fetcher in self._fetchers.values():
             fetcher.tell(topic_partition)
+
+
+@attrs.frozen
+class Membership:
+    """A broker's place in a cluster.
+
+    Attributes:
+        controller: of the cluster.
+        connect: opens a stream to another broker, by node id.
+        line: what the broker's replicas ask in the controller's stead, as over a line that can break.
+    """
+
+    controller: Controller
+    connect: ConnectToBroker
+    line: ControlsPartitions | None = None

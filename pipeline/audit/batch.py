@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 MAX_SEQUENCE = 2**31 - 1
 """After it, a producer's sequence numbers go on with 0."""

@@ -7,7 +7,7 @@ from enum import Enum
 import attrs
 
 from splashdam.model.values import TopicPartition
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 
 class Kind(Enum):

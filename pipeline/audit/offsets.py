@@ -10,7 +10,7 @@ import attrs
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 DRAWN_HOLES = 1000
 """So many holes are remembered one by one for the picture; all are counted."""

@@ -10,7 +10,7 @@ import attrs
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 NONE_YET = -1
 """The last sequence number of an epoch in which nothing was sent: 0 is due."""

@@ -13,7 +13,7 @@ from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.pipeline.audit.offsets import Offsets
 from splashdam.pipeline.audit.sequences import Sequences
 from splashdam.pipeline.audit.transactions import Transactions
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 KEPT_FINDINGS = 1000

@@ -9,7 +9,7 @@ import attrs
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.batch import AuditedBatch
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 
 @attrs.define

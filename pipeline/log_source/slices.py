@@ -12,7 +12,7 @@ from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import Location, LogFiles
 from splashdam.pipeline.log_source.hints import load_offset_hints
 from splashdam.pipeline.log_source.transactions import Transactions
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 
 
 @attrs.frozen

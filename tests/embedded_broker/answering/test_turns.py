@@ -39,9 +39,9 @@ from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Compression, Ov
 from splashdam.record.sealing import build_batch
 from splashdam.storage import timestamp_lookup
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.time_index import TimeIndex
 from splashdam.storage.segments import segment
 from splashdam.storage.segments.batch_scan import Head, iter_heads
+from splashdam.storage.segments.indexes import TimeIndex
 from splashdam.storage.timestamp_lookup import STEP_HEADS
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -20,7 +20,7 @@ class Now(NamedTuple):
 
 
 @contextmanager
-def logged(what: str) -> Iterator[None]:
+def log_failures(what: str) -> Iterator[None]:
     """Turns a failure of the block into a line in the log, an unforeseen one with its traceback."""
     try:
         yield

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.memory import Fault, MemoryFiles
-from splashdam.storage.index.offset_index import OffsetIndex
-from splashdam.storage.index.time_index import TimeIndex
-from splashdam.storage.index.txn_index import AbortedTransaction, TransactionIndex
+from splashdam.storage.segments.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 
 BASE = 1000
 rising = st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=30).map(sorted)
@@ -37,7 +35,7 @@ def test_an_offset_entry_is_kafkas_eight_bytes() -> None:
 def test_a_time_entry_is_kafkas_twelve_bytes() -> None:
     """From a file of a real Kafka."""
     files = MemoryFiles()
-    TimeIndex(files, "/i", 0, 100).offer(0x1A1FE0416BF, 0x18)
+    TimeIndex(files, "/i", 0, 100).maybe_append(0x1A1FE0416BF, 0x18)
     assert files.read_bytes("/i") == bytes.fromhex("000001a1fe0416bf00000018")
 
 
@@ -85,8 +83,8 @@ def test_time_lookup_is_the_largest_entry_at_or_below(
     """Against a plain bisection, from memory and from the file; what is not later is not taken in."""
     index = time_index(MemoryFiles())
     for number, timestamp in enumerate(timestamps):
-        index.offer(timestamp, BASE + number)
-        index.offer(timestamp, BASE + number + 5)
+        index.maybe_append(timestamp, BASE + number)
+        index.maybe_append(timestamp, BASE + number + 5)
     if reload:
         index.unload()
     assert len(index) == len(timestamps)
@@ -134,7 +132,7 @@ def test_full_is_one_entry_earlier_for_the_time_index() -> None:
         assert not offsets.is_full
         assert not times.is_full
         offsets.append(BASE + number, number)
-        times.offer(number, BASE + number)
+        times.maybe_append(number, BASE + number)
     assert times.is_full
     assert not offsets.is_full
     offsets.append(BASE + 3, 3)
@@ -162,9 +160,9 @@ def test_settling_fails_while_the_disk_refuses() -> None:
     files.inject(Fault(errno.ENOSPC, times=None))
     index.append(BASE + 2, 20)
     with pytest.raises(KafkaStorageError, match="No space left"):
-        index.file.settle()
+        index.file.write_pending()
     files.heal()
-    file = index.file.settle()
+    file = index.file.write_pending()
     assert file is not None
     assert not file.is_synced
     assert files.size_bytes("/i.index") == 8
@@ -187,7 +185,7 @@ def test_dropping_time_entries_behind_an_offset() -> None:
     files = MemoryFiles()
     index = time_index(files)
     for number in (1, 2, 3):
-        index.offer(number * 10, BASE + number)
+        index.maybe_append(number * 10, BASE + number)
     index.drop_after(BASE + 2)
     assert (index.last_timestamp, index.last_offset) == (20, BASE + 2)
     assert files.size_bytes("/i.timeindex") == 24
