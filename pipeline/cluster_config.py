@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from splashdam.client.local import PREFIX
-from splashdam.client.running.wiring import authenticator, make_tcp_connect, secured
+from splashdam.client.running.connecting import authenticator, make_tcp_connect, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.errors import KafkaConfigurationError

@@ -11,7 +11,7 @@ from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel.outcomes.outcome import fresh
-from splashdam.sender.latch import Latch
+from splashdam.sender.wakeup import Latch
 
 
 class Operation(Enum):
