@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from splashdam.client.reports import BulkDelivery, DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
-    from splashdam.model.prepared import PreparedTransaction
+    from splashdam.model.transactions import PreparedTransaction
 
 
 @straight_first

@@ -12,7 +12,7 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.model.quoting import naming
+from splashdam.model.log_text import naming
 from splashdam.model.values import TopicPartition
 from splashdam.record.bulk_places import BulkPlaces, Place
 from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome

@@ -10,7 +10,7 @@ from typing import Any, Self
 from splashdam.client.bulk.sending import BulkSend, RowParts, row_parts
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.record.arrow.parts import ArrowSource
+from splashdam.record.arrow.source import ArrowSource
 from splashdam.record.kernel import BlobColumn, HeaderLists
 
 

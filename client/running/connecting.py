@@ -14,7 +14,7 @@ from splashdam.client.running.process import exiting
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.connect import Connect, TcpConnect, address_text
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 
 _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 

@@ -17,9 +17,9 @@ from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.arguments import check_topic_name
 from splashdam.client.waiters import wait_in_thread, wait_in_trio
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.model.options import MAX_INT, MAX_LONG
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.manager import TransactionManager, TransactionState
