@@ -16,7 +16,7 @@ import pytest
 from support.pipeline.tables_kit import new_table, rows, written
 
 from splashdam.cli.endings import EndedBySignal, signals_interrupt
-from splashdam.pipeline.java import JavaMissingError, need_java
+from splashdam.pipeline.session import JavaMissingError, need_java
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 

@@ -27,7 +27,7 @@ from pipeline_chaos.driving import Driver, DriverStuck
 from pipeline_chaos.sending import PARTITIONS, Sender
 from splashdam import EmbeddedBroker
 from splashdam.cli.endings import exit_status, interrupts_wait, signals_interrupt
-from splashdam.pipeline.java import JavaMissingError, need_java
+from splashdam.pipeline.session import JavaMissingError, need_java
 from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic
 

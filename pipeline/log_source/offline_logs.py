@@ -11,7 +11,12 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, LogFiles
-from splashdam.pipeline.log_source.hints import OffsetHints, TimeHints, load_offset_hints, load_time_hints
+from splashdam.pipeline.log_source.index_hints import (
+    OffsetHints,
+    TimeHints,
+    load_offset_hints,
+    load_time_hints,
+)
 from splashdam.pipeline.log_source.slices import LogSlice, slices_of
 from splashdam.pipeline.log_source.transactions import Transactions, transactions_of
 from splashdam.pipeline.log_source.walking import Chunk, Walk
