@@ -16,9 +16,8 @@ from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from splashdam.embedded_broker.controller.leadership import Leadership
-from splashdam.embedded_broker.controller.peers import Peers
-from splashdam.embedded_broker.controller.view import ClusterView
+from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
+from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership
 from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
@@ -40,8 +39,8 @@ from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError, IllegalStateError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
@@ -52,7 +51,7 @@ from splashdam.storage.manager.log_manager import LogManager
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.security import Listener
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.replication.membership import Membership
+    from splashdam.embedded_broker.replication.replica_manager import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
@@ -145,7 +144,7 @@ class Broker:
 
             line = membership.line or membership.controller
             self.replicas = ReplicaManager(self, line, membership.connect, nursery.start_soon)
-        self.peers = Peers(
+        self.peers = InterBrokerClient(
             self.node_id, clock, membership.connect if membership else None, nursery.start_soon
         )
         self.producer_ids = self.leadership.producer_ids

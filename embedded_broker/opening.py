@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
-from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
-from splashdam.embedded_broker.controller.leadership import Leadership, begin_leader_epochs
-from splashdam.embedded_broker.controller.lone import LoneController
+from splashdam.embedded_broker.controller.controller import Controller
+from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, DirectoryJournal
+from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
-from splashdam.embedded_broker.controller.view import ClusterView
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.identity import claim_directory
@@ -22,8 +21,7 @@ from splashdam.storage.files.disk import Files
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.replication.membership import Membership
+    from splashdam.embedded_broker.replication.replica_manager import Membership
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +86,9 @@ def _is_of_a_cluster(files: Files, path: str) -> bool:
     return False
 
 
-def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:
+def _own_controller(logs: LogManager, settings: BrokerSettings) -> Controller:
     """One for the broker of this directory, which alone vouches for its producer ids."""
     known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
     ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
-    return LoneController(logs, ids, partial(allows_unclean_election, settings.topic_defaults))
+    is_unclean = partial(allows_unclean_election, settings.topic_defaults)
+    return Controller(DirectoryJournal(logs), ids, is_unclean)

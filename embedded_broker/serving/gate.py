@@ -15,7 +15,7 @@ from splashdam.embedded_broker.serving.connections import Stranger
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
 from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection, ServedBroker
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaError
 from splashdam.model.quoting import quoted
 from splashdam.model.secrets import Secret

@@ -26,7 +26,7 @@ from splashdam.model.errors import (
     KafkaConnectionError,
 )
 from splashdam.net.connect import Connect
-from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -292,6 +292,6 @@ def test_the_host_that_was_given_is_advertised(tmp_path: Path) -> None:
     """By its name, to programs and to clients: it may be the only one that a certificate or a proxy knows."""
     with EmbeddedBroker(tmp_path, host="localhost", fsync=False) as broker:
         host, _, port = broker.bootstrap_servers.partition(":")
-        with Conversation(host, int(port)) as talk:
+        with RawConnection(host, int(port)) as talk:
             (node,) = talk.ask(MetadataRequest(topics=[]), 9).brokers
     assert (host, node.host, node.port) == ("localhost", "localhost", int(port))
